@@ -9,6 +9,7 @@ use latchwork_store::{
 use tokio_postgres::Row;
 
 use crate::backend::Store;
+use crate::errors::is_locked;
 use crate::lane::Seat;
 use crate::listener::Expected;
 use crate::names::stored;
@@ -17,6 +18,11 @@ use crate::values::{Uuid, column, number, strange};
 
 /// How often a client asks again whose nonce is not the guard's any more.
 const LOOKS: u32 = 3;
+/// After a try that has not come to the row of its key, the next one comes so much later, or up to twice as much.
+const CROWDED: Duration = Duration::from_millis(100);
+/// What is in the way of such a try.
+const LOCKED: &str =
+    "other transactions, which lock the row of the key (see pg_stat_activity and pg_locks)";
 
 pub(crate) fn micros(length: Duration) -> i64 {
     // Two hundred years are for ever.
@@ -58,6 +64,14 @@ pub(crate) fn holder_of(bytes: &[u8]) -> Holder {
 
 impl Store {
     pub(crate) async fn try_acquire(&self, claim: &Claim) -> Result<Attempt, BackendError> {
+        match self.attempt(claim).await {
+            // Many try, or somebody's transaction keeps the row.
+            Err(error) if is_locked(&error) => Ok(Attempt::Blocked(self.is_crowded(claim))),
+            answer => answer,
+        }
+    }
+
+    async fn attempt(&self, claim: &Claim) -> Result<Attempt, BackendError> {
         if let Some(guard) = &self.guard {
             guard.check(claim)?;
         }
@@ -130,6 +144,16 @@ impl Store {
             Some(claim.id),
         )
         .await
+    }
+
+    /// The row of the key was locked for as long as a try may wait: it comes again after a moment, each at another time.
+    fn is_crowded(&self, claim: &Claim) -> Blocked {
+        self.busy.note(&claim.key, self.access.io.now());
+        let pause = CROWDED.mul_f64(1.0 + (random_u128() % 1_000) as f64 / 1_000.0);
+        Blocked::by(Cause::Held).with(|it| {
+            it.retry_after = Some(pause);
+            it.holder = Some(Holder::new(LOCKED));
+        })
     }
 
     fn answer(&self, claim: &Claim, what: &str, row: &Row) -> Result<Attempt, BackendError> {

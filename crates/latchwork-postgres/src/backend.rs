@@ -2,11 +2,12 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use latchwork_store::{
-    Attempt, Backend, BackendError, Blocked, Capabilities, Claim, Error, Fencing, Io, Key, Linger,
-    Query, Released, Renewal, Snapshot, Verb, Wake, Watch,
+    Attempt, Backend, BackendError, Blocked, Capabilities, Claim, ClaimId, Error, Fencing, Io, Key,
+    Linger, Query, Released, Renewal, Snapshot, Verb, Wake, Watch,
 };
 
 use crate::batch::Keys;
@@ -18,7 +19,7 @@ use crate::lane::Seat;
 use crate::listener::{Listener, pause};
 use crate::pool::Pool;
 use crate::statements::Ask;
-use crate::values::Uuid;
+use crate::values::{Uuid, column, strange};
 
 /// How long a grant that the store makes by itself lasts at first, at least; and at least so many round trips:
 /// it is renewed within a third of that.
@@ -26,8 +27,16 @@ const PROBATION: Duration = Duration::from_secs(2);
 const TRIPS: u32 = 20;
 /// How often rows that nobody uses are removed.
 const SWEEP: Duration = Duration::from_secs(600);
-/// How many tries of one key are under way at a time: a try reads the whole queue, under the lock of the key's row.
+/// One of so many processes does it after its first release as well: most may live for a moment only.
+const SWEEPERS: u128 = 16;
+/// How long that goes on if there are many.
+const SHORT_SWEEP: Duration = Duration::from_secs(2);
+/// So few removed rows are less than one for each page that was looked at: there are few more, or they are far apart.
+const FEW: i64 = 32;
+/// How many tries of one key are under way at a time: a try waits for the lock of the key's row. Behind a pooler each of
+/// them has a session that all clients share.
 const TRIES_AT_ONCE: usize = 8;
+const POOLED_TRIES_AT_ONCE: usize = 2;
 
 /// Locks on a PostgreSQL server.
 pub struct PostgresBackend {
@@ -47,6 +56,8 @@ pub(crate) struct Store {
     pub(crate) pooled: bool,
     /// How long a grant that the store makes by itself lasts at first, unless its ttl is shorter.
     pub(crate) probation: Duration,
+    /// See [`Store::sweep_after`].
+    has_swept: AtomicBool,
 }
 
 impl PostgresBackend {
@@ -91,6 +102,7 @@ impl PostgresBackend {
             busy: Busy::default(),
             pooled,
             probation,
+            has_swept: AtomicBool::new(false),
         });
         store.sweep_now_and_then();
         Ok(Arc::new(Self { store, capabilities }))
@@ -130,11 +142,37 @@ impl Store {
                     _ = shut.wait_for(|is_shut| *is_shut) => return,
                 }
                 let Some(store) = store.upgrade() else { return };
-                let Ok(seat) = store.pool.seat().await else { continue };
                 // Another client may do it, or the next time.
-                let _ = io.within(SWEEP, seat.ask(Ask::Sweep, &[], None)).await;
+                let _ = store.sweep(SWEEP).await;
             }
         });
+    }
+
+    /// Now and then, the first claim that a process ends has it remove such rows. Its id is random.
+    pub(crate) fn sweep_after(self: &Arc<Self>, id: ClaimId) {
+        if self.has_swept.swap(true, Ordering::Relaxed) || id.as_u128() % SWEEPERS != 0 {
+            return;
+        }
+        let store = self.clone();
+        self.access.io.finish(async move {
+            let _ = store.sweep(SHORT_SWEEP).await;
+        });
+    }
+
+    /// Removes such rows until there are few, or for so long.
+    async fn sweep(&self, limit: Duration) -> Result<(), BackendError> {
+        let io = &self.access.io;
+        let end = io.now().plus(limit);
+        while io.now() < end {
+            let seat = self.pool.seat().await?;
+            let rows = seat.ask(Ask::Sweep, &[], None).await?;
+            let [row] = &rows[..] else { return Err(strange(0)) };
+            let (removed, has_prepared): (i64, bool) = (column(row, 0)?, column(row, 1)?);
+            if removed < FEW && !has_prepared {
+                break;
+            }
+        }
+        Ok(())
     }
 }
 
@@ -167,7 +205,11 @@ impl Backend for PostgresBackend {
         claim: &'a Claim,
         linger: Linger,
     ) -> Verb<'a, Result<Released, BackendError>> {
-        Box::pin(self.store.release(claim, linger))
+        Box::pin(async move {
+            let released = self.store.release(claim, linger).await;
+            self.store.sweep_after(claim.id);
+            released
+        })
     }
 
     fn renews_for_others(&self) -> bool {
@@ -179,7 +221,7 @@ impl Backend for PostgresBackend {
     }
 
     fn tries_at_once(&self) -> Option<usize> {
-        Some(TRIES_AT_ONCE)
+        Some(if self.store.pooled { POOLED_TRIES_AT_ONCE } else { TRIES_AT_ONCE })
     }
 
     fn watch<'a>(&'a self, key: &'a Key) -> Verb<'a, Result<Option<Box<dyn Watch>>, BackendError>> {

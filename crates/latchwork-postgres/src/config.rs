@@ -36,6 +36,7 @@ pub(crate) enum SslMode {
 /// | `passfile=/path` | the file with passwords, in place of `.pgpass` |
 /// | `table=latchwork` | the table; what belongs to it has names that begin so |
 /// | `schema=public` | the schema of the table |
+/// | `create_schema=true` | `init` makes the schema if there is none; nothing else heeds it |
 /// | `sslmode=prefer` | `disable`, `prefer` (the default), `require`, `verify-ca` or `verify-full`; with a `sslrootcert`, `require` and `verify-ca` check the name as well, as `verify-full` does |
 /// | `sslrootcert=/ca.pem` | the authority to trust instead of those that the system trusts |
 /// | `sslcert=/c.pem`, `sslkey=/k.pem` | the client's certificate and its key |
@@ -58,6 +59,7 @@ pub struct PostgresConfig {
     pub(crate) tls: Tls,
     pub(crate) table: String,
     pub(crate) schema: String,
+    pub(crate) create_schema: bool,
     pub(crate) application_name: String,
     pub(crate) connect_timeout: Duration,
     pub(crate) connections: usize,
@@ -97,6 +99,7 @@ pub(crate) const OPTIONS: &[&str] = &[
     "channel_binding",
     "table",
     "schema",
+    "create_schema",
     "sslmode",
     "sslrootcert",
     "sslcert",
@@ -137,6 +140,7 @@ impl PostgresConfig {
             tls: Tls { insecure: true, ..Tls::default() },
             table: "latchwork".into(),
             schema: "public".into(),
+            create_schema: false,
             application_name: "latchwork".into(),
             connect_timeout: Duration::from_secs(5),
             connections: 8,
@@ -180,6 +184,10 @@ impl PostgresConfig {
         match name {
             "table" => self.table = value,
             "schema" => self.schema = value,
+            "create_schema" => match flag(&value) {
+                Some(create) => self.create_schema = create,
+                None => return bad("true or false"),
+            },
             "sslmode" => {
                 (self.ssl_mode, *verifies) = match &*value {
                     "disable" => (SslMode::Disable, false),

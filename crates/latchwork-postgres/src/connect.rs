@@ -9,7 +9,7 @@ use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::sync::oneshot;
 use tokio_postgres::tls::NoTls;
-use tokio_postgres::types::Type;
+use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{Client, Config, Connection};
 
 use crate::config::{PostgresConfig, Secret, SslMode};
@@ -212,14 +212,18 @@ impl Access {
         let promised = process_of(lane.client()).await;
         let table = self.statements.table();
         // The session has the search_path of the role or the database, in which anybody may have made functions.
-        let text = "SELECT pg_catalog.pg_backend_pid(), pg_catalog.pg_is_in_recovery() \
+        let text = format!(
+            "SELECT pg_catalog.pg_backend_pid(), pg_catalog.pg_is_in_recovery() \
              OR pg_catalog.current_setting('transaction_read_only') OPERATOR(pg_catalog.=) 'on', \
-             pg_catalog.current_setting('server_version_num')::integer, \
-             CASE WHEN pg_catalog.to_regclass($1) IS NULL THEN NULL \
-             ELSE coalesce(pg_catalog.obj_description(pg_catalog.to_regclass($1), 'pg_class'), '') END, \
-             pg_catalog.current_setting('client_min_messages')";
+             pg_catalog.current_setting('server_version_num')::integer, {}, \
+             pg_catalog.current_setting('client_min_messages')",
+            schema::found()
+        );
+        let (schema, name) = (&self.config.schema, &self.config.table);
+        let names: [(&(dyn ToSql + Sync), Type); 3] =
+            [(&table, Type::TEXT), (schema, Type::TEXT), (name, Type::TEXT)];
         let sent = self.io.now();
-        let rows = lane.send(lane.client().query_typed(text, &[(&table, Type::TEXT)])).await?;
+        let rows = lane.send(lane.client().query_typed(&text, &names)).await?;
         let trip = self.io.now().since(sent);
         let [row] = &rows[..] else { return Err(crate::values::strange(0)) };
         let process: i32 = column(row, 0)?;

@@ -106,11 +106,12 @@ fn refusal(said: &DbError) -> BackendError {
         (Denied, "check the user, the password and pg_hba.conf")
     } else if is(&[&SqlState::INSUFFICIENT_PRIVILEGE]) {
         (Denied, "grant the rights that docs/postgres.md lists")
-    } else if is(&[
-        &SqlState::UNDEFINED_TABLE,
-        &SqlState::UNDEFINED_FUNCTION,
-        &SqlState::INVALID_SCHEMA_NAME,
-    ]) {
+    } else if is(&[&SqlState::INVALID_SCHEMA_NAME]) {
+        (
+            Invalid,
+            "make the schema, or add create_schema=true to the address and run latchwork init",
+        )
+    } else if is(&[&SqlState::UNDEFINED_TABLE, &SqlState::UNDEFINED_FUNCTION]) {
         (Invalid, "run latchwork init with this address, once")
     } else if is(&[&SqlState::UNDEFINED_COLUMN, &SqlState::DATATYPE_MISMATCH]) {
         (Corrupt, "the tables are of another version: run latchwork init with this address")
@@ -149,6 +150,12 @@ fn refusal(said: &DbError) -> BackendError {
     let message = format!("PostgreSQL says: {} (SQLSTATE {})", said.message(), code.code());
     let error = BackendError::new(kind, effect, message);
     if step.is_empty() { error } else { error.next_step(step) }
+}
+
+/// The statement has waited for a lock of the server's for as long as it may, and has had no effect.
+pub(crate) fn is_locked(error: &BackendError) -> bool {
+    let code = SqlState::LOCK_NOT_AVAILABLE.code();
+    error.effect == Effect::NotApplied && error.message.ends_with(&format!("(SQLSTATE {code})"))
 }
 
 /// The commit is in this server's log, and no standby has confirmed it.

@@ -10,13 +10,16 @@ use crate::config::PostgresConfig;
 use crate::connect::{Access, For, LOCAL_PATH, Opened};
 use crate::guard;
 use crate::lane::Seat;
-use crate::schema::{STEPS, VERSION, can_be_migrated, comment, version_of};
+use crate::names::quoted;
+use crate::schema::{
+    FUNCTIONS, STEPS, VERSION, can_be_migrated, comment, functions_of, version_of,
+};
 use crate::values::column;
 
 /// Prepares a database for its first locks, and says what was done.
 ///
-/// It makes the tables and functions that the address names. A table of an older version is brought to this
-/// one. With `guard=true` the caller vouches that no lock is held that the server does not know of, and the
+/// It makes the tables and functions that the address names, and with `create_schema=true` their schema. A table of an
+/// older version is brought to this one. Functions of a newer client stay as they are. With `guard=true` the caller vouches that no lock is held that the server does not know of, and the
 /// quarantine ends. That is also the way to another `max_ttl`.
 ///
 /// # Errors
@@ -69,18 +72,29 @@ async fn make_tables(
     prepared: &mut Prepared,
 ) -> Result<bool, BackendError> {
     let (schema, table) = (&access.config.schema, &access.config.table);
-    let version = opened.table.as_deref().and_then(version_of);
+    let found = opened.table.as_deref();
+    let version = found.and_then(version_of);
+    let newer = found.and_then(functions_of).filter(|functions| *functions > FUNCTIONS);
     let mut migrations = String::new();
-    match (opened.table.as_deref(), version) {
-        (None, _) => {
+    match (found, version, newer) {
+        (None, ..) => {
+            if access.config.create_schema {
+                migrations = format!("CREATE SCHEMA IF NOT EXISTS {};", quoted(schema));
+            }
             prepared.steps.push(format!("made the table {schema}.{table} and what belongs to it"))
         }
-        (_, Some(VERSION)) => {
+        (_, Some(VERSION), Some(newer)) => {
+            prepared.steps.push(format!(
+                "the table {schema}.{table} is there; its functions are of a newer client (revision {newer}) and stay"
+            ));
+            return Ok(false);
+        }
+        (_, Some(VERSION), None) => {
             prepared
                 .steps
                 .push(format!("the table {schema}.{table} is there; its functions were replaced"));
         }
-        (other, _) => {
+        (other, ..) => {
             can_be_migrated(other, &access.config)?;
             let older = version.unwrap_or_default();
             migrations = access.statements.fill(&STEPS[older as usize..].join("\n"));
@@ -89,18 +103,18 @@ async fn make_tables(
             ));
         }
     }
-    let [tables, stand, leave, keep, heal] = access.statements.schema();
+    let [tables, functions, comments] = access.statements.schema();
     // One text is one transaction. Two that are sent at the same time wait for each other. A session that waits for a
     // lock of the whole table keeps all others waiting behind it, and their renewals too.
     let text = format!(
-        "{LOCAL_PATH}; SET LOCAL lock_timeout = '2s'; SELECT pg_advisory_xact_lock({}, 1);\n{migrations}\n{tables}\n{}\n{stand}\n{leave}\n{keep}\n{heal}\n{}",
+        "{LOCAL_PATH}; SET LOCAL lock_timeout = '2s'; SELECT pg_advisory_xact_lock({}, 1);\n{migrations}\n{tables}\n{functions}\n{comments}\n{}\n{}",
         access.statements.class(),
         access.statements.fill(&format!("COMMENT ON TABLE @locks@ IS '{}';", comment(VERSION))),
         "SELECT set_config('synchronous_commit', 'on', true);",
     );
     let lane = &opened.lane;
     lane.send(lane.client().batch_execute(&text)).await?;
-    Ok(!migrations.is_empty())
+    Ok(version.is_some_and(|version| version < VERSION))
 }
 
 /// How many keys are held, waited for or closed.

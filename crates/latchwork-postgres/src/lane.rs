@@ -7,7 +7,6 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
-use futures_util::future::join;
 use latchwork_store::wire::Drive;
 use latchwork_store::{BackendError, ClaimId, Effect, Io, Moment};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
@@ -19,7 +18,6 @@ use crate::lock;
 use crate::mover::Orders;
 use crate::statements::{self, Ask, Statements};
 use crate::turn::Request;
-use crate::values::Uuid;
 
 /// If a request is given up after so long, the connection is asked for a sign of life.
 const SILENCE: Duration = Duration::from_millis(300);
@@ -27,27 +25,6 @@ const SILENCE: Duration = Duration::from_millis(300);
 pub(crate) const LOOK_LIMIT: Duration = Duration::from_millis(2_500);
 /// So many claims whose tries were given up are remembered.
 const ORPHANS: usize = 4_096;
-
-/// What `stand` is given to plan its statements, in the same flight as the first try that calls it. The session plans
-/// each when it runs it first, which takes some milliseconds, and holds the row of the key meanwhile: hundreds of
-/// processes that begin to wait for one key at once would keep its holder's release waiting for seconds.
-const PLANNED: Params<'static> = &[
-    &None::<&[u8]>,
-    &(&[] as &[u8]),
-    &Uuid(0),
-    &0_i16,
-    &1_i32,
-    &0_i32,
-    &true,
-    &false,
-    &1_i64,
-    &0_i64,
-    &(&[] as &[u8]),
-    &0_i64,
-    &None::<Uuid>,
-    &None::<i32>,
-    &None::<Uuid>,
-];
 
 /// What is given to a statement.
 pub(crate) type Params<'a> = &'a [&'a (dyn ToSql + Sync)];
@@ -101,8 +78,6 @@ pub(crate) struct Lane {
     load: AtomicUsize,
     /// It is being asked for a sign of life, and takes no requests meanwhile.
     doubted: AtomicBool,
-    /// The server has planned what a try for a busy key runs.
-    planned: AtomicBool,
     orphans: Arc<Orphans>,
     /// Whether the server at the other end changes with each transaction.
     pub(crate) pooled: bool,
@@ -125,7 +100,6 @@ impl Lane {
             turn: Arc::new(Semaphore::new(1)),
             load: AtomicUsize::new(0),
             doubted: AtomicBool::new(false),
-            planned: AtomicBool::new(false),
             orphans,
             pooled: false,
         }
@@ -229,12 +203,6 @@ impl Seat {
             return self.answered(about, request).await;
         };
         let asked = lane.client().query(prepared, params);
-        if ask == Ask::Stand && !lane.planned.swap(true, Ordering::Relaxed) {
-            let planned = lane.client().query(prepared, PLANNED);
-            // Whatever it answers: functions of another client may know no key that is null.
-            let both = async { join(planned, asked).await.1 };
-            return self.answered(about, lane.send(both)).await;
-        }
         self.answered(about, lane.send(asked)).await
     }
 

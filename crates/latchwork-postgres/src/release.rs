@@ -9,17 +9,27 @@ use tokio_postgres::Row;
 
 use crate::acquire::micros;
 use crate::backend::Store;
+use crate::errors::is_locked;
 use crate::lane::{Params, Seat};
 use crate::names::stored;
 use crate::statements::Ask;
 use crate::values::{Uuid, column, strange};
 
 impl Store {
+    /// Ends a claim. If the row of the key is locked for long, it is asked for once more: tries wait for it for a shorter
+    /// time, so the crowd has gone by then.
     pub(crate) async fn release(
         &self,
         claim: &Claim,
         linger: Linger,
     ) -> Result<Released, BackendError> {
+        match self.end(claim, linger).await {
+            Err(error) if is_locked(&error) => self.end(claim, linger).await,
+            answer => answer,
+        }
+    }
+
+    async fn end(&self, claim: &Claim, linger: Linger) -> Result<Released, BackendError> {
         // A claim that was in the queue leaves one behind, mostly: the free release would find it.
         let mut has_queue = linger != Linger::End && self.listener.close(claim.id);
         if claim.mode.is_alone()

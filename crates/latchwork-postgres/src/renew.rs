@@ -8,6 +8,7 @@ use tokio_postgres::Row;
 
 use crate::acquire::micros;
 use crate::backend::Store;
+use crate::errors::is_locked;
 use crate::lane::Seat;
 use crate::names::stored;
 use crate::statements::Ask;
@@ -119,7 +120,11 @@ impl Store {
 
     async fn wait_for(&self, claim: &Claim) -> Answer {
         let seat = self.pool.seat().await?;
-        let answers = self.batch(&seat, Ask::Keep, &[claim], true).await?;
+        let answers = match self.batch(&seat, Ask::Keep, &[claim], true).await {
+            // Tries wait for a shorter time: the crowd has gone.
+            Err(error) if is_locked(&error) => self.batch(&seat, Ask::Keep, &[claim], true).await?,
+            answers => answers?,
+        };
         answers.into_iter().flatten().next().ok_or_else(locked_row)
     }
 }

@@ -4,6 +4,7 @@ use tokio_postgres::types::Type;
 
 use crate::config::PostgresConfig;
 use crate::names::{class, quoted};
+use crate::schema::{FUNCTIONS, made, revision};
 
 macro_rules! asks {
     ($($ask:ident),* $(,)?) => {
@@ -100,16 +101,18 @@ impl Statements {
         &self.own
     }
 
-    /// What makes the tables, and then the functions.
-    pub(crate) fn schema(&self) -> [String; 5] {
-        [
-            include_str!("sql/tables.sql"),
+    /// What makes the tables, then the functions, and what says to people what they are.
+    pub(crate) fn schema(&self) -> [String; 3] {
+        let functions = [
+            include_str!("sql/no_older.sql"),
+            include_str!("sql/rehearse.sql"),
             include_str!("sql/stand.sql"),
             include_str!("sql/leave.sql"),
             include_str!("sql/keep.sql"),
             include_str!("sql/heal.sql"),
-        ]
-        .map(|text| self.names.fill(text))
+        ];
+        [include_str!("sql/tables.sql"), &functions.join("\n"), include_str!("sql/comments.sql")]
+            .map(|text| self.names.fill(text))
     }
 
     /// A text of the caller's with the names filled in.
@@ -128,21 +131,27 @@ impl Statements {
     }
 }
 
-/// True, and the statement waits for a lock no longer than a verb waits for its answer.
-const LIMITED: &str = "set_config('lock_timeout', '2s', true) IS NOT NULL";
+/// True, and the statement waits for a lock no longer than half of what a verb waits for its answer: there is time for
+/// another attempt.
+const LIMITED: &str = "set_config('lock_timeout', '900ms', true) IS NOT NULL";
+
+/// As [`LIMITED`], for a try.
+const HASTY: &str = "set_config('lock_timeout', '@brief@', true) IS NOT NULL";
 
 /// True, and the functions find what they name and plan as they do in a session of our own ([`crate::connect::SESSION`]).
 const PLANS: &str = "set_config('search_path', 'pg_catalog, pg_temp', true) IS NOT NULL AND set_config('enable_bitmapscan', 'off', true) IS NOT NULL AND set_config('enable_seqscan', 'off', true) IS NOT NULL \
      AND set_config('plan_cache_mode', 'force_generic_plan', true) IS NOT NULL AND set_config('jit', 'off', true) IS NOT NULL";
 
-/// Fills in what a statement sets by itself: all that a session of a pooler cannot have. What is given to a function is
+/// Fills in what a statement sets by itself, and what a session of a pooler cannot have. What is given to a function is
 /// evaluated before it runs.
 fn settings(text: &str, is_pooled: bool) -> String {
-    let (limited, durable) = match is_pooled {
-        true => (LIMITED, &*format!("CASE WHEN {LIMITED} AND {PLANS} THEN '@durable@' END")),
-        false => ("true", "'@durable@'"),
+    let durable = match is_pooled {
+        true => format!("CASE WHEN {LIMITED} AND {PLANS} THEN '@durable@' END"),
+        false => format!("CASE WHEN {LIMITED} THEN '@durable@' END"),
     };
-    text.replace("@limited@", limited).replace("@with_settings@", durable)
+    text.replace("@limited@", LIMITED)
+        .replace("@hasty@", HASTY)
+        .replace("@with_settings@", &durable)
 }
 
 impl Names {
@@ -163,68 +172,111 @@ impl Names {
         format!("pg_notify('{channel}', {}::text)", number(key))
     }
 
-    fn durable(&self) -> &'static str {
-        if self.fast { "off" } else { "on" }
-    }
-
-    fn fill(&self, text: &str) -> String {
-        let mut text = text
-            .replace("@sweep@\n", include_str!("sql/sweep.sql"))
-            .replace("@serve@\n", include_str!("sql/serve.sql"))
-            .replace("@news@\n", include_str!("sql/news.sql"));
-        text = expand(&text, "@fits:", |which| {
-            let parts: Vec<&str> = which.split(',').collect();
-            fits(parts[0], parts[1], parts[2])
-        });
-        text = expand(&text, "@notify:", |key| {
-            format!(
-                "CASE WHEN {} AND {HAS_ROOM} THEN {} END",
-                self.is_observed(key),
-                self.notify(key)
-            )
-        });
-        let guarded = match self.guarded {
-            false => "true".to_owned(),
-            true => "EXISTS (SELECT FROM @alive@ g, @locks@ s WHERE g.nonce = $8 \
-                     AND g.opens <= clock_timestamp() AND s.k = '' AND s.claim = $8)"
-                .to_owned(),
-        };
-        text = text.replace("@guarded@", &guarded);
-        text = expand(&text, "@row:", row_of).replace("@front@", FRONT);
-        text = expand(&text, "@index:", |suffix| quoted(&format!("{}_{suffix}", self.table)));
-        let objects = [
-            "line", "claims", "held", "alive", "fence", "stand", "leave", "keep", "heal", "observe",
-        ];
-        for suffix in objects {
-            text = text.replace(&format!("@{suffix}@"), &self.object(&format!("_{suffix}")));
+    /// A template with everything filled in, in one pass: a name of the user's is never read as a template.
+    fn fill(&self, template: &str) -> String {
+        let mut filled = String::new();
+        let mut rest = template;
+        while let Some((before, after)) = rest.split_once('@') {
+            filled.push_str(before);
+            let known = after.split_once('@').and_then(|(word, after)| {
+                let (word, of) = word.split_once(':').unwrap_or((word, ""));
+                Some((self.stands_for(word, of)?, after))
+            });
+            match known {
+                Some((Filling::Template(text), after)) => {
+                    filled.push_str(&self.fill(&text));
+                    // A template of its own has its own last line break.
+                    let ended = after.strip_prefix('\n').filter(|_| text.ends_with('\n'));
+                    rest = ended.unwrap_or(after);
+                }
+                Some((Filling::Text(text), after)) => {
+                    filled.push_str(&text);
+                    rest = after;
+                }
+                None => {
+                    filled.push('@');
+                    rest = after;
+                }
+            }
         }
-        text.replace("@locks@", &self.object(""))
-            .replace("@us@", "(date_part('epoch', clock_timestamp()) * 1e6::float8)::bigint")
-            .replace(
-                "@notify@",
-                &format!(
-                    "IF {} AND {HAS_ROOM} THEN PERFORM {}; END IF;",
-                    self.is_observed("a_k"),
-                    self.notify("a_k")
-                ),
-            )
-            .replace("@durable@", self.durable())
-            .replace("@channel@", &channel(class(&self.schema, &self.table)))
-            .replace("@class@", &class(&self.schema, &self.table).to_string())
+        filled + rest
+    }
+
+    /// What `@word@` or `@word:of@` stands for.
+    fn stands_for(&self, word: &str, of: &str) -> Option<Filling> {
+        let class = || class(&self.schema, &self.table);
+        let template = |text: &str| Some(Filling::Template(text.to_owned()));
+        let text = |text: String| Some(Filling::Text(text));
+        match word {
+            "locks" => text(self.object("")),
+            "line" | "claims" | "held" | "alive" | "fence" | "stand" | "leave" | "keep"
+            | "heal" | "observe" | "rehearse" | "recheck" => text(self.object(&format!("_{word}"))),
+            "index" => text(quoted(&format!("{}_{of}", self.table))),
+            "literal" => text(literal(&self.object(if of == "locks" { "" } else { of }))),
+            "body" => text(self.quotes()),
+            "sweep" => template(include_str!("sql/sweep.sql")),
+            "serve" => template(include_str!("sql/serve.sql")),
+            "news" => template(include_str!("sql/news.sql")),
+            "fits" => {
+                let parts: Vec<&str> = of.split(',').collect();
+                text(fits(parts[0], parts[1], parts[2]))
+            }
+            "row" => template(&row_of(of)),
+            "front" => template(FRONT),
+            "floor" => template("(SELECT f.token FROM @locks@ f WHERE f.k = '')"),
+            "guarded" => template(if self.guarded { GUARDED } else { "true" }),
+            "rechecked" => template(if self.guarded { RECHECKED } else { "true" }),
+            "notify" if of.is_empty() => text(format!(
+                "IF {} AND {HAS_ROOM} THEN PERFORM {}; END IF;",
+                self.is_observed("a_k"),
+                self.notify("a_k")
+            )),
+            "notify" => text(format!(
+                "CASE WHEN {} AND {HAS_ROOM} THEN {} END",
+                self.is_observed(of),
+                self.notify(of)
+            )),
+            "us" => template("(date_part('epoch', clock_timestamp()) * 1e6::float8)::bigint"),
+            "durable" => template(if self.fast { "off" } else { "on" }),
+            "channel" => text(channel(class())),
+            "class" => text(class().to_string()),
+            "brief" => template(BRIEF),
+            "functions" => text(FUNCTIONS.to_string()),
+            "revision" => text(revision()),
+            "made" => text(made()),
+            _ => None,
+        }
+    }
+
+    /// Quotation marks for the text of a function that are in no name.
+    fn quotes(&self) -> String {
+        let is_free = |marks: &String| !self.schema.contains(marks) && !self.table.contains(marks);
+        let mut all = (0..).map(|n| format!("$body{n}$"));
+        all.find(is_free).expect("a name has an end")
     }
 }
 
-/// Replaces each `@name:parameter@`.
-fn expand(text: &str, name: &str, with: impl Fn(&str) -> String) -> String {
-    let mut text = text.to_owned();
-    while let Some(start) = text.find(name) {
-        let rest = &text[start + name.len()..];
-        let end = rest.find('@').unwrap_or(rest.len());
-        let expanded = with(&rest[..end]);
-        text.replace_range(start..start + name.len() + end + 1, &expanded);
-    }
-    text
+/// What stands in a template for something.
+enum Filling {
+    /// Is filled in itself.
+    Template(String),
+    /// Stays as it is.
+    Text(String),
 }
+
+/// A text as the server reads it in a statement.
+fn literal(text: &str) -> String {
+    format!("E'{}'", text.replace('\\', "\\\\").replace('\'', "''"))
+}
+
+/// How long a try waits for the row of its key: what renews or ends a claim waits for longer, so a crowd of tries gives
+/// way to it.
+const BRIEF: &str = "500ms";
+/// The guard's nonce counts, and no quarantine is under way.
+const GUARDED: &str = "EXISTS (SELECT FROM @alive@ g, @locks@ s WHERE g.nonce = $8 \
+     AND g.opens <= clock_timestamp() AND s.k = '' AND s.claim = $8)";
+/// If the row is a new one, the nonce still counts: see heal.sql.
+const RECHECKED: &str = "CASE WHEN l.xmax = 0 THEN @recheck@($8) END";
 
 /// How the channels of the processes that wait for keys of a table begin; eight hexadecimal digits follow.
 pub(crate) fn channel(class: i32) -> String {

@@ -1,9 +1,20 @@
+-- The guard's nonce must still count when the row of a key was missing and is made: who deletes all rows of the table
+-- deletes the guard's as well, and a try that waited for that has read it before.
+CREATE OR REPLACE FUNCTION @recheck@(a_nonce uuid) RETURNS boolean LANGUAGE plpgsql AS @body@
+-- @made@
+BEGIN
+  IF a_nonce IS NOT NULL AND NOT EXISTS (SELECT FROM @alive@ g, @locks@ s WHERE g.nonce = a_nonce AND s.k = '' AND s.claim = a_nonce) THEN
+    RAISE serialization_failure USING MESSAGE = 'the rows of the table were removed meanwhile';
+  END IF;
+  RETURN true;
+END @body@;
 -- The guard: says which nonce counts and how long nothing may be granted yet (us). If the table that a crash
 -- empties has no nonce, or the server is another than the one that it was drawn on, or the table of locks has
 -- lost the row that repeats it, a new one is drawn, and nothing is granted until each claim that may have
 -- been lost has ended. With a_vouch somebody says that there is none.
 CREATE OR REPLACE FUNCTION @heal@(a_longest bigint, a_vouch boolean, OUT nonce uuid, OUT closed bigint, OUT longest bigint)
-LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $heal$
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS @body@
+-- @made@
 DECLARE
   g @alive@;
   system text := (SELECT c.system_identifier::text FROM pg_control_system() c);
@@ -30,4 +41,4 @@ BEGIN
   END IF;
   nonce := g.nonce; longest := g.longest;
   closed := greatest(0, (date_part('epoch', g.opens - clock_timestamp()) * 1000000)::bigint);
-END $heal$;
+END @body@;

@@ -2,13 +2,17 @@
 -- h held, l lost, or u not known: the row is locked by somebody else.
 CREATE OR REPLACE FUNCTION @keep@(
   a_k bytea[], a_claim uuid[], a_ttl bigint[], a_floor bigint[], a_holder bytea[], a_wait boolean, a_durable text
-) RETURNS TABLE (o_n bigint, o_state text, o_token bigint, o_time bigint) LANGUAGE plpgsql AS $keep$
+) RETURNS TABLE (o_n bigint, o_state text, o_token bigint, o_time bigint) LANGUAGE plpgsql AS @body@
+-- @made@
 DECLARE
   c record;
   r @locks@;
   t timestamptz;
   given bigint;
 BEGIN
+  IF current_setting('latchwork.keep_@class@', true) IS DISTINCT FROM '@revision@' THEN
+    PERFORM @rehearse@('keep');
+  END IF;
   PERFORM set_config('synchronous_commit', a_durable, true);
   FOR c IN
     SELECT u.* FROM unnest(a_k, a_claim, a_ttl, a_floor, a_holder) WITH ORDINALITY AS u (k, claim, ttl, floor, holder, n)
@@ -44,4 +48,4 @@ BEGIN
     o_time := (date_part('epoch', t) * 1000000)::bigint;
     RETURN NEXT;
   END LOOP;
-END $keep$;
+END @body@;

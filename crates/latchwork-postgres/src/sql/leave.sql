@@ -5,7 +5,8 @@ CREATE OR REPLACE FUNCTION @leave@(
   a_k bytea, a_name bytea, a_me uuid, a_linger bigint, a_holder bytea, a_nonce uuid, a_bury bigint,
   a_durable text,
   OUT released boolean, OUT now_us bigint, OUT tell text[]
-) LANGUAGE plpgsql AS $leave$
+) LANGUAGE plpgsql AS @body@
+-- @made@
 DECLARE
   r @locks@;
   old @locks@;
@@ -34,6 +35,9 @@ DECLARE
   ignored text;
 BEGIN
   tell := '{}'::text[]; released := false;
+  IF current_setting('latchwork.leave_@class@', true) IS DISTINCT FROM '@revision@' THEN
+    PERFORM @rehearse@('leave');
+  END IF;
   IF a_nonce IS NOT NULL THEN
     a_serves := EXISTS (SELECT FROM @alive@ g, @locks@ s WHERE g.nonce = a_nonce AND g.opens <= clock_timestamp()
       AND s.k = '' AND s.claim = a_nonce);
@@ -42,7 +46,7 @@ BEGIN
   t := clock_timestamp();
   now_us := (date_part('epoch', t) * 1000000)::bigint;
   IF r.k IS NULL AND a_bury > 0 THEN
-    INSERT INTO @locks@ (k, name, token, ends) VALUES (a_k, a_name, 0, 'epoch') ON CONFLICT DO NOTHING;
+    INSERT INTO @locks@ (k, name, token, ends) VALUES (a_k, a_name, coalesce(@floor@, 0), 'epoch') ON CONFLICT DO NOTHING;
     SELECT * INTO r FROM @locks@ l WHERE l.k = a_k FOR NO KEY UPDATE;
     IF NOT FOUND THEN
       RAISE serialization_failure USING MESSAGE = 'the row of the key was removed meanwhile';
@@ -56,10 +60,10 @@ BEGIN
     AND (r.closed IS NULL OR r.closed <= t) THEN
     -- The usual release of a busy key: the first in the queue wants it alone, and its process listens (it holds that
     -- lock on the connection on which it does). One statement in place of those below, which would do the same. What
-    -- has ended further behind stays for a later call.
+    -- has ended further behind stays for a later call. No process has the number 0: it listens where this is rehearsed.
     SELECT * INTO w FROM @line@ p WHERE p.k = a_k ORDER BY p.pos LIMIT 1;
     IF w.fifo AND w.held IS NULL AND w.mode < 2 AND w.ends > t AND w.claim <> a_me AND w.process IS NOT NULL
-      AND NOT pg_try_advisory_xact_lock_shared(@class@, w.process) THEN
+      AND (w.process = 0 OR NOT pg_try_advisory_xact_lock_shared(@class@, w.process)) THEN
       WITH d AS (
         DELETE FROM @line@ p WHERE p.k = a_k AND p.pos = w.pos
       ), q AS MATERIALIZED (
@@ -133,4 +137,4 @@ BEGIN
       crowd = r.crowd, open = r.open, holder = r.holder, closed = r.closed, closed_by = r.closed_by WHERE l.k = a_k;
   END IF;
   ignored := set_config('synchronous_commit', CASE WHEN durable THEN a_durable ELSE 'off' END, true);
-END $leave$;
+END @body@;

@@ -2,15 +2,16 @@
 -- key's row. `what` is g granted, h held, q queued, c closed, m mismatch (with the kind of lock in `given`
 -- and its limit in `retry`), x quarantine, e ended before, n the nonce is not the guard's.
 --
--- With a_k null it locks and changes nothing: it plans the statements of the usual paths for the session. Planning takes
--- ten times as long as running them, and others would wait for the row's lock meanwhile.
+-- It waits for the row of the key for a shorter time than a renewal and a release do, so a crowd of tries gives way to
+-- them: the client takes the key for blocked then.
 CREATE OR REPLACE FUNCTION @stand@(
   a_k bytea, a_name bytea, a_me uuid, a_mode smallint, a_take integer, a_lim integer, a_fifo boolean,
   a_waits boolean, a_ttl bigint, a_floor bigint, a_holder bytea, a_probation bigint, a_word uuid,
   a_process integer, a_nonce uuid, a_durable text,
   OUT what text, OUT given bigint, OUT retry bigint, OUT ahead integer, OUT whom bytea, OUT now_us bigint,
   OUT tell text[]
-) LANGUAGE plpgsql AS $stand$
+) LANGUAGE plpgsql AS @body@
+-- @made@
 DECLARE
   r @locks@;
   old @locks@;
@@ -46,6 +47,10 @@ DECLARE
   ignored text;
 BEGIN
   tell := '{}'::text[];
+  IF current_setting('latchwork.stand_@class@', true) IS DISTINCT FROM '@revision@' THEN
+    PERFORM @rehearse@('stand');
+  END IF;
+  PERFORM set_config('lock_timeout', '@brief@', true);
   IF a_nonce IS NOT NULL THEN
     SELECT g.opens INTO opens FROM @alive@ g, @locks@ s WHERE g.nonce = a_nonce AND s.k = '' AND s.claim = a_nonce;
     IF NOT FOUND THEN
@@ -66,19 +71,18 @@ BEGIN
     END IF;
   END IF;
   SELECT * INTO r FROM @locks@ l WHERE l.k = a_k FOR NO KEY UPDATE;
-  IF a_k IS NULL THEN
-    r.crowd := true;
-  ELSIF NOT FOUND THEN
-    INSERT INTO @locks@ (k, name, token, ends) VALUES (a_k, a_name, 0, 'epoch') ON CONFLICT DO NOTHING;
+  IF NOT FOUND THEN
+    INSERT INTO @locks@ (k, name, token, ends) VALUES (a_k, a_name, coalesce(@floor@, 0), 'epoch') ON CONFLICT DO NOTHING;
     SELECT * INTO r FROM @locks@ l WHERE l.k = a_k FOR NO KEY UPDATE;
     IF NOT FOUND THEN
       -- Somebody had made the row, and somebody has removed it: a grant would be in no row.
       RAISE serialization_failure USING MESSAGE = 'the row of the key was removed meanwhile';
     END IF;
+    PERFORM @recheck@(a_nonce);
   END IF;
   t := clock_timestamp();
   now_us := (date_part('epoch', t) * 1000000)::bigint;
-  IF a_k IS NULL OR r.crowd AND r.claim <> a_me AND r.ends > t AND r.mode = a_mode AND a_lim = 0 AND a_fifo AND a_waits
+  IF r.crowd AND r.claim <> a_me AND r.ends > t AND r.mode = a_mode AND a_lim = 0 AND a_fifo AND a_waits
     AND r.closed_by IS NULL AND (r.closed IS NULL OR r.closed <= t) AND (opens IS NULL OR opens <= t) THEN
     -- The usual try for a busy key: one claim holds it alone, and this one goes to the end of the queue. One statement in
     -- place of those below, which would do the same.
@@ -227,4 +231,4 @@ BEGIN
   END IF;
   -- A blocked look, a place in line and a mark that a crash loses do no harm.
   ignored := set_config('synchronous_commit', CASE WHEN durable THEN a_durable ELSE 'off' END, true);
-END $stand$;
+END @body@;

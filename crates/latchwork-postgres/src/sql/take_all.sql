@@ -7,7 +7,7 @@ WITH c AS MATERIALIZED (
   SELECT * FROM ROWS FROM (pg_catalog.unnest($1), pg_catalog.unnest($2), pg_catalog.unnest($3),
     pg_catalog.unnest($4), pg_catalog.unnest($5), pg_catalog.unnest($6), pg_catalog.unnest($7),
     pg_catalog.generate_series(1::bigint, pg_catalog.cardinality($1)::bigint)) AS c (k, name, claim, mode, ttl, floor, holder, n)
-  WHERE (SELECT @limited@) AND @guarded@
+  WHERE (SELECT @hasty@) AND @guarded@
 ), h AS MATERIALIZED (
   SELECT c.n FROM c CROSS JOIN LATERAL (SELECT FROM @locks@ r WHERE r.k = c.k OFFSET 0) r
 ), l AS MATERIALIZED (
@@ -24,7 +24,7 @@ WITH c AS MATERIALIZED (
 ), i AS (
   INSERT INTO @locks@ AS r (k, name, claim, mode, ends, asked, token, holder)
   SELECT c.k, c.name, c.claim, c.mode, clock_timestamp() + c.ttl::float8 * interval '1 microsecond', clock_timestamp(),
-    greatest(@us@, c.floor), c.holder
+    greatest(@us@, c.floor, @floor@), c.holder
   FROM c WHERE NOT EXISTS (SELECT FROM h WHERE h.n = c.n) ORDER BY c.k
   ON CONFLICT (k) DO NOTHING
   RETURNING r.k, r.claim, r.token

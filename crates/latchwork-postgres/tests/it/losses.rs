@@ -286,3 +286,35 @@ fn h148_an_emptied_line_with_the_guard_gives_no_second_holder() {
         }
     });
 }
+
+/// H194: a try has read the nonce and waits for the row of its key, and somebody deletes all rows, the guard's too.
+#[test]
+fn h194_a_try_beside_a_delete_of_all_rows_is_not_granted() {
+    let options = "?guard=true&max_ttl=1h";
+    let server = server_with(&PostgresOptions::new(), options);
+    run(async {
+        let client = bare(&format!("{}{options}", server.url())).await;
+        for is_held in [true, false] {
+            prepare(&format!("{}{options}", server.url())).await.unwrap();
+            let key = if is_held { "held" } else { "free" };
+            let holder = claim(key).with(|it| it.ttl = 60 * SEC);
+            client.acquired(&holder).await;
+            if !is_held {
+                client.released(&holder).await;
+            }
+            let other = crate::fence::client(server.port()).await;
+            other.batch_execute("BEGIN; DELETE FROM latchwork").await.unwrap();
+            let ends = async {
+                let waits = "SELECT count(*) FROM pg_locks WHERE NOT granted";
+                until(&server, waits, |n| n != "0").await;
+                other.batch_execute("COMMIT").await.unwrap();
+            };
+            let again = like(&holder);
+            let (tried, ()) = tokio::join!(client.try_acquire(&again), ends);
+            assert!(!matches!(tried, Ok(Attempt::Granted(_))), "{key}: {tried:?}");
+            let passes = like(&holder).with(|it| it.waits = false);
+            let blocked = client.blocked(&passes).await;
+            assert_eq!(blocked.cause, Cause::Quarantine, "{blocked:?}");
+        }
+    });
+}

@@ -31,4 +31,5 @@ mod settings;
 mod shortcuts;
 mod tables;
 mod together;
+mod versions;
 mod waiting;

@@ -6,7 +6,7 @@ use futures_util::future::join_all;
 
 use crate::common::*;
 use latchwork_services::{PostgresOptions, PostgresServer};
-use latchwork_store::{Attempt, Backend, Linger, Released, Renewal};
+use latchwork_store::{Attempt, Backend, Claim, Linger, Mode, Released, Renewal};
 
 const CLAIMS: usize = 512;
 
@@ -87,46 +87,88 @@ async fn use_many(server: &PostgresServer) -> String {
     log().split_off(from)
 }
 
-/// How long each call of the function that waits has taken, in milliseconds.
-fn tries(log: &str) -> Vec<f64> {
-    let calls =
-        log.lines().filter(|line| line.contains("execute") && line.contains("latchwork_stand"));
-    calls
-        .map(|line| {
-            line.split_once("duration: ").unwrap().1.split(' ').next().unwrap().parse().unwrap()
-        })
-        .collect()
+/// What is called on a key whose row somebody has locked.
+#[derive(Clone, Copy, Debug)]
+enum Call {
+    Stand,
+    Leave,
+    Keep,
+}
+
+/// How long a session has the lock of a row in its first call of a function, and how long that call takes if nobody is in
+/// its way, in milliseconds.
+async fn first_call(server: &PostgresServer, call: Call, n: usize) -> (f64, f64) {
+    let mode = if matches!(call, Call::Keep) { Mode::Read } else { Mode::Exclusive };
+    let key = format!("{call:?}{n}");
+    let held = claim(&key).with(|it| {
+        it.ttl = 60 * SEC;
+        it.mode = mode;
+    });
+    let owner = bare(&server.url()).await;
+    owner.granted(&held).await;
+    if matches!(call, Call::Leave) {
+        owner.blocked(&like(&held)).await;
+    }
+    let fresh = bare(&server.url()).await;
+    let other = bare(&server.url()).await;
+    let log = || fs::read_to_string(server.folder().join("log")).unwrap();
+    let function = format!("latchwork_{}", format!("{call:?}").to_lowercase());
+    let from = log().len();
+    let locked = Locked::row(server, &key, 0.3).await;
+    let ask = async |bare: &Bare, claim: &Claim| match call {
+        Call::Stand => drop(bare.try_acquire(claim).await.unwrap()),
+        Call::Leave => drop(bare.release(claim, Linger::None).await.unwrap()),
+        Call::Keep => assert!(bare.held(claim).await),
+    };
+    let waits = if matches!(call, Call::Stand) { like(&held) } else { held.clone() };
+    ask(&fresh, &waits).await;
+    locked.ends();
+    let said = log().split_off(from);
+    let ended = |line: &&str| {
+        let (at, rest) = line.split_once(' ').unwrap();
+        let duration = rest.split_once("duration: ").unwrap().1.split(' ').next().unwrap();
+        (at.parse::<f64>().unwrap() * 1_000.0, duration.parse::<f64>().unwrap())
+    };
+    let freed = said.lines().find(|line| line.contains("pg_sleep") && line.contains("duration: "));
+    let mut calls =
+        said.lines().filter(|line| line.contains("execute") && line.contains(&function));
+    let freed = ended(&freed.expect("the other transaction has ended")).0;
+    let had = ended(&calls.next_back().expect("it was called")).0 - freed;
+    let from = log().len();
+    let alone = claim(&format!("alone{key}")).with(|it| it.mode = Mode::Read);
+    other.granted(&alone).await;
+    if !matches!(call, Call::Stand) {
+        ask(&other, &alone).await;
+    }
+    let said = log().split_off(from);
+    let mut calls =
+        said.lines().filter(|line| line.contains("execute") && line.contains(&function));
+    (had, ended(&calls.next().expect("it was called")).1)
 }
 
 /// A session plans each statement of a function when it runs it first, and that takes longer than to run it. If many
 /// processes begin to wait for one key at once, its holder's release would wait for all of that.
 #[test]
-fn h191_a_first_try_is_planned_before_it_locks_the_row() {
-    let options = PostgresOptions::new().setting("log_min_duration_statement=0");
+fn h191_a_first_call_is_planned_before_it_locks_the_row() {
+    let options = PostgresOptions::new()
+        .setting("log_min_duration_statement=0")
+        .setting("log_line_prefix=%n ");
     let server = server_with(&options, "");
     run(async {
-        let (owner, held) = (bare(&server.url()).await, claim("k"));
-        owner.granted(&held).await;
-        owner.blocked(&like(&held)).await;
-        let log = || fs::read_to_string(server.folder().join("log")).unwrap();
-        let from = log().len();
-        let mut waiters = Vec::new();
-        for ahead in 1..10 {
-            let waiter = bare(&server.url()).await;
-            let blocked = waiter.blocked(&like(&held)).await;
-            assert_eq!(blocked.ahead, Some(ahead), "the plan has left nothing");
-            waiters.push(waiter);
+        for call in [Call::Stand, Call::Leave, Call::Keep] {
+            let mut all = Vec::new();
+            for n in 0..5 {
+                all.push(first_call(&server, call, n).await);
+            }
+            let (mut had, mut planned): (Vec<f64>, Vec<f64>) = all.into_iter().unzip();
+            had.sort_by(f64::total_cmp);
+            planned.sort_by(f64::total_cmp);
+            assert!(
+                had[2] * 3.0 < planned[2],
+                "{call:?}: it had the row for {had:?} ms, and planned for {planned:?} ms"
+            );
         }
-        let calls = tries(&log()[from..]);
-        assert_eq!(calls.len(), 18, "each session plans once: {calls:?}");
-        let (mut plans, mut asked): (Vec<f64>, Vec<f64>) =
-            calls.chunks(2).map(|pair| (pair[0], pair[1])).unzip();
-        plans.sort_by(f64::total_cmp);
-        asked.sort_by(f64::total_cmp);
-        // 18 times as long; one statement that is not planned yet makes it 7.
-        assert!(asked[4] * 10.0 < plans[4], "planned in {plans:?} ms, asked in {asked:?} ms");
-        let keys = server.psql("SELECT count(*) FROM latchwork WHERE k <> ''").unwrap();
-        assert_eq!(keys.trim(), "1");
-        assert_eq!(owner.released(&held).await, Released::Yes);
+        let rows = "SELECT count(*) FROM latchwork l FULL JOIN latchwork_line p ON p.k = l.k WHERE get_byte(coalesce(l.k, p.k), 0) = 255";
+        assert_eq!(server.psql(rows).unwrap(), "0", "a rehearsal has left something");
     });
 }

@@ -1,10 +1,11 @@
 //! Behind PgBouncer with transaction pooling.
 
-use std::time::Instant;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::time::{Duration, Instant};
 
 use crate::common::*;
-use latchwork_services::{Cut, PgBouncer, Proxy};
-use latchwork_store::{Backend, Effect, Linger, Released};
+use latchwork_services::{Cut, PgBouncer, PostgresOptions, Proxy};
+use latchwork_store::{Attempt, Backend, Effect, Linger, Released, Renewal};
 
 #[test]
 fn a_pooler_is_noticed_when_connecting() {
@@ -95,7 +96,7 @@ fn h182_no_client_of_a_pooler_reads_anothers_answer() {
             }
             let locked = [
                 Locked::row(&server, "second", 3.0).await,
-                Locked::row(&server, "first", 0.7).await,
+                Locked::row(&server, "first", 0.3).await,
             ];
             let (first, second) = (like(&first), like(&second));
             let one = tokio::time::timeout(patience, gone.try_acquire(&first));
@@ -104,7 +105,7 @@ fn h182_no_client_of_a_pooler_reads_anothers_answer() {
                 gone.try_acquire(&second).await
             };
             let ends = async {
-                tokio::time::sleep(1_300 * MS).await;
+                tokio::time::sleep(550 * MS).await;
                 proxy.refuse_connections().unwrap();
                 proxy.cut(Cut::Reset).unwrap();
             };
@@ -135,7 +136,7 @@ fn a_request_that_was_given_up_costs_no_connection() {
         one.granted(&quick).await;
         one.granted(&slow).await;
         one.released(&slow).await;
-        let locked = Locked::row(&server, "slow", 1.5).await;
+        let locked = Locked::row(&server, "slow", 0.8).await;
         let waits = like(&slow);
         let given_up = tokio::time::timeout(50 * MS, one.try_acquire(&waits)).await;
         assert!(given_up.is_err(), "{given_up:?}");
@@ -167,13 +168,13 @@ fn behind_a_pooler_no_statement_waits_for_long() {
             [Locked::row(&server, "held", 6.0).await, Locked::row(&server, "free", 6.0).await];
         let start = Instant::now();
         let again = like(&free);
-        let try_free = async { one.try_acquire(&again).await.map(drop) };
+        let try_free = async { one.try_acquire(&again).await };
         let release = async { two.release(&held[0], Linger::None).await.map(drop) };
         let renew = async { three.renew_all(&held).await.remove(0).map(drop) };
         let (try_free, release, renew) = tokio::join!(try_free, release, renew);
-        // The try asks by the function as well.
         assert!(start.elapsed() < 5_500 * MS, "{:?}", start.elapsed());
-        for answer in [try_free, release, renew] {
+        assert!(matches!(try_free, Ok(Attempt::Blocked(_))), "{try_free:?}");
+        for answer in [release, renew] {
             let error = answer.expect_err("the row is locked");
             assert!(error.message.contains("55P03"), "{error:?}");
             assert_eq!(error.effect, Effect::NotApplied, "{error:?}");
@@ -181,6 +182,60 @@ fn behind_a_pooler_no_statement_waits_for_long() {
         locked.into_iter().for_each(Locked::ends);
         assert!(one.held(&held[0]).await);
     });
+}
+
+/// How long the clients of [`h192_sixty_four_clients_of_a_pooler_contend_without_an_error`] go on.
+/// `LATCHWORK_POOLED_SECONDS=300` makes it five minutes.
+fn length() -> Duration {
+    let seconds = std::env::var("LATCHWORK_POOLED_SECONDS").ok();
+    Duration::from_secs(seconds.map_or(20, |seconds| seconds.parse().expect("a number")))
+}
+
+/// The answer, within the time that the engine waits for it.
+async fn within<T>(verb: impl Future<Output = T>) -> T {
+    tokio::time::timeout(2 * SEC, verb).await.expect("an answer within 2 s")
+}
+
+/// H192: the server's sessions change hands, and each of them may be a new one, which has planned nothing.
+#[test]
+fn h192_sixty_four_clients_of_a_pooler_contend_without_an_error() {
+    let server = server_with(&PostgresOptions::new().setting("max_connections=100"), "");
+    let bouncer = PgBouncer::start(server.port(), 20).unwrap();
+    let holds = AtomicU32::new(0);
+    let held = AtomicBool::new(false);
+    let runtime =
+        tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+    runtime.block_on(async {
+        let all = futures_util::future::join_all((0..64).map(|_| bare(&bouncer.url()))).await;
+        let end = Instant::now() + length();
+        let (held, holds) = (&held, &holds);
+        let clients = all.iter().map(|bare| async move {
+            while Instant::now() < end {
+                let claim = claim("k").with(|it| it.ttl = 20 * SEC);
+                loop {
+                    let tried = within(bare.try_acquire(&claim)).await;
+                    let blocked = match tried.expect("no error") {
+                        Attempt::Granted(_) => break,
+                        Attempt::Blocked(blocked) => blocked,
+                    };
+                    let pace = blocked.retry_after.unwrap_or(SEC).min(SEC);
+                    let _ = tokio::time::timeout(pace, bare.wait(&claim, &blocked)).await;
+                }
+                assert!(!held.swap(true, Ordering::SeqCst), "two hold the key");
+                let claims = [claim];
+                let renewed = within(bare.renew_all(&claims)).await;
+                assert!(matches!(renewed[0], Ok(Renewal::Held { .. })), "{renewed:?}");
+                held.store(false, Ordering::SeqCst);
+                let ended = within(bare.release(&claims[0], Linger::None)).await;
+                assert_eq!(ended.expect("no error"), Released::Yes);
+                holds.fetch_add(1, Ordering::Relaxed);
+            }
+        });
+        futures_util::future::join_all(clients).await;
+    });
+    let holds = holds.into_inner();
+    println!("{holds} holds in {:?}", length());
+    assert!(holds > 64, "{holds} holds");
 }
 
 /// A client with one connection, whose way to the pooler can be cut.

@@ -1,5 +1,7 @@
 //! What locks leave behind in the database.
 
+use std::time::Instant;
+
 use crate::common::*;
 use futures_util::future::join_all;
 use latchwork_store::{Backend, Linger, Mode};
@@ -114,11 +116,73 @@ fn rows_that_nobody_uses_are_removed_and_tokens_go_on() {
         server.clock().unwrap().step_forward(2 * 3_600 * SEC).unwrap();
         let held = claim("held");
         first.granted(&held).await;
-        let statement =
-            include_str!("../../src/sql/sweep_idle.sql").replace("@locks@", "latchwork");
-        server.psql(&statement).unwrap();
-        let left = server.psql("SELECT convert_from(k, 'UTF8') FROM latchwork ORDER BY 1").unwrap();
-        assert_eq!(left, "held\nlingers");
+        for _ in 0..2 {
+            sweep(&server.url()).await;
+        }
+        until(&server, "SELECT count(*) FROM latchwork WHERE k = 'old'", |n| n == "0").await;
+        let left = server
+            .psql("SELECT convert_from(k, 'UTF8') FROM latchwork WHERE k <> '' ORDER BY 1")
+            .unwrap();
+        assert_eq!(left, "held\nlingers\nsweeps");
         assert!(first.granted(&like(&old)).await.token > before);
+    });
+}
+
+/// Makes rows of keys that nobody has used for two hours.
+fn idle(server: &latchwork_services::PostgresServer, from: u32, to: u32) {
+    let made = format!(
+        "INSERT INTO latchwork (k, token, ends) SELECT ('job/' || n)::bytea, 1, now() - interval '2 hours' \
+         FROM generate_series({from}, {}) n",
+        to - 1
+    );
+    server.psql(&made).unwrap();
+}
+
+fn rows(server: &latchwork_services::PostgresServer) -> u32 {
+    server.psql("SELECT count(*) FROM latchwork").unwrap().parse().unwrap()
+}
+
+/// H196: a new key for each job, and processes that live for a moment. One of 16 removes rows, so 500 new keys for each of
+/// those are more than a process of cron makes.
+#[test]
+fn h196_short_processes_leave_a_bounded_table() {
+    let server = server();
+    run(async {
+        let mut most = 0;
+        for n in 0..30 {
+            idle(&server, n * 500, (n + 1) * 500);
+            sweep(&server.url()).await;
+            most = most.max(rows(&server));
+        }
+        assert!(most < 5_000, "{most} rows");
+        // Its own row may be the last one.
+        let idle = "SELECT count(*) FROM latchwork WHERE k LIKE 'job/%'";
+        sweep(&server.url()).await;
+        until(&server, idle, |n| n.parse::<u32>().is_ok_and(|n| n < 1_500)).await;
+    });
+}
+
+/// H196: a hundred new keys a second for ten minutes.
+#[test]
+fn h196_a_sweep_goes_on_until_few_rows_are_left() {
+    let server = server();
+    run(async {
+        idle(&server, 0, 60_000);
+        // The first one raises the token below which rows may go.
+        sweep(&server.url()).await;
+        let start = Instant::now();
+        while rows(&server) > 100 {
+            assert!(start.elapsed() < 60 * SEC, "{} rows are left", rows(&server));
+            let (bare, claim) = (bare(&server.url()).await, sweeps());
+            bare.acquired(&claim).await;
+            bare.released(&claim).await;
+            let before = rows(&server);
+            // It lives for longer than it sweeps.
+            tokio::time::sleep(2_500 * MS).await;
+            assert!(
+                before - rows(&server) > 2_000 || rows(&server) < 100,
+                "one statement, not more"
+            );
+        }
     });
 }

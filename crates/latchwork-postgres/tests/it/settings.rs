@@ -4,9 +4,9 @@
 
 use crate::common::*;
 use latchwork_services::{PostgresOptions, PostgresServer};
-use latchwork_store::{Backend, BackendError, BackendErrorKind, Effect};
+use latchwork_store::{Attempt, Backend, BackendError, BackendErrorKind, Effect};
 
-/// What a try for a key gets whose row a transaction changes meanwhile, for a second and a half.
+/// What a try for a key gets whose row a transaction changes meanwhile, for a shorter time than a try waits for it.
 fn meanwhile(settings: &[&str], change: &str) -> BackendError {
     let server = server();
     server.psql("CREATE ROLE app LOGIN SUPERUSER").unwrap();
@@ -16,12 +16,12 @@ fn meanwhile(settings: &[&str], change: &str) -> BackendError {
     let url = format!("postgres://app@127.0.0.1:{}/postgres?pooler=true", server.port());
     let held = claim("k").with(|it| it.ttl = 60 * SEC);
     run(async { bare(&url).await.granted(&held).await });
-    let statements = format!("BEGIN; {change}; SELECT pg_sleep(1.5); COMMIT");
+    let statements = format!("BEGIN; {change}; SELECT pg_sleep(0.45); COMMIT");
     let error = std::thread::scope(|scope| {
         let changes = scope.spawn(|| server.psql(&statements));
         let tried = run(try_beside(&server, &url, &held));
         changes.join().unwrap().unwrap();
-        tried
+        tried.expect_err("the row is locked, or was changed")
     });
     // Nothing has happened to the key, and the next try is answered.
     run(async {
@@ -36,11 +36,11 @@ async fn try_beside(
     server: &PostgresServer,
     url: &str,
     held: &latchwork_store::Claim,
-) -> BackendError {
+) -> Result<Attempt, BackendError> {
     let client = bare(url).await;
     let sleeps = "SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'PgSleep'";
     until(server, sleeps, |n| n == "1").await;
-    client.try_acquire(&like(held)).await.expect_err("the row is locked, or was changed")
+    client.try_acquire(&like(held)).await
 }
 
 fn assert_nothing_applied(error: &BackendError, code: &str) {
@@ -54,7 +54,7 @@ const LOCKS: &str = "SELECT FROM latchwork WHERE k = 'k' FOR UPDATE";
 
 #[test]
 fn h143_a_statement_timeout_has_no_effect_and_says_so() {
-    let error = meanwhile(&["statement_timeout = '700ms'"], LOCKS);
+    let error = meanwhile(&["statement_timeout = '250ms'"], LOCKS);
     assert_nothing_applied(&error, "57014");
 }
 
@@ -68,7 +68,7 @@ fn h143_a_lock_timeout_has_no_effect_and_says_so() {
         let held = claim("k").with(|it| it.ttl = 60 * SEC);
         client.granted(&held).await;
         let hold = format!("BEGIN; {LOCKS}; SELECT pg_sleep(4); COMMIT");
-        let (error, took) = std::thread::scope(|scope| {
+        let (tried, took) = std::thread::scope(|scope| {
             let holds = scope.spawn(|| server.psql(&hold));
             let tried = scope.spawn(|| {
                 run(async {
@@ -80,8 +80,10 @@ fn h143_a_lock_timeout_has_no_effect_and_says_so() {
             holds.join().unwrap().unwrap();
             tried
         });
-        assert_nothing_applied(&error, "55P03");
-        assert!(took > SEC, "the server's own limit of 50 ms has ended it: {took:?}");
+        let Ok(Attempt::Blocked(blocked)) = tried else { panic!("{tried:?}") };
+        let holder = blocked.holder.expect("it says what is in the way");
+        assert!(holder.text.contains("pg_locks"), "{holder:?}");
+        assert!(took > 400 * MS, "the server's own limit of 50 ms has ended it: {took:?}");
     });
 }
 

@@ -22,7 +22,8 @@ fn a_missing_or_foreign_table_is_a_clear_error() {
         let other = format!("{}?table=locks%20%22of%22%20ours&schema=public", server.url());
         prepare(&other).await.unwrap();
         bare(&other).await.granted(&claim("k")).await;
-        server.psql("COMMENT ON TABLE \"locks \"\"of\"\" ours\" IS 'latchwork 999'").unwrap();
+        let later = "ALTER TABLE \"locks \"\"of\"\" ours\" RENAME CONSTRAINT latchwork_version_3 TO latchwork_version_999";
+        server.psql(later).unwrap();
         let error = connect(&other).await.err().expect("it is of a later version");
         assert!(error.to_string().contains("version 999"), "{error}");
         assert!(error.hint().unwrap().contains("newer client"), "{error}");
@@ -65,7 +66,8 @@ fn doctor_finds_unlogged_tables() {
 }
 
 /// Makes version 1 of the tables.
-const OLDER: &str = "CREATE FUNCTION latchwork_observe() RETURNS trigger LANGUAGE plpgsql AS \
+const OLDER: &str = "ALTER TABLE latchwork DROP CONSTRAINT IF EXISTS latchwork_version_3; \
+     CREATE FUNCTION latchwork_observe() RETURNS trigger LANGUAGE plpgsql AS \
      $$BEGIN RAISE EXCEPTION 'a trigger'; END$$; \
      CREATE TRIGGER latchwork_observe AFTER UPDATE OF claim ON latchwork FOR EACH ROW \
      EXECUTE FUNCTION latchwork_observe(); \
@@ -85,7 +87,7 @@ fn init_removes_the_triggers_of_an_older_version() {
         let error = connect(&server.url()).await.err().expect("it is of an older version");
         assert!(error.hint().unwrap().contains("latchwork init"), "{error}");
         let steps = prepare(&server.url()).await.unwrap();
-        assert!(steps.iter().any(|step| step.contains("from version 1 to 2")), "{steps:?}");
+        assert!(steps.iter().any(|step| step.contains("from version 1 to 3")), "{steps:?}");
         let left = "SELECT count(*) FROM pg_trigger WHERE tgname LIKE 'latchwork%'";
         assert_eq!(server.psql(left).unwrap().trim(), "0");
         let client = bare(&server.url()).await;
@@ -152,7 +154,7 @@ fn init_migrates_a_guarded_table_whose_locks_are_held() {
         bare(&url).await.granted(&held).await;
         server.psql(OLDER).unwrap();
         let steps = prepare(&url).await.expect("it is the next step of the error");
-        assert!(steps.iter().any(|step| step.contains("from version 1 to 2")), "{steps:?}");
+        assert!(steps.iter().any(|step| step.contains("from version 1 to 3")), "{steps:?}");
         assert!(steps.iter().any(|step| step.contains("the guard was not reset")), "{steps:?}");
         let client = bare(&url).await;
         assert!(client.held(&held).await);
@@ -237,7 +239,7 @@ fn init_migrates_an_older_table_and_keeps_held_locks() {
         let error = connect(&server.url()).await.err().expect("it is of an older version");
         assert!(error.hint().unwrap().contains("latchwork init"), "{error}");
         let (one, two) = (prepare(&server.url()).await, prepare(&server.url()).await);
-        assert!(one.unwrap().iter().any(|step| step.contains("from version 0 to 2")));
+        assert!(one.unwrap().iter().any(|step| step.contains("from version 0 to 3")));
         assert!(two.unwrap().iter().any(|step| step.contains("is there")));
         let client = bare(&server.url()).await;
         assert!(client.held(&held).await);
