@@ -14,7 +14,7 @@ use crate::process::{Process, is_a_process};
 use crate::wait::{LIMIT, until};
 use crate::{Error, Result};
 
-/// A PgBouncer that gives each transaction whichever connection to the server is free.
+/// A PgBouncer. Unless it is started in another mode, each transaction gets whichever connection to the server is free.
 #[derive(Debug)]
 pub struct PgBouncer {
     process: Process,
@@ -32,6 +32,15 @@ impl PgBouncer {
     ///
     /// If it does not; the text has the end of its log.
     pub fn start(server: u16, connections: u32) -> Result<Self> {
+        Self::start_in_mode(server, connections, "transaction")
+    }
+
+    /// As [`Self::start`], in another mode of pooling: `session` or `statement`.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::start`].
+    pub fn start_in_mode(server: u16, connections: u32, mode: &str) -> Result<Self> {
         despite_collisions(|| {
             let port = Port::reserve()?;
             let folder = Folder::new()?;
@@ -40,7 +49,7 @@ impl PgBouncer {
                 // Each client is the user that may do everything. A login that a fault has ended is tried again before a
                 // run ends.
                 "[databases]\n* = user=postgres host=127.0.0.1 port={server}\n[pgbouncer]\nlisten_addr = 127.0.0.1\n\
-                 listen_port = {}\nauth_type = any\npool_mode = transaction\nmax_client_conn = 500\n\
+                 listen_port = {}\nauth_type = any\npool_mode = {mode}\nmax_client_conn = 500\n\
                  default_pool_size = {connections}\nunix_socket_dir =\n\
                  server_login_retry = 1\n",
                 port.number()
