@@ -24,7 +24,7 @@ pub(crate) enum SslMode {
 /// Where a PostgreSQL store is, and how to use it.
 ///
 /// `postgres://[user[:password]@]host[:port][,host..][/database][?options]`, also with `postgresql`. `%XX` stands
-/// for a byte in each part. Of several hosts the first that takes writes is used. As for psql, `host`, `port`, `user`,
+/// for a byte in each part. Of several hosts the first that takes writes and was not replaced by another one is used. As for psql, `host`, `port`, `user`,
 /// `password` and `dbname` may be options as well, and a host that begins with `/` is the folder of a socket:
 /// `postgres:///database?host=/run/postgresql`. A password that the address does not have is looked for in `.pgpass`, or
 /// in the file that `PGPASSFILE` names. Other options of libpq are refused with what to do instead; the rest of the
@@ -40,7 +40,7 @@ pub(crate) enum SslMode {
 /// | `sslmode=prefer` | `disable`, `prefer` (the default), `require`, `verify-ca` or `verify-full`; with a `sslrootcert`, `require` and `verify-ca` check the name as well, as `verify-full` does |
 /// | `sslrootcert=/ca.pem` | the authority to trust instead of those that the system trusts |
 /// | `sslcert=/c.pem`, `sslkey=/k.pem` | the client's certificate and its key |
-/// | `application_name=latchwork` | what the server calls the connections |
+/// | `application_name=shop` | what the server calls the connections; by default `latchwork`, the host and the process |
 /// | `connect_timeout=5` | seconds for one connection to be made |
 /// | `connections=8` | the most connections for requests; renewals and waiting have one more each |
 /// | `pooler=true` | a pooler stands before the server that is not noticed by itself; `false` if none does |
@@ -141,7 +141,7 @@ impl PostgresConfig {
             table: "latchwork".into(),
             schema: "public".into(),
             create_schema: false,
-            application_name: "latchwork".into(),
+            application_name: process_name(),
             connect_timeout: Duration::from_secs(5),
             connections: 8,
             pooler: None,
@@ -267,6 +267,14 @@ impl PostgresConfig {
         }
         format!("postgres://{}/{database}", join(self.hosts.iter().map(Host::to_string).collect()))
     }
+}
+
+/// What tells the connections of this process from those of others: the server shows 63 bytes of it.
+fn process_name() -> String {
+    let host = whoami::hostname().unwrap_or_default();
+    let is_plain = |c: &char| c.is_ascii_graphic();
+    let host: String = host.chars().filter(is_plain).take(40).collect();
+    format!("latchwork {host} {}", std::process::id())
 }
 
 pub(crate) fn decode(text: &str, what: &str) -> Result<String, Error> {

@@ -1,27 +1,31 @@
 //! Makes connections, and finds out who is at the other end.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use futures_util::StreamExt as _;
+use futures_util::stream::FuturesUnordered;
 use latchwork_store::wire::{Drive, Socket};
 use latchwork_store::{BackendError, BackendErrorKind, Effect, Error, ErrorKind, Io};
-use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio::sync::oneshot;
+use tokio_postgres::error::SqlState;
 use tokio_postgres::tls::NoTls;
-use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{Client, Config, Connection};
 
 use crate::config::{PostgresConfig, Secret, SslMode};
 use crate::errors::{no_socket, not_connected, not_reached, without_password};
+use crate::greet::{Greeting, process_of};
 use crate::host::{self, Host};
 use crate::lane::{Lane, Orphans};
+use crate::lineage::Seen;
 use crate::mover::{Mover, Orders, Sink};
 use crate::passfile::Found;
 use crate::schema;
 use crate::statements::Statements;
-use crate::tls::{AsItIs, Greeter};
-use crate::values::column;
+use crate::tls::Greeter;
 
 /// How a session behaves, where it is ours alone. A statement waits for a row that somebody has locked
 /// no longer than a verb waits for its answer. Each statement is planned once, and reads by the index, however
@@ -30,18 +34,25 @@ use crate::values::column;
 /// What the role or the database has set may not hide the warning that no standby has confirmed a commit, replace
 /// the server's functions by others of the same name, or end a connection that is idle. The server ends one whose
 /// client has vanished.
-pub(crate) const SESSION: &str = "SET search_path = pg_catalog, pg_temp; SET lock_timeout = '2s'; SET statement_timeout = 0; \
-     SET default_transaction_isolation = 'read committed'; SET idle_in_transaction_session_timeout = '10s'; \
-     SET client_min_messages = 'notice'; SET tcp_keepalives_idle = 30; SET tcp_keepalives_interval = 10; \
-     SET tcp_keepalives_count = 3; SET plan_cache_mode = force_generic_plan; SET jit = off; SET enable_seqscan = off; \
-     SET enable_bitmapscan = off; SELECT set_config(name, '0', false) FROM pg_settings \
-     WHERE name IN ('idle_session_timeout', 'transaction_timeout')";
+///
+/// It is one statement, and one entry in `pg_stat_statements`.
+pub(crate) const SESSION: &str = "SELECT pg_catalog.count(pg_catalog.set_config(n.name, n.value, false)) FROM (VALUES \
+     ('search_path', 'pg_catalog, pg_temp'), ('lock_timeout', '2s'), ('statement_timeout', '0'), \
+     ('default_transaction_isolation', 'read committed'), ('idle_in_transaction_session_timeout', '10s'), \
+     ('client_min_messages', 'notice'), ('tcp_keepalives_idle', '30'), ('tcp_keepalives_interval', '10'), \
+     ('tcp_keepalives_count', '3'), ('plan_cache_mode', 'force_generic_plan'), ('jit', 'off'), ('enable_seqscan', 'off'), \
+     ('enable_bitmapscan', 'off'), ('idle_session_timeout', '0'), ('transaction_timeout', '0')) n (name, value) \
+     WHERE pg_catalog.current_setting(n.name, true) IS NOT NULL";
 /// The server's own functions and operators, and no others.
 const PATH: &str = "SET search_path = pg_catalog, pg_temp";
 /// As [`PATH`], for a transaction behind a pooler.
 pub(crate) const LOCAL_PATH: &str = "SET LOCAL search_path = pg_catalog, pg_temp";
 /// What such a setting hides.
 const SILENT: [&str; 3] = ["error", "fatal", "panic"];
+/// How long the other servers of an address have to answer after one that takes writes.
+const PATIENCE: Duration = Duration::from_secs(1);
+/// For the first packet of a connection.
+const NO_HURRY: &str = "-c statement_timeout=0";
 
 /// What connections are made for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -60,17 +71,17 @@ pub(crate) struct Access {
     pub(crate) statements: Arc<Statements>,
     pub(crate) io: Io,
     pub(crate) orphans: Arc<Orphans>,
+    /// The timelines that this client has seen.
+    pub(crate) seen: Arc<Seen>,
+    /// Statements of the role may last so short that a connection needs more time from its first packet on.
+    is_hurried: AtomicBool,
 }
 
 /// A new connection, and what its server has said.
 pub(crate) struct Opened {
     pub(crate) lane: Lane,
     pub(crate) at: Host,
-    /// As in `server_version_num`.
-    pub(crate) version: i32,
-    pub(crate) is_standby: bool,
-    /// What the table of locks says of itself; `None` if there is none.
-    pub(crate) table: Option<String>,
+    pub(crate) said: Greeting,
     /// How long one round trip has taken.
     pub(crate) trip: Duration,
 }
@@ -78,10 +89,11 @@ pub(crate) struct Opened {
 impl Access {
     pub(crate) fn new(config: PostgresConfig, io: Io) -> Arc<Self> {
         let statements = Arc::new(Statements::new(&config));
-        Arc::new(Self { config, statements, io, orphans: Arc::default() })
+        let (orphans, seen) = (Arc::default(), Arc::default());
+        Arc::new(Self { config, statements, io, orphans, seen, is_hurried: AtomicBool::new(false) })
     }
 
-    /// Connects to the first server of the address that will do. The connection is made where the
+    /// Connects to the server of the address that counts ([`Self::choose`]). The connection is made where the
     /// `Io` runs. Dropping the future ends that.
     pub(crate) async fn open(
         self: &Arc<Self>,
@@ -92,7 +104,7 @@ impl Access {
         let this = self.clone();
         self.io.spawn(async move {
             let opened = tokio::select! {
-                opened = this.first_of_all(purpose, sink) => opened,
+                opened = this.open_at_ease(purpose, sink) => opened,
                 () = told.closed() => return,
             };
             let _ = told.send(opened);
@@ -100,33 +112,127 @@ impl Access {
         opened.await.unwrap_or_else(|_| Err(driver_gone()))
     }
 
-    async fn first_of_all(&self, purpose: For, sink: Option<Sink>) -> Result<Opened, BackendError> {
-        let mut problem = None;
-        for at in &self.config.hosts {
-            let limit = self.config.connect_timeout;
-            let opened = self.io.within(limit, self.connect(at, purpose, sink.clone())).await;
-            let late = || Err(not_reached(&at.to_string(), &format!("no answer within {limit:?}")));
-            match opened.unwrap_or_else(late) {
-                Ok(opened) => return Ok(opened),
-                Err(error) => {
-                    // What a server that answers says is of more use than that another one does not.
-                    let keep = problem.as_ref().is_some_and(|kept: &BackendError| {
-                        kept.kind != BackendErrorKind::Unreachable
-                    });
-                    if !keep {
-                        problem = Some(error);
-                    }
-                }
-            }
-        }
-        Err(problem.unwrap_or_else(|| not_reached("no host", "the address names none")))
-    }
-
-    async fn connect(
-        &self,
-        at: &Host,
+    /// If the server has cancelled a statement after the first one, the second attempt has no limit from the first packet on.
+    async fn open_at_ease(
+        self: &Arc<Self>,
         purpose: For,
         sink: Option<Sink>,
+    ) -> Result<Opened, BackendError> {
+        match self.best_of_all(purpose, sink.clone()).await {
+            Err(error) if is_cut_short(&error) && self.config.pooler != Some(true) => {
+                self.is_hurried.store(true, Ordering::Relaxed);
+                self.best_of_all(purpose, sink).await
+            }
+            opened => opened,
+        }
+    }
+
+    /// Asks all servers of the address at once. When one that takes writes has answered, the others have
+    /// [`PATIENCE`] to say that it was replaced.
+    async fn best_of_all(
+        self: &Arc<Self>,
+        purpose: For,
+        sink: Option<Sink>,
+    ) -> Result<Opened, BackendError> {
+        let limit = self.config.connect_timeout;
+        let asked = self.config.hosts.iter().enumerate().map(|(place, at)| {
+            let connected = self.io.within(limit, self.connect(at, sink.clone()));
+            let late = || Err(not_reached(&at.to_string(), &format!("no answer within {limit:?}")));
+            async move { (place, connected.await.unwrap_or_else(late)) }
+        });
+        let mut asked: FuturesUnordered<_> = asked.collect();
+        let mut answers = Vec::new();
+        let mut patience = None;
+        loop {
+            let answer = match &mut patience {
+                None => asked.next().await,
+                Some(patience) => tokio::select! {
+                    answer = asked.next() => answer,
+                    () = patience => break,
+                },
+            };
+            let Some(answer) = answer else { break };
+            let takes_writes = answer.1.as_ref().is_ok_and(|opened| !opened.said.is_standby);
+            answers.push(answer);
+            if takes_writes && patience.is_none() {
+                patience = Some(self.io.sleep(PATIENCE));
+            }
+        }
+        drop(asked);
+        answers.sort_by_key(|(place, _)| *place);
+        let chosen =
+            self.choose(answers.into_iter().map(|(_, answer)| answer).collect(), purpose)?;
+        let effect = |error: BackendError| error.with_effect(Effect::NotApplied);
+        self.make_ready(chosen, purpose).await.map_err(effect)
+    }
+
+    /// Of the servers that take writes and were not replaced, the first one. `init` and `doctor` also take a standby.
+    fn choose(
+        &self,
+        answers: Vec<Result<Opened, BackendError>>,
+        purpose: For,
+    ) -> Result<Opened, BackendError> {
+        let opened = answers.iter().flatten();
+        opened.filter_map(|it| it.said.lineage.as_ref()).for_each(|it| self.seen.note(it));
+        let (mut problems, mut standby) = (Vec::new(), None);
+        for answer in answers {
+            problems.push(match answer {
+                // What a server that answers says is of more use than that another one does not.
+                Err(error) if error.kind == BackendErrorKind::Unreachable => (3, error),
+                Err(error) => (0, error),
+                Ok(opened) if opened.said.is_standby && purpose == For::Care => {
+                    standby.get_or_insert(opened);
+                    continue;
+                }
+                Ok(opened) if opened.said.is_standby => (2, takes_no_writes(&opened.at)),
+                Ok(opened) => match self.replaced(&opened) {
+                    None => return Ok(opened),
+                    Some(error) => (1, error),
+                },
+            });
+        }
+        let none = || not_reached("no host", "the address names none");
+        let problem = problems.into_iter().min_by_key(|(rank, _)| *rank);
+        standby.ok_or_else(|| problem.map_or_else(none, |(_, error)| error))
+    }
+
+    /// Why this server does not count, if another one has taken its place.
+    fn replaced(&self, opened: &Opened) -> Option<BackendError> {
+        let lineage = opened.said.lineage.as_ref()?;
+        let larger = self.seen.replaces(lineage)?;
+        let message = format!(
+            "{} was replaced: it is on timeline {}, and this client has seen timeline {larger} of the same system",
+            opened.at, lineage.timeline
+        );
+        let step = "make it a standby of the new primary (pg_rewind), or stop it; if it was restored on purpose, \
+             restart this process";
+        let (kind, effect) = (BackendErrorKind::Unreachable, Effect::NotApplied);
+        Some(BackendError::new(kind, effect, message).next_step(step))
+    }
+
+    /// Connects to one server, and finds out who answers.
+    async fn connect(&self, at: &Host, sink: Option<Sink>) -> Result<Opened, BackendError> {
+        if self.is_hurried.load(Ordering::Relaxed) {
+            if let Ok(opened) = self.log_in(at, sink.clone(), true).await {
+                return Ok(opened);
+            }
+            self.is_hurried.store(false, Ordering::Relaxed);
+        }
+        let cut_short = match self.log_in(at, sink.clone(), false).await {
+            Err(error) if is_cut_short(&error) && self.config.pooler != Some(true) => error,
+            answer => return answer,
+        };
+        // A pooler refuses such a packet, or ignores it: then the first error says more.
+        let opened = self.log_in(at, sink, true).await.map_err(|_| cut_short)?;
+        self.is_hurried.store(true, Ordering::Relaxed);
+        Ok(opened)
+    }
+
+    async fn log_in(
+        &self,
+        at: &Host,
+        sink: Option<Sink>,
+        is_hurried: bool,
     ) -> Result<Opened, BackendError> {
         let shown = at.to_string();
         let failed = |error: std::io::Error| not_reached(&shown, &error.to_string());
@@ -145,6 +251,9 @@ impl Access {
         let mut login = Config::new();
         login.user(&self.config.user).dbname(&self.config.database).ssl_mode(mode);
         login.application_name(&self.config.application_name);
+        if is_hurried {
+            login.options(NO_HURRY);
+        }
         let (password, reason) = self.password(at)?;
         if let Some(password) = &password {
             login.password(&password.0);
@@ -161,7 +270,18 @@ impl Access {
             self.begin(made.map_err(refused)?, drive, sink)
         };
         let effect = |error: BackendError| error.with_effect(Effect::NotApplied);
-        self.look(lane, at, purpose).await.map_err(effect)
+        self.greet(lane, at).await.map_err(effect)
+    }
+
+    /// Finds out who answers.
+    async fn greet(&self, mut lane: Lane, at: &Host) -> Result<Opened, BackendError> {
+        let promised = process_of(lane.client()).await;
+        let sent = self.io.now();
+        let said = Greeting::of(&lane, &self.config, false).await?;
+        let trip = self.io.now().since(sent);
+        lane.pooled = self.config.pooler.unwrap_or(said.is_pooled(promised));
+        lane.lineage = said.lineage.clone();
+        Ok(Opened { lane, at: at.clone(), said, trip })
     }
 
     /// A stream to the server.
@@ -207,31 +327,9 @@ impl Access {
         Lane::new(client, drive, orders, self.statements.clone(), self.orphans.clone())
     }
 
-    /// Finds out who answers, and makes the connection ready for requests.
-    async fn look(&self, mut lane: Lane, at: &Host, purpose: For) -> Result<Opened, BackendError> {
-        let promised = process_of(lane.client()).await;
-        let table = self.statements.table();
-        // The session has the search_path of the role or the database, in which anybody may have made functions.
-        let text = format!(
-            "SELECT pg_catalog.pg_backend_pid(), pg_catalog.pg_is_in_recovery() \
-             OR pg_catalog.current_setting('transaction_read_only') OPERATOR(pg_catalog.=) 'on', \
-             pg_catalog.current_setting('server_version_num')::integer, {}, \
-             pg_catalog.current_setting('client_min_messages')",
-            schema::found()
-        );
-        let (schema, name) = (&self.config.schema, &self.config.table);
-        let names: [(&(dyn ToSql + Sync), Type); 3] =
-            [(&table, Type::TEXT), (schema, Type::TEXT), (name, Type::TEXT)];
-        let sent = self.io.now();
-        let rows = lane.send(lane.client().query_typed(&text, &names)).await?;
-        let trip = self.io.now().since(sent);
-        let [row] = &rows[..] else { return Err(crate::values::strange(0)) };
-        let process: i32 = column(row, 0)?;
-        let noticed = promised.is_some_and(|promised| promised != process);
-        lane.pooled = self.config.pooler.unwrap_or(noticed);
-        let (is_standby, version, table) = (column(row, 1)?, column(row, 2)?, column(row, 3)?);
-        let messages: String = column(row, 4)?;
-        let mut opened = Opened { lane, at: at.clone(), version, is_standby, table, trip };
+    /// Makes a connection ready for requests.
+    async fn make_ready(&self, mut opened: Opened, purpose: For) -> Result<Opened, BackendError> {
+        let said = &opened.said;
         match purpose {
             For::Messages => return Ok(opened),
             For::Care if opened.lane.pooled => return Ok(opened),
@@ -241,21 +339,13 @@ impl Access {
             }
             For::Locks => {}
         }
-        if is_standby {
+        schema::check(said.table.as_deref(), &self.config)?;
+        said.check_owners(&self.config)?;
+        said.check_rights(&self.config)?;
+        if opened.lane.pooled && SILENT.contains(&&*said.messages) {
             let message = format!(
-                "{at} is a standby, or default_transaction_read_only is on for this user or database"
-            );
-            return Err(BackendError::new(
-                BackendErrorKind::Unreachable,
-                Effect::NotApplied,
-                message,
-            )
-            .next_step("name the primary, or all servers, in the address"));
-        }
-        schema::check(opened.table.as_deref(), &self.config)?;
-        if opened.lane.pooled && SILENT.contains(&&*messages) {
-            let message = format!(
-                "client_min_messages is {messages}: a commit that no standby has confirmed would look like one"
+                "client_min_messages is {}: a commit that no standby has confirmed would look like one",
+                said.messages
             );
             let (kind, effect) = (BackendErrorKind::Invalid, Effect::NotApplied);
             return Err(BackendError::new(kind, effect, message).next_step(
@@ -285,17 +375,15 @@ pub(crate) fn driver_gone() -> BackendError {
     BackendError::new(kind, effect, "the driver was shut down")
 }
 
-/// Which server process the other end of the connection says it is. A pooler says a number of its own, and the
-/// server says its own in the answer to a statement.
-///
-/// The library tells it only to a server that it asks to cancel something; nothing is sent to one here.
-async fn process_of(client: &Client) -> Option<i32> {
-    let (near, mut far) = tokio::io::duplex(64);
-    // The answer to the question for TLS, if it is asked.
-    far.write_all(b"S").await.ok()?;
-    client.cancel_token().cancel_query_raw(near, AsItIs).await.ok()?;
-    let mut said = Vec::new();
-    far.read_to_end(&mut said).await.ok()?;
-    let number = said.len().checked_sub(8).and_then(|at| said.get(at..at + 4))?;
-    Some(i32::from_be_bytes(number.try_into().ok()?))
+fn takes_no_writes(at: &Host) -> BackendError {
+    let message = format!(
+        "{at} is a standby, or default_transaction_read_only is on for this user or database"
+    );
+    BackendError::new(BackendErrorKind::Unreachable, Effect::NotApplied, message)
+        .next_step("name the primary, or all servers, in the address")
+}
+
+/// Whether the server has cancelled a statement.
+fn is_cut_short(error: &BackendError) -> bool {
+    error.message.contains(SqlState::QUERY_CANCELED.code())
 }

@@ -6,17 +6,17 @@ mod guard;
 mod server;
 mod tables;
 
+use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use latchwork_store::doctor::{Finding, Report};
-use latchwork_store::{BackendError, Error, Io};
-use tokio_postgres::types::{FromSql, ToSql, Type};
+use latchwork_store::{Error, Io};
+use tokio_postgres::SimpleQueryMessage;
 
 use crate::config::PostgresConfig;
 use crate::connect::{Access, For, LOCAL_PATH, Opened};
 use crate::host::Host;
-use crate::values::column;
 
 /// How long the questions to one server may take.
 const LIMIT: Duration = Duration::from_secs(10);
@@ -35,7 +35,7 @@ const LIMIT: Duration = Duration::from_secs(10);
 pub async fn doctor(config: PostgresConfig, io: Io) -> Result<Report, Error> {
     let store: Arc<str> = config.shown().into();
     let mut report = Report::new(store.clone());
-    let (mut problem, mut answered, mut primaries) = (None, false, 0);
+    let (mut problem, mut answered, mut primaries) = (None, false, Vec::new());
     for host in config.hosts.clone() {
         let part = host.to_string();
         let alone = PostgresConfig { hosts: vec![host], ..config.clone() };
@@ -43,7 +43,13 @@ pub async fn doctor(config: PostgresConfig, io: Io) -> Result<Report, Error> {
         let findings = match access.open(For::Care, None).await {
             Ok(opened) => {
                 answered = true;
-                primaries += usize::from(!opened.is_standby);
+                if !opened.said.is_standby {
+                    let timeline = opened.said.lineage.as_ref().map(|it| it.timeline);
+                    primaries.push(match timeline {
+                        Some(timeline) => format!("{part} on timeline {timeline}"),
+                        None => part.clone(),
+                    });
+                }
                 let limit = io.within(LIMIT, Server::of(&access, &opened).examine()).await;
                 limit.unwrap_or_else(|| vec![late()])
             }
@@ -60,12 +66,15 @@ pub async fn doctor(config: PostgresConfig, io: Io) -> Result<Report, Error> {
     }
     match problem {
         Some(error) if !answered => return Err(Error::from_backend(error, None, &store)),
-        _ if primaries > 1 => report.add(
-            Finding::critical("primaries", format!("{primaries} of the servers take writes"))
-                .consequence(
-                    "clients may lock at different servers, and exclude only those at the same one",
-                )
-                .remedy("name one primary and its standbys"),
+        _ if primaries.len() > 1 => report.add(
+            Finding::critical(
+                "primaries",
+                format!("{} of the servers take writes: {}", primaries.len(), primaries.join(", ")),
+            )
+            .consequence(
+                "clients that reach only one of them, or were connected before, may lock at different servers",
+            )
+            .remedy("of one system, the smaller timeline was replaced: stop it, or make it a standby"),
         ),
         _ => {}
     }
@@ -80,12 +89,12 @@ fn late() -> Finding {
 
 /// A server that is examined.
 struct Server<'a> {
-    access: &'a Access,
+    access: &'a Arc<Access>,
     opened: &'a Opened,
 }
 
 impl<'a> Server<'a> {
-    fn of(access: &'a Access, opened: &'a Opened) -> Self {
+    fn of(access: &'a Arc<Access>, opened: &'a Opened) -> Self {
         Self { access, opened }
     }
 
@@ -99,7 +108,7 @@ impl<'a> Server<'a> {
 
     async fn examine(&self) -> Vec<Finding> {
         let mut findings = server::examine(self).await;
-        if self.opened.is_standby {
+        if self.opened.said.is_standby {
             findings.push(
                 Finding::info("role", "a standby, or read-only")
                     .consequence("it grants no locks until it is promoted"),
@@ -115,38 +124,38 @@ impl<'a> Server<'a> {
     }
 
     /// The value that a statement answers; `None` without rights or rows.
-    async fn value<T>(&self, text: &str) -> Option<T>
-    where
-        T: for<'b> FromSql<'b>,
-    {
-        self.ask(text, &[]).await.ok().flatten()
+    async fn value<T: FromStr>(&self, text: &str) -> Option<T> {
+        let lane = &self.opened.lane;
+        let asked = self.access.statements.fill(&format!("SELECT ({text})::text"));
+        // Behind a pooler one text, which is one transaction: it need not be one that lets a client begin some.
+        let asked = if lane.pooled { format!("{LOCAL_PATH}; {asked}") } else { asked };
+        let said = lane.send(lane.client().simple_query(&asked)).await.ok()?;
+        said.iter().find_map(|message| match message {
+            SimpleQueryMessage::Row(row) => row.get(0)?.parse().ok(),
+            _ => None,
+        })
     }
 
-    async fn ask<T>(
-        &self,
-        text: &str,
-        params: &[(&(dyn ToSql + Sync), Type)],
-    ) -> Result<Option<T>, BackendError>
-    where
-        T: for<'b> FromSql<'b>,
-    {
-        let lane = &self.opened.lane;
-        let text = self.access.statements.fill(text);
-        let asked = lane.client().query_typed(&text, params);
-        let rows = match lane.pooled {
-            false => lane.send(asked).await?,
-            true => {
-                lane.send(lane.client().batch_execute(&format!("BEGIN; {LOCAL_PATH}"))).await?;
-                let rows = lane.send(asked).await;
-                lane.send(lane.client().batch_execute("ROLLBACK")).await?;
-                rows?
-            }
-        };
-        rows.first().map(|row| column(row, 0)).transpose().map(Option::flatten)
+    /// What the names of a table or an index stand for, as a statement has it in a text.
+    fn literal(&self, name: &str) -> String {
+        literal(&self.access.statements.fill(name))
     }
 
     async fn setting(&self, name: &str) -> String {
         let text = format!("SELECT current_setting('{name}', true)");
         self.value(&text).await.unwrap_or_default()
+    }
+}
+
+/// A text in a statement, whatever the session takes backslashes for.
+fn literal(text: &str) -> String {
+    format!("E'{}'", text.replace('\\', "\\\\").replace('\'', "''"))
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn a_text_cannot_leave_its_quotation_marks() {
+        assert_eq!(super::literal(r"it's \' x"), r"E'it''s \\'' x'");
     }
 }

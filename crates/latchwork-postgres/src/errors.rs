@@ -133,7 +133,8 @@ fn refusal(said: &DbError) -> BackendError {
     } else if is(&[&SqlState::OUT_OF_MEMORY]) {
         (
             Unreachable,
-            "the server has no memory or no room for locks: see its log, and raise max_locks_per_transaction",
+            "the server has no memory or no room for locks: see its log, and pg_locks for the session that has most of them; \
+             end it, or raise max_locks_per_transaction",
         )
     } else if starts("53") {
         (

@@ -8,8 +8,9 @@ use tokio_postgres::types::Type;
 
 use crate::config::PostgresConfig;
 use crate::connect::{Access, For, LOCAL_PATH, Opened};
+use crate::greet::Greeting;
 use crate::guard;
-use crate::lane::Seat;
+use crate::lane::{Lane, Seat};
 use crate::names::quoted;
 use crate::schema::{
     FUNCTIONS, STEPS, VERSION, can_be_migrated, comment, functions_of, version_of,
@@ -24,7 +25,7 @@ use crate::values::column;
 ///
 /// # Errors
 ///
-/// `Invalid` if the table is not one of Latchwork, or if locks are in use and the guard is to be told that there
+/// `Invalid` if the table is not one of Latchwork, if a table, a function or a trigger of it belongs to somebody else, or if locks are in use and the guard is to be told that there
 /// are none; else as for a connection.
 ///
 /// # Cancel safety
@@ -34,7 +35,7 @@ pub async fn init(config: PostgresConfig, io: Io) -> Result<Prepared, Error> {
     let access = Access::new(config, io);
     let mut prepared = Prepared { store: access.config.shown().into(), steps: Vec::new() };
     let opened = access.open(For::Care, None).await.map_err(|error| access.error(error))?;
-    if opened.is_standby {
+    if opened.said.is_standby {
         let message = format!("store: {} is a standby or takes no writes", opened.at);
         return Err(access.invalid(message).next_step("name the primary in the address"));
     }
@@ -72,7 +73,7 @@ async fn make_tables(
     prepared: &mut Prepared,
 ) -> Result<bool, BackendError> {
     let (schema, table) = (&access.config.schema, &access.config.table);
-    let found = opened.table.as_deref();
+    let found = opened.said.table.as_deref();
     let version = found.and_then(version_of);
     let newer = found.and_then(functions_of).filter(|functions| *functions > FUNCTIONS);
     let mut migrations = String::new();
@@ -103,6 +104,7 @@ async fn make_tables(
             ));
         }
     }
+    check_owners(access, &opened.lane, true).await?;
     let [tables, functions, comments] = access.statements.schema();
     // One text is one transaction. Two that are sent at the same time wait for each other. A session that waits for a
     // lock of the whole table keeps all others waiting behind it, and their renewals too.
@@ -114,7 +116,15 @@ async fn make_tables(
     );
     let lane = &opened.lane;
     lane.send(lane.client().batch_execute(&text)).await?;
+    // What somebody else has made meanwhile.
+    check_owners(access, lane, false).await?;
     Ok(version.is_some_and(|version| version < VERSION))
+}
+
+/// Refuses what belongs to somebody else, before a statement that writes could run their code.
+async fn check_owners(access: &Access, lane: &Lane, is_older: bool) -> Result<(), BackendError> {
+    let said = Greeting::of(lane, &access.config, is_older).await?;
+    said.check_owners(&access.config)
 }
 
 /// How many keys are held, waited for or closed.

@@ -14,6 +14,7 @@ use tokio_postgres::types::ToSql;
 use tokio_postgres::{Client, Row, Statement};
 
 use crate::errors::{failure, lost, not_replicated};
+use crate::lineage::Lineage;
 use crate::lock;
 use crate::mover::Orders;
 use crate::statements::{self, Ask, Statements};
@@ -81,6 +82,10 @@ pub(crate) struct Lane {
     orphans: Arc<Orphans>,
     /// Whether the server at the other end changes with each transaction.
     pub(crate) pooled: bool,
+    /// Who the server is, as far as it says.
+    pub(crate) lineage: Option<Lineage>,
+    /// When its last request has ended.
+    used: Mutex<Moment>,
 }
 
 impl Lane {
@@ -93,6 +98,7 @@ impl Lane {
     ) -> Self {
         Self {
             client: Some(client),
+            used: Mutex::new(drive.io().now()),
             drive,
             orders,
             statements,
@@ -102,6 +108,7 @@ impl Lane {
             doubted: AtomicBool::new(false),
             orphans,
             pooled: false,
+            lineage: None,
         }
     }
 
@@ -120,6 +127,14 @@ impl Lane {
         let prepared = all.map(|one| client.prepare_typed(&one.text, one.types));
         let prepared = self.send(futures_util::future::try_join_all(prepared)).await?;
         self.prepared = prepared;
+        Ok(())
+    }
+
+    /// Has the server prepare each statement, and drop it again: what is missing is an error.
+    pub(crate) async fn examine(&self) -> Result<(), BackendError> {
+        for one in self.statements.own() {
+            self.send(self.client().prepare_typed(&one.text, one.types)).await?;
+        }
         Ok(())
     }
 
@@ -144,6 +159,11 @@ impl Lane {
 
     pub(crate) fn load(&self) -> usize {
         self.load.load(Ordering::Relaxed)
+    }
+
+    /// How long nobody has used it.
+    pub(crate) fn idle(&self, now: Moment) -> Duration {
+        if self.load() > 0 { Duration::ZERO } else { now.since(*lock(&self.used)) }
     }
 
     /// Returns when the connection has ended. For one caller.
@@ -227,6 +247,7 @@ impl Seat {
 
 impl Drop for Seat {
     fn drop(&mut self) {
+        *lock(&self.0.used) = self.0.drive.io().now();
         self.0.load.fetch_sub(1, Ordering::Relaxed);
     }
 }

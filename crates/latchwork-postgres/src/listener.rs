@@ -277,12 +277,17 @@ impl Listener {
         }
     }
 
-    /// Returns when the server gives no sign of life.
+    /// Returns when the server gives no sign of life, or was replaced.
     async fn silent(&self, lane: &Lane) {
         loop {
             self.io().sleep(ASK_EVERY).await;
             let asked = lane.send(lane.client().simple_query(""));
             if !matches!(self.io().within(ASK_LIMIT, asked).await, Some(Ok(_))) {
+                return;
+            }
+            // One that was replaced by another server has nothing to say.
+            let seen = &self.access.seen;
+            if lane.lineage.as_ref().is_some_and(|server| seen.replaces(server).is_some()) {
                 return;
             }
         }

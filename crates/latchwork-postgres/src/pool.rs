@@ -1,13 +1,13 @@
 //! The connections of a store: some for requests, one for renewals.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
 use futures_util::FutureExt as _;
 use futures_util::future::{BoxFuture, Shared};
 use latchwork_store::{BackendError, ClaimId, Moment};
-use tokio::sync::oneshot;
+use tokio::sync::{oneshot, watch};
 
 use crate::connect::{Access, For, driver_gone};
 use crate::guard::Guard;
@@ -16,6 +16,14 @@ use crate::lock;
 
 /// How long no more connections are asked for after the server has refused one.
 const PAUSE: Duration = Duration::from_secs(1);
+/// How long a request waits for a connection of its own kind while there is another one.
+const PATIENCE: Duration = Duration::from_millis(250);
+/// How long a connection is kept that nobody uses. One for requests stays, and the one for renewals stays longer: it is
+/// used once in a third of a ttl.
+const KEPT: Duration = Duration::from_secs(30);
+const KEPT_FOR_RENEWALS: Duration = Duration::from_secs(120);
+/// How often that is checked.
+const CHECK: Duration = Duration::from_secs(5);
 
 /// Connections that are made when they are needed.
 ///
@@ -29,10 +37,14 @@ pub(crate) struct Pool {
     /// Renewals wait behind no other request.
     renewals: Mutex<Option<Arc<Lane>>>,
     opening: AtomicUsize,
-    /// When one more connection could not be made: the server may have none left.
-    refused: Mutex<Option<Moment>>,
+    /// When one more connection for requests, or the one for renewals, could not be made: the server may have none left.
+    refused: [Mutex<Option<Moment>>; 2],
     /// The first connection that is being made for requests, and the one for renewals.
     pending: [Mutex<Option<Pending>>; 2],
+    /// Whether there is a task that closes what nobody uses.
+    is_tended: AtomicBool,
+    /// Ends with the pool.
+    lives: watch::Sender<()>,
 }
 
 /// A connection that is being made, for all callers that wait for it. It goes on if they are gone: a caller with
@@ -54,8 +66,10 @@ impl Pool {
             lanes: Mutex::default(),
             renewals: Mutex::default(),
             opening: AtomicUsize::new(0),
-            refused: Mutex::default(),
+            refused: Default::default(),
             pending: Default::default(),
+            is_tended: AtomicBool::new(false),
+            lives: watch::Sender::new(()),
         })
     }
 
@@ -64,7 +78,51 @@ impl Pool {
         if let Some(seat) = self.present() {
             return Ok(seat);
         }
-        Ok(Seat::on(self.make(Use::Requests).await?))
+        self.made(Use::Requests).await
+    }
+
+    /// A new connection; or any other, if the server has no room for that one or takes its time.
+    async fn made(self: &Arc<Self>, purpose: Use) -> Result<Seat, BackendError> {
+        if self.any().is_some() && self.was_refused(purpose) {
+            return self.any().ok_or_else(driver_gone);
+        }
+        let made = self.make(purpose);
+        let answer = match self.any().is_some() {
+            true => self.access.io.within(PATIENCE, made.clone()).await,
+            false => Some(made.clone().await),
+        };
+        match answer {
+            Some(Ok(lane)) => Ok(Seat::on(lane)),
+            Some(Err(error)) => self.any().ok_or(error),
+            None => match self.any() {
+                Some(seat) => Ok(seat),
+                None => Ok(Seat::on(made.await?)),
+            },
+        }
+    }
+
+    /// The least busy connection of all.
+    fn any(&self) -> Option<Seat> {
+        let renewals = lock(&self.renewals).clone();
+        let lanes = lock(&self.lanes);
+        let open = lanes.iter().chain(&renewals).filter(|lane| self.is_fit(lane));
+        open.min_by_key(|lane| lane.load()).cloned().map(Seat::on)
+    }
+
+    /// Whether it takes requests.
+    fn is_fit(&self, lane: &Lane) -> bool {
+        lane.is_open() && !lane.is_doubted() && !self.was_replaced(lane)
+    }
+
+    /// Whether the server at the other end was replaced by another one, which this client has met.
+    fn was_replaced(&self, lane: &Lane) -> bool {
+        let seen = &self.access.seen;
+        lane.lineage.as_ref().is_some_and(|server| seen.replaces(server).is_some())
+    }
+
+    fn was_refused(&self, purpose: Use) -> bool {
+        let now = self.access.io.now();
+        lock(&self.refused[purpose as usize]).is_some_and(|at| now.since(at) < PAUSE)
     }
 
     /// A connection on which what ends this claim comes after its tries. If there is none, any other, and
@@ -80,13 +138,14 @@ impl Pool {
         }
     }
 
-    /// The connection for renewals.
+    /// The connection for renewals. While it cannot be made, any other: a hold must not end because the server has no
+    /// room for a second connection.
     pub(crate) async fn seat_for_renewals(self: &Arc<Self>) -> Result<Seat, BackendError> {
         let lane = lock(&self.renewals).clone();
-        if let Some(lane) = lane.filter(|lane| lane.is_open() && !lane.is_doubted()) {
+        if let Some(lane) = lane.filter(|lane| self.is_fit(lane)) {
             return Ok(Seat::on(lane));
         }
-        Ok(Seat::on(self.make(Use::Renewals).await?))
+        self.made(Use::Renewals).await
     }
 
     /// Makes a connection in the background, unless one for the same use is being made.
@@ -102,12 +161,14 @@ impl Pool {
         self.access.io.spawn(async move {
             let opened = open(&access, guard.as_ref()).await;
             let Some(pool) = pool.upgrade() else { return };
-            if let Ok(lane) = &opened {
-                match purpose {
-                    Use::Requests => lock(&pool.lanes).push(lane.clone()),
-                    Use::Renewals => *lock(&pool.renewals) = Some(lane.clone()),
+            match (&opened, purpose) {
+                (Ok(lane), Use::Requests) => lock(&pool.lanes).push(lane.clone()),
+                (Ok(lane), Use::Renewals) => *lock(&pool.renewals) = Some(lane.clone()),
+                (Err(_), _) => {
+                    *lock(&pool.refused[purpose as usize]) = Some(pool.access.io.now());
                 }
             }
+            pool.tend();
             // First, so that no later caller gets an earlier answer.
             *lock(&pool.pending[purpose as usize]) = None;
             let _ = tell.send(opened);
@@ -117,7 +178,7 @@ impl Pool {
 
     fn present(self: &Arc<Self>) -> Option<Seat> {
         let mut lanes = lock(&self.lanes);
-        lanes.retain(|lane| lane.is_open());
+        lanes.retain(|lane| lane.is_open() && !self.was_replaced(lane));
         let fit = lanes.iter().filter(|lane| !lane.is_doubted());
         let least = fit.min_by_key(|lane| lane.load())?.clone();
         if least.load() > 0 && lanes.len() + self.opening.load(Ordering::Relaxed) < self.most() {
@@ -132,8 +193,7 @@ impl Pool {
 
     /// Makes one more connection, in the background.
     fn add(self: &Arc<Self>) {
-        let now = self.access.io.now();
-        if lock(&self.refused).is_some_and(|at| now.since(at) < PAUSE) {
+        if self.was_refused(Use::Requests) {
             return;
         }
         self.opening.fetch_add(1, Ordering::Relaxed);
@@ -145,9 +205,56 @@ impl Pool {
             let Some(pool) = opening.0.upgrade() else { return };
             match opened {
                 Ok(lane) => lock(&pool.lanes).push(lane),
-                Err(_) => *lock(&pool.refused) = Some(access.io.now()),
+                Err(_) => {
+                    *lock(&pool.refused[Use::Requests as usize]) = Some(access.io.now());
+                }
+            }
+            pool.tend();
+        });
+    }
+
+    /// Sees to it that connections that nobody uses are closed, as long as there are more than one.
+    fn tend(self: &Arc<Self>) {
+        if self.is_tended.swap(true, Ordering::Relaxed) {
+            return;
+        }
+        let (pool, io) = (Arc::downgrade(self), self.access.io.clone());
+        let mut lives = self.lives.subscribe();
+        self.access.io.spawn(async move {
+            loop {
+                tokio::select! {
+                    () = io.sleep(CHECK) => {}
+                    _ = lives.changed() => return,
+                }
+                let Some(pool) = pool.upgrade() else { return };
+                if !pool.close_unused() {
+                    return;
+                }
             }
         });
+    }
+
+    /// Closes what nobody uses; says whether there may be more of it later.
+    fn close_unused(&self) -> bool {
+        let now = self.access.io.now();
+        let mut unused = Vec::new();
+        let mut renewals = lock(&self.renewals);
+        unused.extend(renewals.take_if(|lane| lane.idle(now) >= KEPT_FOR_RENEWALS));
+        let mut lanes = lock(&self.lanes);
+        // The first one stays, whatever it does.
+        for at in (1..lanes.len()).rev() {
+            if lanes[at].idle(now) >= KEPT {
+                unused.push(lanes.remove(at));
+            }
+        }
+        let goes_on = lanes.len() > 1 || renewals.is_some();
+        if !goes_on {
+            self.is_tended.store(false, Ordering::Relaxed);
+        }
+        drop((renewals, lanes));
+        // They take their leave of the server when the last of those who have them is done.
+        drop(unused);
+        goes_on
     }
 
     /// Asks each connection for a sign of life: the way to the server may have been closed in silence.

@@ -15,7 +15,10 @@ pub(crate) const FUNCTIONS: u32 = 1;
 const OLDEST: u32 = 1;
 
 /// The functions of a table, without its name.
-const NAMES: [&str; 6] = ["stand", "leave", "keep", "heal", "rehearse", "recheck"];
+pub(crate) const FUNCTIONS_OF_A_TABLE: [&str; 6] =
+    ["stand", "leave", "keep", OF_THE_GUARD, "rehearse", "recheck"];
+/// The one that only clients of a guarded table call.
+pub(crate) const OF_THE_GUARD: &str = "heal";
 
 /// What each function says of itself, for [`found`].
 pub(crate) fn made() -> String {
@@ -29,10 +32,10 @@ pub(crate) fn revision() -> String {
 
 /// What tells of the tables, as a part of a statement: see found.sql.
 pub(crate) fn found() -> String {
-    let names = NAMES.map(|name| format!("$3::text OPERATOR(pg_catalog.||) '_{name}'::text"));
+    let names = FUNCTIONS_OF_A_TABLE.map(|name| format!("$3::text OPERATOR(pg_catalog.||) '_{name}'::text"));
     let text = include_str!("sql/found.sql").lines().filter(|line| !line.starts_with("--"));
     let text = text.collect::<Vec<_>>().join("\n");
-    text.replace("@functions@", &NAMES.len().to_string()).replace("@names@", &names.join(", "))
+    text.replace("@functions@", &FUNCTIONS_OF_A_TABLE.len().to_string()).replace("@names@", &names.join(", "))
 }
 
 /// The statements that bring tables of each version to the next one, the oldest first. Each checks the version by

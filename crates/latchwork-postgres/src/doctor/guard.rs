@@ -43,10 +43,10 @@ pub(super) async fn examine(server: &Server<'_>) -> Vec<Finding> {
         Some(_) => Finding::ok("guard", format!("on, max_ttl {own:?}")),
     };
     let mut findings = vec![found];
-    let left: Option<f64> = server
-        .value("SELECT date_part('epoch', opens - clock_timestamp()) FROM @alive@ WHERE opens > clock_timestamp()")
+    let left: Option<i64> = server
+        .value("SELECT (date_part('epoch', opens - clock_timestamp()) * 1000)::bigint FROM @alive@ WHERE opens > clock_timestamp()")
         .await;
-    if let Some(left) = left {
+    if let Some(left) = left.map(|millis| millis as f64 / 1_000.0) {
         findings.push(
             Finding::warning("quarantine", format!("{left:.1} s more"))
                 .consequence(

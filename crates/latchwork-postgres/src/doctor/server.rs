@@ -6,32 +6,38 @@ use latchwork_store::doctor::Finding;
 
 use super::Server;
 use crate::config::SslMode;
+use crate::connect::For;
+use crate::names::quoted;
 
 /// The oldest version that has what the functions use.
 const OLDEST: i32 = 130_000;
 /// A clock that is off by more is reported: tokens go by the clock after a loss of data.
 const OFF: f64 = 1.0;
+/// A process that holds and waits has so many connections.
+const NEEDED: i64 = 3;
+const SECOND: Duration = Duration::from_secs(1);
 /// More processes that listen than this, and each notification costs more than looks would.
 const LISTENERS: i64 = 16;
 
 pub(super) async fn examine(server: &Server<'_>) -> Vec<Finding> {
-    let mut findings = vec![version(server), way(server)];
+    let mut findings = vec![version(server), way(server).await];
     findings.push(encryption(server).await);
     findings.push(clock(server).await);
-    if server.opened.is_standby {
+    if server.opened.said.is_standby {
         return findings;
     }
     findings.push(durability(server).await);
     findings.push(replication(server).await);
     findings.push(isolation(server).await);
     findings.push(connections(server).await);
+    findings.push(lock_table(server).await);
     findings.push(listeners(server).await);
     findings.push(vacuum(server).await);
     findings
 }
 
 fn version(server: &Server<'_>) -> Finding {
-    let number = server.opened.version;
+    let number = server.opened.said.version;
     let found = format!("{}.{}", number / 10_000, number % 10_000);
     if number >= OLDEST {
         return Finding::ok("version", found);
@@ -41,13 +47,34 @@ fn version(server: &Server<'_>) -> Finding {
         .remedy("use PostgreSQL 13 or newer")
 }
 
-fn way(server: &Server<'_>) -> Finding {
+async fn way(server: &Server<'_>) -> Finding {
     if !server.opened.lane.pooled {
         return Finding::ok("pooler", "none: waiters are notified");
     }
-    Finding::info("pooler", "one stands before the server").consequence(
+    let found = Finding::info("pooler", "one stands before the server").consequence(
         "waiters cannot be notified: each looks every 50 to 250 ms, and less often further behind in the queue",
-    )
+    );
+    let keeps = server.access.io.within(SECOND, keeps_sessions(server)).await;
+    match keeps.flatten() {
+        Some(true) => found.remedy(
+            "it seems to pool sessions: if it does, add pooler=false to the address, and waiters are notified",
+        ),
+        _ => found,
+    }
+}
+
+/// Whether two clients of the pooler keep a server process each. A pooler of transactions gives the one that is idle to
+/// whoever comes.
+async fn keeps_sessions(server: &Server<'_>) -> Option<bool> {
+    let other = server.access.open(For::Care, None).await.ok()?;
+    let other = Server::of(server.access, &other);
+    let process = "SELECT pg_backend_pid()";
+    let first: (i32, i32) = (server.value(process).await?, other.value(process).await?);
+    let mut same = first.0 != first.1;
+    for _ in 0..2 {
+        same &= first == (server.value(process).await?, other.value(process).await?);
+    }
+    Some(same)
 }
 
 async fn encryption(server: &Server<'_>) -> Finding {
@@ -77,7 +104,8 @@ async fn encryption(server: &Server<'_>) -> Finding {
 async fn clock(server: &Server<'_>) -> Finding {
     let io = &server.access.io;
     let (sent, wall) = (io.now(), io.clock().wall());
-    let theirs: Option<f64> = server.value("SELECT date_part('epoch', clock_timestamp())").await;
+    let text = "SELECT (date_part('epoch', clock_timestamp()) * 1000)::bigint";
+    let theirs: Option<i64> = server.value(text).await;
     let trip: Duration = io.now().since(sent);
     let Some(theirs) = theirs else {
         return Finding::critical("clock", "cannot be read")
@@ -85,7 +113,7 @@ async fn clock(server: &Server<'_>) -> Finding {
             .remedy("see the other findings");
     };
     let doubt = trip.as_secs_f64() / 2.0;
-    let ahead = theirs - wall.as_secs_f64() - doubt;
+    let ahead = theirs as f64 / 1_000.0 - wall.as_secs_f64() - doubt;
     let found = format!("{ahead:+.3} s from ours, give or take {doubt:.3} s");
     if ahead.abs() - doubt <= OFF {
         return Finding::ok("clock", found);
@@ -155,21 +183,74 @@ async fn isolation(server: &Server<'_>) -> Finding {
         .remedy("ALTER ROLE user SET default_transaction_isolation = 'read committed'")
 }
 
+/// What is used and what may be used: of the server, by this role, of this database.
+const SEATS: &str = "WITH a AS (SELECT datid, usesysid FROM pg_stat_activity \
+     WHERE datid IS NOT NULL AND coalesce(backend_type, 'client backend') = 'client backend'), \
+     me AS (SELECT oid, rolsuper, CASE WHEN rolsuper THEN -1 ELSE rolconnlimit END AS most FROM pg_roles WHERE rolname = current_user), \
+     base AS (SELECT d.oid, CASE WHEN me.rolsuper THEN -1 ELSE datconnlimit END AS most FROM pg_database d, me WHERE datname = current_database()) \
+     SELECT concat_ws(' ', (SELECT count(*) FROM a), current_setting('max_connections')::int - CASE WHEN me.rolsuper THEN 0 \
+     ELSE current_setting('superuser_reserved_connections')::int + coalesce(current_setting('reserved_connections', true)::int, 0) END, \
+     (SELECT count(*) FROM a WHERE a.usesysid = me.oid), me.most, (SELECT count(*) FROM a WHERE a.datid = base.oid), base.most) \
+     FROM me, base";
+
 async fn connections(server: &Server<'_>) -> Finding {
-    let most: i64 = server.setting("max_connections").await.parse().unwrap_or(0);
-    let used: i64 = server
-        .value("SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'client backend'")
-        .await
-        .unwrap_or(0);
-    let found = format!("{used} of {most} are in use");
-    if most == 0 || used * 10 < most * 8 {
+    let said: String = server.value(SEATS).await.unwrap_or_default();
+    let numbers: Vec<i64> = said.split(' ').filter_map(|number| number.parse().ok()).collect();
+    let [used, most, by_role, of_role, in_base, of_base] = numbers[..] else {
+        return Finding::warning("connections", "they cannot be counted")
+            .consequence("a process that cannot connect cannot lock")
+            .remedy("look at pg_stat_activity");
+    };
+    let mut found = format!("{used} of {most} are in use");
+    let mut free = most - used;
+    let mut is_small = most < NEEDED;
+    for (whose, used, most) in [("role", by_role, of_role), ("database", in_base, of_base)] {
+        if most >= 0 {
+            found = format!("{found}; {used} of the limit of {most} of the {whose}");
+            free = free.min(most - used);
+            is_small |= most < NEEDED;
+        }
+    }
+    // This one is about to end.
+    if !is_small && free + 1 >= NEEDED && used * 10 < most * 8 {
         return Finding::ok("connections", found);
     }
     Finding::warning("connections", found)
         .consequence(
-            "a process that cannot connect cannot lock; a busy one uses up to ten connections",
+            "a process that cannot connect cannot lock, and one that has a single connection polls; a busy one uses up to ten",
         )
-        .remedy("raise max_connections, use a pooler, or lower connections= in the addresses")
+        .remedy(
+            "raise max_connections or the CONNECTION LIMIT, use a pooler, or lower connections= in the addresses",
+        )
+}
+
+/// How much of the table is used in which all sessions of the server have their locks. Anybody who may connect can fill it.
+async fn lock_table(server: &Server<'_>) -> Finding {
+    let text = "SELECT concat_ws(' ', count(*), current_setting('max_locks_per_transaction')::bigint \
+         * (current_setting('max_connections')::bigint + current_setting('max_prepared_transactions')::bigint), \
+         (SELECT pid FROM pg_locks WHERE NOT fastpath GROUP BY pid ORDER BY count(*) DESC LIMIT 1)) FROM pg_locks WHERE NOT fastpath";
+    let said: String = server.value(text).await.unwrap_or_default();
+    let numbers: Vec<i64> = said.split(' ').filter_map(|number| number.parse().ok()).collect();
+    let (used, room) = match numbers[..] {
+        [used, room, ..] if room > 0 => (used, room),
+        _ => return Finding::info("lock-table", "it cannot be counted"),
+    };
+    let found = format!("{used} locks of all sessions, room for {room} at least");
+    if used * 2 < room {
+        return Finding::ok("lock-table", found);
+    }
+    let most =
+        numbers.get(2).map_or_else(String::new, |pid| format!("; most are of process {pid}"));
+    let found = format!("{found}{most}");
+    let found = match used < room {
+        true => Finding::warning("lock-table", found),
+        false => Finding::critical("lock-table", found),
+    };
+    found
+        .consequence(
+            "when it is full, no lock is granted or renewed, in any database of the server",
+        )
+        .remedy("end that session (pg_terminate_backend), or raise max_locks_per_transaction")
 }
 
 async fn listeners(server: &Server<'_>) -> Finding {
@@ -198,6 +279,12 @@ async fn vacuum(server: &Server<'_>) -> Finding {
          (SELECT count(*) || ' prepared transactions' FROM pg_prepared_xacts HAVING count(*) > 0), \
          (SELECT count(*) || ' unused replication slots' FROM pg_replication_slots WHERE NOT active HAVING count(*) > 0))";
     let held: String = server.value(text).await.unwrap_or_default();
+    let sees = "SELECT pg_has_role(current_user, 'pg_read_all_stats', 'USAGE')";
+    if held.is_empty() && server.value(sees).await != Some(true) {
+        return Finding::info("vacuum", "the transactions of other users cannot be seen")
+            .consequence("one that is old would make the tables grow, and each lock slower")
+            .remedy(format!("GRANT pg_monitor TO {}", quoted(&server.config().user)));
+    }
     if held.is_empty() {
         return Finding::ok("vacuum", "nothing keeps old rows alive");
     }

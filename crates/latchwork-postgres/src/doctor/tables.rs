@@ -1,5 +1,6 @@
-//! Whether the tables are there, and whether this user may use them.
+//! Whether the tables are there, whose they are, and whether this user may use them.
 
+use latchwork_store::BackendError;
 use latchwork_store::doctor::Finding;
 
 use super::Server;
@@ -11,55 +12,114 @@ const RIGHTS: &[(&str, &[&str])] = &[
     ("@line@", &["SELECT", "INSERT", "UPDATE", "DELETE"]),
     ("@alive@", &["SELECT", "INSERT", "UPDATE"]),
 ];
+/// The indexes that statements search and constrain by, those of the primary keys aside.
+const INDEXES: [&str; 2] = ["@claims@", "@held@"];
+/// More rows that nobody has used for an hour are worth a word.
+const MANY: i64 = 100_000;
 
 /// What is found, and whether the tables can be used.
 pub(super) async fn examine(server: &Server<'_>) -> (Vec<Finding>, bool) {
-    let table = &server.opened.table;
-    if let Err(error) = schema::check(table.as_deref(), server.config()) {
-        let found = Finding::critical("tables", error.message.clone())
+    let (said, config) = (&server.opened.said, server.config());
+    let unusable = |code, error: BackendError| {
+        Finding::critical(code, error.message)
             .consequence("no lock can be acquired")
-            .remedy(error.next_step.unwrap_or_default());
-        return (vec![found], false);
+            .remedy(error.next_step.unwrap_or_default())
+    };
+    if let Err(error) = schema::check(said.table.as_deref(), config) {
+        return (vec![unusable("tables", error)], false);
     }
     let mut findings = vec![Finding::ok("tables", format!("version {}", schema::VERSION))];
+    let owners = said.check_owners(config);
+    let mut usable = owners.is_ok();
+    findings.push(match owners {
+        Ok(()) => Finding::ok("owners", "tables and functions belong to those who are trusted"),
+        Err(error) => unusable("owners", error),
+    });
+    let (found, are_granted) = rights(server).await;
+    findings.push(found);
+    usable &= are_granted;
+    findings.push(functions(server).await);
+    findings.extend(indexes(server).await);
+    findings.extend(persistence(server).await);
+    findings.extend(autovacuum(server).await);
+    findings.extend(public(server).await);
+    findings.push(sizes(server).await);
+    findings.extend(idle_rows(server).await);
+    (findings, usable)
+}
+
+async fn rights(server: &Server<'_>) -> (Finding, bool) {
     let mut missing = Vec::new();
     for (table, rights) in RIGHTS {
         for right in *rights {
             let name = server.access.statements.fill(table);
-            let text = "SELECT has_table_privilege($1, $2)";
-            let params = [
-                (
-                    &name as &(dyn tokio_postgres::types::ToSql + Sync),
-                    tokio_postgres::types::Type::TEXT,
-                ),
-                (right, tokio_postgres::types::Type::TEXT),
-            ];
-            if !matches!(server.ask(text, &params).await, Ok(Some(true))) {
+            let text = format!("SELECT has_table_privilege({}, '{right}')", server.literal(table));
+            if server.value(&text).await != Some(true) {
                 missing.push(format!("{right} on {name}"));
             }
         }
     }
-    let usable = missing.is_empty();
-    findings.push(match usable {
-        true => Finding::ok("rights", "all that locks need"),
-        false => Finding::critical("rights", format!("missing: {}", missing.join(", ")))
-            .consequence("no lock can be acquired, or waited for")
-            .remedy("let the owner of the tables grant them"),
-    });
-    findings.extend(persistence(server).await);
-    findings.push(sizes(server).await);
-    (findings, usable)
+    let mut remedy = "let the owner of the tables grant them".to_owned();
+    if let Err(error) = server.opened.said.check_rights(server.config()) {
+        missing.push(error.message);
+        if missing.len() == 1 {
+            remedy = error.next_step.unwrap_or_default();
+        }
+    }
+    if missing.is_empty() {
+        return (Finding::ok("rights", "all that locks need"), true);
+    }
+    let found = Finding::critical("rights", format!("missing: {}", missing.join(", ")))
+        .consequence("no lock can be acquired, or waited for")
+        .remedy(remedy);
+    (found, false)
+}
+
+/// Each statement is prepared, unless a pooler could keep it: that names a function which is missing.
+async fn functions(server: &Server<'_>) -> Finding {
+    let lane = &server.opened.lane;
+    let found = match lane.pooled {
+        true => None,
+        false => lane.examine().await.err(),
+    };
+    let Some(error) = found else {
+        return Finding::ok("functions", "those of this client's version");
+    };
+    Finding::critical("functions", error.message)
+        .consequence("no lock can be acquired")
+        .remedy(error.next_step.unwrap_or_default())
+}
+
+async fn indexes(server: &Server<'_>) -> Option<Finding> {
+    let mut missing = Vec::new();
+    for index in INDEXES {
+        let text = format!(
+            "SELECT EXISTS (SELECT FROM pg_index i WHERE i.indexrelid = to_regclass({}) AND i.indisvalid)",
+            server.literal(index)
+        );
+        if server.value(&text).await == Some(false) {
+            missing.push(server.access.statements.fill(index));
+        }
+    }
+    if missing.is_empty() {
+        return None;
+    }
+    Some(
+        Finding::critical("indexes", format!("missing or not valid: {}", missing.join(", ")))
+            .consequence("each change of a queue reads the whole table, and locks come too late")
+            .remedy("run latchwork init with this address, as the owner of the tables"),
+    )
 }
 
 /// Somebody may have made a table faster that must survive a crash.
 async fn persistence(server: &Server<'_>) -> Option<Finding> {
-    let text = "SELECT string_agg(c.oid::regclass::text, ', ') FROM pg_class c \
-         WHERE c.oid IN (to_regclass($1), to_regclass($2), to_regclass($3)) AND c.relpersistence <> 'p'";
-    let names = ["@locks@", "@line@", "@fence@"].map(|name| server.access.statements.fill(name));
-    let params = names.each_ref().map(|name| {
-        (name as &(dyn tokio_postgres::types::ToSql + Sync), tokio_postgres::types::Type::TEXT)
-    });
-    let unlogged: String = server.ask(text, &params).await.ok().flatten()?;
+    let names = ["@locks@", "@line@", "@fence@"]
+        .map(|name| format!("to_regclass({})", server.literal(name)))
+        .join(", ");
+    let text = format!(
+        "SELECT string_agg(c.oid::regclass::text, ', ') FROM pg_class c WHERE c.oid IN ({names}) AND c.relpersistence <> 'p'"
+    );
+    let unlogged: String = server.value(&text).await?;
     Some(
         Finding::critical("logged", format!("not logged: {unlogged}"))
             .consequence(
@@ -69,14 +129,78 @@ async fn persistence(server: &Server<'_>) -> Option<Finding> {
     )
 }
 
+async fn autovacuum(server: &Server<'_>) -> Option<Finding> {
+    let names = ["@locks@", "@line@"]
+        .map(|name| format!("to_regclass({})", server.literal(name)))
+        .join(", ");
+    let text = format!(
+        "SELECT string_agg(c.oid::regclass::text, ', ') FROM pg_class c WHERE c.oid IN ({names}) \
+         AND (current_setting('autovacuum') = 'off' OR EXISTS (SELECT FROM unnest(c.reloptions) o (o) \
+         WHERE o IN ('autovacuum_enabled=off', 'autovacuum_enabled=false', 'autovacuum_enabled=0', 'autovacuum_enabled=no')))"
+    );
+    let off: String = server.value(&text).await?;
+    Some(
+        Finding::warning("autovacuum", format!("off for {off}"))
+            .consequence("dead rows of queues stay: the tables grow, and each lock becomes slower")
+            .remedy("set autovacuum on; ALTER TABLE .. RESET (autovacuum_enabled)"),
+    )
+}
+
+/// What everybody may do with the tables.
+async fn public(server: &Server<'_>) -> Option<Finding> {
+    let (locks, line) = (server.literal("@locks@"), server.literal("@line@"));
+    let may = |rights: &str| {
+        format!(
+            "SELECT has_table_privilege('public', {locks}, '{rights}') OR has_table_privilege('public', {line}, '{rights}')"
+        )
+    };
+    let remedy =
+        "REVOKE ALL ON the tables FROM PUBLIC, and grant the rights to the users of the locks";
+    if server.value(&may("INSERT, UPDATE, DELETE, TRUNCATE")).await == Some(true) {
+        return Some(
+            Finding::warning("public", "everybody may change the tables")
+                .consequence("any user of the database can end a hold, or take a lock for another")
+                .remedy(remedy),
+        );
+    }
+    if server.value(&may("SELECT")).await == Some(true) {
+        return Some(
+            Finding::info("public", "everybody may read the tables")
+                .consequence("names of locks and of their holders are no secret in this database")
+                .remedy(remedy),
+        );
+    }
+    None
+}
+
 async fn sizes(server: &Server<'_>) -> Finding {
-    let text = "SELECT (SELECT count(*) FROM @locks@ l WHERE l.k <> '' AND (l.crowd OR l.ends > clock_timestamp() \
+    let text = format!(
+        "SELECT (SELECT count(*) FROM @locks@ l WHERE l.k <> '' AND (l.crowd OR l.ends > clock_timestamp() \
          AND l.claim IS NOT NULL)) || ' held or waited for; ' || (SELECT count(*) FROM @locks@ WHERE k <> '') \
-         || ' rows, ' || pg_size_pretty(pg_total_relation_size('@locks@') + pg_total_relation_size('@line@'))";
-    match server.value::<String>(text).await {
+         || ' rows, ' || pg_size_pretty(pg_total_relation_size(to_regclass({})) + pg_total_relation_size(to_regclass({})))",
+        server.literal("@locks@"),
+        server.literal("@line@")
+    );
+    match server.value::<String>(&text).await {
         Some(found) => Finding::ok("locks", found),
         None => Finding::warning("locks", "they cannot be counted")
             .consequence("the locks cannot be checked, and perhaps not acquired")
             .remedy("see the other findings"),
     }
+}
+
+/// Rows of keys stay for a while after their last use.
+async fn idle_rows(server: &Server<'_>) -> Option<Finding> {
+    let text = "SELECT count(*) FROM @locks@ l WHERE l.k <> '' AND NOT l.crowd \
+         AND l.ends < clock_timestamp() - interval '1 hour' \
+         AND (l.closed IS NULL OR l.closed < clock_timestamp() - interval '1 hour')";
+    let rows: i64 = server.value(text).await?;
+    if rows <= MANY {
+        return None;
+    }
+    Some(
+        Finding::info("idle-rows", format!("{rows} rows of keys that nobody has used for an hour"))
+            .consequence("they take room on the disk, and make listings slower")
+            .remedy("clients remove them while they run; names that never come back (ids) make the most of them"),
+    )
 }

@@ -37,7 +37,9 @@ fn h137_a_killed_server_process_loses_no_lock() {
         let held = claim("k").with(|it| it.ttl = 60 * SEC);
         let token = holder.granted(&held).await.token;
         let pid: i32 = server
-            .psql("SELECT pid FROM pg_stat_activity WHERE application_name = 'latchwork' LIMIT 1")
+            .psql(
+                "SELECT pid FROM pg_stat_activity WHERE application_name LIKE 'latchwork%' LIMIT 1",
+            )
             .unwrap()
             .parse()
             .unwrap();
@@ -65,7 +67,7 @@ fn h138_ended_connections_are_replaced_and_lose_nothing() {
         holder.granted(&held).await;
         for _ in 0..5 {
             let end = "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity \
-                 WHERE application_name = 'latchwork'";
+                 WHERE application_name LIKE 'latchwork%'";
             server.psql(end).unwrap();
             assert!(holder.held(&held).await);
             holder.blocked(&like(&held).with(|it| it.waits = false)).await;
@@ -216,7 +218,7 @@ fn h141_stopped_server_processes_cost_no_hold() {
     run(async {
         let bare = bare(&server.url()).await;
         let guard = bare.locks().mutex("k").ttl(6 * SEC).acquire().await.unwrap();
-        let ours = "SELECT pid FROM pg_stat_activity WHERE application_name = 'latchwork'";
+        let ours = "SELECT pid FROM pg_stat_activity WHERE application_name LIKE 'latchwork%'";
         let ours = server.psql(ours).unwrap();
         let ours: Vec<i32> = ours.lines().map(|pid| pid.parse().unwrap()).collect();
         signal(&ours, rustix::process::Signal::STOP);

@@ -157,7 +157,8 @@ fn h149_fast_grants_survive_a_killed_process_by_the_guard() {
     fast_grants_are_guarded(|server| {
         let start = "SELECT pg_postmaster_start_time()";
         let before = server.psql(start).unwrap();
-        let ours = "SELECT pid FROM pg_stat_activity WHERE application_name = 'latchwork' LIMIT 1";
+        let ours =
+            "SELECT pid FROM pg_stat_activity WHERE application_name LIKE 'latchwork%' LIMIT 1";
         crate::faults::kill(server.psql(ours).unwrap().parse().unwrap());
         run(until(server, start, |said| said == before));
     });

@@ -179,7 +179,7 @@ pub(crate) async fn until(server: &PostgresServer, statement: &str, such: impl F
 /// How many connections of Latchwork there are with this in their last statement.
 pub(crate) fn connections(server: &PostgresServer, with: &str) -> u32 {
     let statement = format!(
-        "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'latchwork' AND query LIKE '%{with}%'"
+        "SELECT count(*) FROM pg_stat_activity WHERE application_name LIKE 'latchwork%' AND query LIKE '%{with}%'"
     );
     server.psql(&statement).unwrap().parse().unwrap()
 }
