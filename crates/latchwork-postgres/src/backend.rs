@@ -150,7 +150,7 @@ impl Store {
 
     /// Now and then, the first claim that a process ends has it remove such rows. Its id is random.
     pub(crate) fn sweep_after(self: &Arc<Self>, id: ClaimId) {
-        if self.has_swept.swap(true, Ordering::Relaxed) || id.as_u128() % SWEEPERS != 0 {
+        if self.has_swept.swap(true, Ordering::Relaxed) || !id.as_u128().is_multiple_of(SWEEPERS) {
             return;
         }
         let store = self.clone();

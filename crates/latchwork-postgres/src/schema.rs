@@ -32,10 +32,12 @@ pub(crate) fn revision() -> String {
 
 /// What tells of the tables, as a part of a statement: see found.sql.
 pub(crate) fn found() -> String {
-    let names = FUNCTIONS_OF_A_TABLE.map(|name| format!("$3::text OPERATOR(pg_catalog.||) '_{name}'::text"));
+    let names = FUNCTIONS_OF_A_TABLE
+        .map(|name| format!("$3::text OPERATOR(pg_catalog.||) '_{name}'::text"));
     let text = include_str!("sql/found.sql").lines().filter(|line| !line.starts_with("--"));
     let text = text.collect::<Vec<_>>().join("\n");
-    text.replace("@functions@", &FUNCTIONS_OF_A_TABLE.len().to_string()).replace("@names@", &names.join(", "))
+    text.replace("@functions@", &FUNCTIONS_OF_A_TABLE.len().to_string())
+        .replace("@names@", &names.join(", "))
 }
 
 /// The statements that bring tables of each version to the next one, the oldest first. Each checks the version by

@@ -206,7 +206,8 @@ fn h192_sixty_four_clients_of_a_pooler_contend_without_an_error() {
     let runtime =
         tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
     runtime.block_on(async {
-        let all = futures_util::future::join_all((0..64).map(|_| bare(&bouncer.url()))).await;
+        let url = bouncer.url();
+        let all = futures_util::future::join_all((0..64).map(|_| bare(&url))).await;
         let end = Instant::now() + length();
         let (held, holds) = (&held, &holds);
         let clients = all.iter().map(|bare| async move {

@@ -2,7 +2,7 @@
 
 use crate::common::*;
 use latchwork_services::PostgresServer;
-use latchwork_store::{Backend, ErrorKind, Mode, Released};
+use latchwork_store::{ErrorKind, Mode, Released};
 
 /// Makes version 2 of the tables.
 const BEFORE: &str = "ALTER TABLE latchwork DROP CONSTRAINT latchwork_version_3; \
