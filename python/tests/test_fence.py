@@ -1,6 +1,8 @@
 """Fences refuse the token of a holder that was superseded."""
 
 import asyncio
+import decimal
+import fractions
 import sqlite3
 import threading
 
@@ -29,6 +31,117 @@ def test_a_fence_in_memory_refuses_older_tokens():
     with pytest.raises(latchwork.Fenced):
         other.check_write(8)
     other.check_write(9)
+
+
+#: What is no token: other types, and numbers that no store gives.
+NO_TOKENS = (
+    float("nan"), float("inf"), 7.5, 9.0, True, False, None, -1, 2**63, 10**400, b"9", [9], "", "abc", "-1", "+9",
+    " 9", "9 ", "9.0", "1e3", "0x9", "nan", "9_0", "\u0669", "9" * 20, str(2**63), decimal.Decimal(9), fractions.Fraction(9),
+)
+
+
+def refuses_what_is_no_token(check):
+    """Each is refused before the fence has seen it, and the rightful tokens pass as ever."""
+    check(7)
+    check("8")
+    for token in NO_TOKENS:
+        with pytest.raises(latchwork.Invalid, match="token: .* is not a token"):
+            check(token)
+    check(8)
+    check(str(9))
+    with pytest.raises(latchwork.Fenced, match="superseded by 9"):
+        check(8)
+    check(2**63 - 1)
+
+
+def test_h234_a_fence_in_memory_refuses_what_is_no_token():
+    refuses_what_is_no_token(fence.Fence().check_write)
+    refuses_what_is_no_token(fence.Fence("3").check_write)
+    stock = fence.Fence()
+    for token in NO_TOKENS:
+        with pytest.raises(latchwork.Invalid):
+            stock.check_read(token)
+        with pytest.raises(latchwork.Invalid, match="starting_at"):
+            fence.Fence(starting_at=token)
+    stock.check_read("9")
+    with pytest.raises(latchwork.Fenced):
+        stock.check_write("8")
+    stock.check_write(9)
+    assert stock.newest == 9 and type(stock.newest) is int
+
+
+def test_h234_a_fence_in_sqlite_refuses_what_is_no_token():
+    import sqlalchemy
+
+    db, fences = sqlite3.connect(":memory:"), fence.SqlFence("sqlite")
+    fences.create(db.cursor())
+    refuses_what_is_no_token(lambda token: fences.check(db.cursor(), "stock", token))
+    for value in ("abc", b"9", 7.5, -1, "9x"):
+        with pytest.raises(sqlite3.IntegrityError):
+            db.execute("INSERT INTO fences VALUES ('other', ?)", (value,))
+    engine = sqlalchemy.create_engine("sqlite://")
+    with engine.begin() as connection:
+        connection.execute(sqlalchemy.text(fences.create_table))
+        refuses_what_is_no_token(lambda token: fences.check_sqlalchemy(connection, "stock", token))
+
+
+def test_h234_a_spoilt_row_of_sqlite_is_an_error_with_a_next_step():
+    db, fences = sqlite3.connect(":memory:"), fence.SqlFence("sqlite")
+    # As a table was made before it had checks.
+    db.execute("CREATE TABLE fences (resource TEXT PRIMARY KEY NOT NULL, token INTEGER NOT NULL) WITHOUT ROWID")
+    for value in ("abc", b"9", 7.5, float("inf")):
+        db.execute("INSERT OR REPLACE INTO fences VALUES ('stock', ?)", (value,))
+        for token in (1, 2**63 - 1):
+            with pytest.raises(latchwork.Mismatch, match="stock: the table fences holds .* UPDATE fences SET token"):
+                fences.check(db.cursor(), "stock", token)
+    db.execute("UPDATE fences SET token = 7 WHERE resource = 'stock'")
+    fences.check(db.cursor(), "stock", 7)
+
+
+def test_h234_a_fence_in_postgresql_refuses_what_is_no_token(postgres_server):
+    import psycopg
+
+    fences = fence.SqlFence("postgresql", "strange_fences")
+    with psycopg.connect(postgres_server) as connection, connection.cursor() as cursor:
+        fences.create(cursor)
+        refuses_what_is_no_token(lambda token: fences.check(cursor, "stock", token))
+        with pytest.raises(psycopg.IntegrityError):
+            cursor.execute("INSERT INTO strange_fences VALUES ('other', -1)")
+
+    async def main():
+        connection = await psycopg.AsyncConnection.connect(postgres_server)
+        async with connection, connection.cursor() as cursor:
+            for token in NO_TOKENS:
+                with pytest.raises(latchwork.Invalid):
+                    await fences.check_async(cursor, "other", token)
+            await fences.check_async(cursor, "other", "7")
+            with pytest.raises(latchwork.Fenced, match="superseded by 7"):
+                await fences.check_async(cursor, "other", 6)
+
+    asyncio.run(main())
+
+
+def test_h234_a_fence_in_mysql_sends_nothing_that_is_no_token():
+    class Unused:
+        def execute(self, *_):
+            raise AssertionError("sent")
+
+    for token in NO_TOKENS:
+        with pytest.raises(latchwork.Invalid):
+            fence.SqlFence("mysql").check(Unused(), "stock", token)
+
+
+def test_h234_a_fence_in_redis_refuses_what_is_no_token(redis_server):
+    import redis
+
+    client = redis.Redis.from_url(redis_server, decode_responses=True)
+    stock = fence.RedisFence(client, "strange:fence")
+    refuses_what_is_no_token(lambda token: stock.set(token, "strange", 1))
+    for value in ("abc", "-1", "7.5", "nan", str(2**63), ""):
+        client.set("strange:fence", value)
+        with pytest.raises(redis.ResponseError, match="strange:fence holds something else than a token"):
+            stock.set(7, "strange", 2)
+    assert client.get("strange") == "1"
 
 
 def test_a_fence_in_memory_is_one_step_for_threads():

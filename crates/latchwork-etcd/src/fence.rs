@@ -23,6 +23,10 @@ pub struct Place {
 /// `value(token key) < fence_text(token + 1)`, so that no smaller token writes after a larger one.
 /// etcd compares values byte by byte.
 ///
+/// A number above 2^63, which no store gives, becomes an empty text: no value is below that, so the
+/// transaction is refused. If a transaction is refused and the key holds anything but 19 digits, it was
+/// spoilt: set it to the text of the largest token that has written.
+///
 /// ```
 /// use latchwork_store::FencingToken;
 /// use latchwork_etcd::fence_text;
@@ -30,9 +34,14 @@ pub struct Place {
 /// let token = FencingToken::from_grant(7);
 /// assert_eq!(fence_text(token), "0000000000000007168");
 /// assert!(fence_text(token) < fence_text(FencingToken::from_grant(1_000)));
+/// assert_eq!(fence_text(FencingToken::from_raw(u64::MAX)), "");
 /// ```
 pub fn fence_text(token: FencingToken) -> String {
-    format!("{:019}", token.get())
+    // The largest token plus one is 2^63, the bound that it is compared with.
+    match token.get() {
+        number @ ..=0x8000_0000_0000_0000 => format!("{number:019}"),
+        _ => String::new(),
+    }
 }
 
 impl EtcdBackend {

@@ -39,8 +39,8 @@ pub const TOKEN: &str = "latchwork/token";
 /// # Errors
 ///
 /// - [`Refused`](CheckError::Refused) if another holder has superseded this one: nothing was written.
-/// - [`Invalid`](CheckError::Invalid) if the patch is not an object, sets the version itself, or the annotation of
-///   the object is not a token.
+/// - [`Invalid`](CheckError::Invalid) if the patch is not an object, sets the version itself, or the token or the
+///   annotation of the object is not a token.
 /// - [`Database`](CheckError::Database) with the error of the API server; the write may have happened.
 ///
 /// # Cancel safety
@@ -78,11 +78,14 @@ where
 /// [`Invalid`](CheckError::Invalid) if the annotation is not a token.
 pub fn newest<K: Resource>(object: &K) -> Result<Option<FencingToken>, CheckError<kube::Error>> {
     let Some(text) = object.annotations().get(TOKEN) else { return Ok(None) };
-    let read = text.parse().map(Some);
-    read.map_err(|_| {
-        let message = format!("the annotation {TOKEN} of {} is not a token", object.name_any());
+    let read = text.parse::<FencingToken>().ok().filter(|token| token.is_in_range());
+    read.map(Some).ok_or_else(|| {
+        let message =
+            format!("the annotation {TOKEN} of {} is not a token: {text:?}", object.name_any());
         let error = Error::new(ErrorKind::Invalid, message);
-        CheckError::Invalid(error.next_step("remove the annotation, if no holder writes now"))
+        CheckError::Invalid(error.next_step(
+            "set it to the largest token that has written, or remove it while no holder writes",
+        ))
     })
 }
 
@@ -103,12 +106,15 @@ fn fenced(mut change: Value, token: FencingToken) -> Result<Value, CheckError<ku
     if !meta["resourceVersion"].is_null() {
         return invalid("change: the patch names a resourceVersion, which the fence does itself");
     }
-    change["metadata"]["annotations"][TOKEN] = json!(token.to_string());
+    let number = token.to_bigint().map_err(CheckError::Invalid)?;
+    change["metadata"]["annotations"][TOKEN] = json!(number.to_string());
     Ok(change)
 }
 
 #[cfg(test)]
 mod tests {
+    use k8s_openapi::api::core::v1::ConfigMap;
+
     use super::*;
 
     #[test]
@@ -124,5 +130,21 @@ mod tests {
         {
             assert!(matches!(fenced(bad, token), Err(CheckError::Invalid(_))));
         }
+    }
+
+    #[test]
+    fn h233_a_number_that_is_no_token_is_an_error() {
+        let none = FencingToken::from_raw(1 << 63);
+        assert!(matches!(fenced(json!({}), none), Err(CheckError::Invalid(_))));
+        let mut map = ConfigMap::default();
+        map.metadata.name = Some("stock".into());
+        assert_eq!(newest(&map).unwrap(), None);
+        for text in ["", "abc", "-1", "1.5", "NaN", "true", "9223372036854775808", "1e300"] {
+            map.annotations_mut().insert(TOKEN.into(), text.into());
+            let error = newest(&map).unwrap_err().to_string();
+            assert!(error.contains("stock") && error.contains("largest token"), "{error}");
+        }
+        map.annotations_mut().insert(TOKEN.into(), i64::MAX.to_string());
+        assert_eq!(newest(&map).unwrap(), Some(FencingToken::from_raw(i64::MAX as u64)));
     }
 }

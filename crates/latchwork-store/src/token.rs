@@ -34,13 +34,29 @@ impl FencingToken {
     /// The largest index that [`handed_over`](Self::handed_over) takes.
     pub const MAX_HANDOVERS: u32 = (1 << HANDOVER_BITS) - 1;
 
-    /// Creates the token of a store's grant.
+    /// The largest number of a store's grant: 2^53 - 1, which its clock reaches in the year 2255.
+    pub const LAST_GRANT: u64 = (1 << 53) - 1;
+
+    /// Creates the token of a store's grant, or `None` for a number above
+    /// [`LAST_GRANT`](Self::LAST_GRANT): the token would exceed 2^63.
     ///
-    /// A store's number of 2^53 or more would pass 2^63 and is capped there: no store of ours
-    /// reaches it before the year 2255.
+    /// ```
+    /// use latchwork_store::FencingToken;
+    ///
+    /// assert_eq!(FencingToken::of_grant(7), Some(FencingToken::from_grant(7)));
+    /// assert_eq!(FencingToken::of_grant(1 << 53), None);
+    /// ```
+    pub const fn of_grant(number: u64) -> Option<Self> {
+        if number > Self::LAST_GRANT { None } else { Some(Self(number << HANDOVER_BITS)) }
+    }
+
+    /// Creates the token of a store's grant, of a number that is known to be in range.
+    ///
+    /// A number above [`LAST_GRANT`](Self::LAST_GRANT) gives the token of that one, so two grants would have the same
+    /// token. Use [`of_grant`](Self::of_grant) for a number that a store answered.
     pub const fn from_grant(number: u64) -> Self {
-        const TOP: u64 = (1 << 53) - 1;
-        Self((if number > TOP { TOP } else { number }) << HANDOVER_BITS)
+        let number = if number > Self::LAST_GRANT { Self::LAST_GRANT } else { number };
+        Self(number << HANDOVER_BITS)
     }
 
     /// Returns the token of the `index`-th handover within the hold that `self` began, or `None` if
@@ -70,7 +86,21 @@ impl FencingToken {
         })
     }
 
+    /// Returns whether a store can give this token: those of 2^63 and more are none.
+    ///
+    /// ```
+    /// use latchwork_store::FencingToken;
+    ///
+    /// assert!(FencingToken::from_raw(i64::MAX as u64).is_in_range());
+    /// assert!(!FencingToken::from_raw(1 << 63).is_in_range());
+    /// ```
+    pub const fn is_in_range(self) -> bool {
+        self.0 <= i64::MAX as u64
+    }
+
     /// Creates a token from the number that [`get`](Self::get) returned.
+    ///
+    /// A number of 2^63 or more is [not a token](Self::is_in_range), and every fence refuses it.
     pub const fn from_raw(raw: u64) -> Self {
         Self(raw)
     }
@@ -113,7 +143,18 @@ pub struct Fenced {
 
 impl fmt::Display for Fenced {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "token {} was superseded by {}", self.refused, self.newest)
+        let Self { refused, newest } = self;
+        if !refused.is_in_range() {
+            write!(f, "{refused} is not a token: no store gives 2^63 or more")
+        } else if !newest.is_in_range() {
+            write!(
+                f,
+                "token {refused} cannot be checked: the fence was started at {newest}, which is not a \
+                 token; start it at the largest token that has written"
+            )
+        } else {
+            write!(f, "token {refused} was superseded by {newest}")
+        }
     }
 }
 

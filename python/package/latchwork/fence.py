@@ -32,24 +32,39 @@ import threading
 from typing import Any, Dict, List, Optional, Tuple, Union
 
 from . import _native
-from ._errors import Fenced
+from ._errors import Fenced, Invalid, Mismatch
 from ._guards import _Held
 
 __all__ = ["Fence", "Fenced", "RedisFence", "SqlFence", "condition"]
 
-Token = Union[int, _Held]
+Token = Union[int, str, _Held]
+
+#: Tokens are below 2^63.
+_LAST = 2**63 - 1
 
 
-def _number(token: Token) -> int:
-    return token.token if isinstance(token, _Held) else token
+def _number(token: Token, field: str = "token") -> int:
+    """The number of a token: of a guard, as a number, or as the decimal text that JSON carries."""
+    if isinstance(token, _Held):
+        return token.token
+    number = token
+    if isinstance(number, str) and re.fullmatch(r"[0-9]{1,19}", number):
+        number = int(number)
+    if isinstance(number, bool) or not isinstance(number, int) or not 0 <= number <= _LAST:
+        raise Invalid(f"{field}: {token!r} is not a token; give a guard, or its token as an int or as decimal digits")
+    return int(number)
 
 
 class Fence:
-    """A fence in the memory of the resource's process."""
+    """A fence in the memory of the resource's process.
 
-    def __init__(self, starting_at: int = 0) -> None:
+    :param starting_at: The largest token that has written, as it is stored with the resource.
+    :raises Invalid: That is not a token; so does each check.
+    """
+
+    def __init__(self, starting_at: Token = 0) -> None:
         self._lock = threading.Lock()
-        self._written = starting_at
+        self._written = _number(starting_at, "starting_at")
         self._read = 0
 
     def check_write(self, token: Token) -> None:
@@ -97,7 +112,7 @@ class SqlFence:
 
     def __init__(self, dialect: str, table: str = "fences") -> None:
         create, register, admit, newest = _native.fence_statements(dialect, table)
-        self._dialect = dialect
+        self._dialect, self._table = dialect, table
         self._create = create[0]
         self._register, self._admit, self._newest = register, admit, newest
 
@@ -114,6 +129,8 @@ class SqlFence:
         """Admits the token, unless a larger one was admitted for the resource, and keeps it.
 
         :raises Fenced: The holder was superseded: roll back.
+        :raises Invalid: That is not a token; nothing was sent.
+        :raises Mismatch: The table holds something else than a token for the resource.
         """
         number = _number(token)
         if self._dialect == "mysql":
@@ -148,8 +165,14 @@ class SqlFence:
         row = connection.execute(text(self._named(self._newest)), {"resource": resource}).fetchone()
         raise self._refused(resource, number, row)
 
-    def _refused(self, resource: str, token: int, row: Any) -> Fenced:
-        newest = int(row[0]) if row else 0
+    def _refused(self, resource: str, token: int, row: Any) -> Exception:
+        newest = row[0] if row else 0
+        if isinstance(newest, bool) or not isinstance(newest, int) or not 0 <= newest <= _LAST:
+            # Nobody gets past a text or a fraction, which SQLite keeps and orders above all numbers.
+            return Mismatch(
+                f"{resource}: the table {self._table} holds {newest!r}, which is not a token; roll back, and set it "
+                f"to the largest token that has written: UPDATE {self._table} SET token = .. WHERE resource = .."
+            )
         message = f"{resource}: token {token} was superseded by {newest}: roll back and stop working"
         return Fenced(message, token, newest)
 

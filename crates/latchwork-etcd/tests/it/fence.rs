@@ -100,3 +100,21 @@ fn h01_the_token_refuses_a_stopped_clients_write() {
         assert_eq!(client.place(FencingToken::from_grant(place.create_revision as u64)), None);
     });
 }
+
+/// A number that no store gives writes nothing, and shuts no token out.
+#[test]
+fn h233_a_number_that_is_no_token_writes_nothing() {
+    let server = EtcdServer::start(&EtcdOptions::new()).unwrap();
+    let port = server.port();
+    let (none, last) = (FencingToken::from_raw(0), FencingToken::from_raw(i64::MAX as u64));
+    etcdctl(port, &["put", "stock-token", &fence_text(none)]).unwrap();
+    for raw in [1 << 63, (1 << 63) + 1, 10_000_000_000_000_000_000, u64::MAX - 1] {
+        let above = fence_text(FencingToken::from_raw(raw + 1));
+        let compare = format!("value(\"stock-token\") < \"{above}\"");
+        assert!(!transaction(port, &compare, &[("stock", "9")]), "{raw}");
+    }
+    assert!(write_with_token(port, FencingToken::from_grant(7), "8"));
+    assert!(write_with_token(port, last, "7"));
+    assert!(!write_with_token(port, FencingToken::from_grant(8), "6"));
+    assert_eq!(stock(port), "7");
+}

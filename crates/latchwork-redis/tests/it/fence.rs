@@ -98,18 +98,22 @@ fn a_custom_script_runs_only_with_a_valid_token() {
 }
 
 #[test]
-fn a_malformed_token_writes_nothing() {
+fn h233_a_number_that_is_no_token_writes_nothing() {
     let (_server, mut redis) = server();
-    for token in ["", "0", "01", "-1", "1e9", " 1", "1 ", "abc"] {
+    // H233: 2^63 and more would shut out all others.
+    let large = ["9223372036854775808", "18446744073709551615", "99999999999999999999"];
+    let strange = ["", "0", "01", "-1", "1e9", " 1", "1 ", "abc", "1.5", "nan", "inf", "True"];
+    for token in strange.into_iter().chain(large) {
         let error = eval(&mut redis, &fence::set(), token, "x").unwrap_err();
         assert!(error.to_string().contains("not a token"), "{token:?}: {error}");
         assert_eq!(fence::refusal(&error.to_string()), None);
     }
-    let garbage = ["abc", "1.5", "007", ""];
-    for garbage in garbage {
+    for garbage in ["abc", "1.5", "007", "", "-1", "nan"].into_iter().chain(large) {
         cmd("SET").arg("{x}fence").arg(garbage).exec(&mut redis).unwrap();
         let error = eval(&mut redis, &fence::set(), "5", "x").unwrap_err();
         assert!(error.to_string().contains("something else"), "{garbage:?}: {error}");
+        assert!(error.to_string().contains("{x}fence"), "the key is named: {error}");
+        assert_eq!(fence::refusal(&error.to_string()), None);
     }
     cmd("DEL").arg("{x}fence").exec(&mut redis).unwrap();
     cmd("RPUSH").arg("{x}fence").arg("1").exec(&mut redis).unwrap();

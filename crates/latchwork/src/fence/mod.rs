@@ -49,6 +49,9 @@ impl Fence {
     }
 
     /// Creates a fence from the token stored with the resource.
+    ///
+    /// A stored number of 2^63 or more is not a token: check it with [`FencingToken::is_in_range`]. A fence that
+    /// starts there refuses every token, and its error says so.
     pub const fn starting_at(token: FencingToken) -> Self {
         Self { written: AtomicU64::new(token.get()), read: AtomicU64::new(0) }
     }
@@ -59,9 +62,12 @@ impl Fence {
     ///
     /// # Errors
     ///
-    /// [`Fenced`] if the token is smaller than one already seen: do not write.
+    /// [`Fenced`] if the token is smaller than one already seen, or is not a token (2^63 or more): do not write.
     pub fn check_write(&self, token: FencingToken) -> Result<(), Fenced> {
         let read = self.read.load(Ordering::SeqCst);
+        if !token.is_in_range() {
+            return Err(Fenced { refused: token, newest: self.newest() });
+        }
         if token.get() < read {
             return Err(Fenced { refused: token, newest: FencingToken::from_raw(read) });
         }
@@ -77,10 +83,11 @@ impl Fence {
     ///
     /// # Errors
     ///
-    /// [`Fenced`] if a later writer has already written: what is read is no longer this reader's.
+    /// [`Fenced`] if a later writer has already written: what is read is no longer this reader's. Also if
+    /// it is not a token (2^63 or more).
     pub fn check_read(&self, token: FencingToken) -> Result<(), Fenced> {
         let written = self.written.load(Ordering::SeqCst);
-        if token.get() < written {
+        if token.get() < written || !token.is_in_range() {
             return Err(Fenced { refused: token, newest: FencingToken::from_raw(written) });
         }
         self.read.fetch_max(token.get(), Ordering::SeqCst);
@@ -120,6 +127,25 @@ mod tests {
         fence.check_write(token(3)).unwrap();
         assert!(fence.check_read(token(2)).is_err());
         assert_eq!(fence.newest(), token(3));
+    }
+
+    #[test]
+    fn h233_a_number_that_is_no_token_shuts_nobody_out() {
+        let fence = Fence::new();
+        fence.check_write(token(7)).unwrap();
+        for raw in [1 << 63, u64::MAX] {
+            let strange = FencingToken::from_raw(raw);
+            for refused in [fence.check_write(strange), fence.check_read(strange)] {
+                let refused = refused.unwrap_err();
+                assert_eq!((refused.refused, refused.newest), (strange, token(7)));
+                assert!(refused.to_string().contains("is not a token"), "{refused}");
+            }
+        }
+        assert_eq!((fence.check_write(token(7)), fence.newest()), (Ok(()), token(7)));
+        fence.check_write(FencingToken::from_raw(i64::MAX as u64)).unwrap();
+        let spoilt = Fence::starting_at(FencingToken::from_raw(u64::MAX));
+        let refused = spoilt.check_write(token(7)).unwrap_err().to_string();
+        assert!(refused.contains("start it at the largest token"), "{refused}");
     }
 
     #[test]

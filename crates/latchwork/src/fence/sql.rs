@@ -94,23 +94,26 @@ impl Fences {
 
     /// Creates the table if it does not exist.
     ///
-    /// On MySQL a resource's name has at most 255 bytes.
+    /// On MySQL a resource's name has at most 255 bytes. The table refuses what is no token: a negative number, and on
+    /// SQLite a text, bytes or a fraction. MySQL before 8.0.16 and MariaDB before 10.2 do not check that.
     pub fn create_table(&self) -> String {
         let table = &self.table;
         match self.dialect {
             Dialect::PostgreSql => format!(
                 "CREATE TABLE IF NOT EXISTS {table} (\
-                 resource TEXT PRIMARY KEY, token BIGINT NOT NULL)"
+                 resource TEXT PRIMARY KEY, token BIGINT NOT NULL CHECK (token >= 0))"
             ),
             // Bytes, so that no collation takes two names for one.
             Dialect::MySql => format!(
                 "CREATE TABLE IF NOT EXISTS {table} (\
-                 resource VARBINARY(255) PRIMARY KEY, token BIGINT NOT NULL, \
+                 resource VARBINARY(255) PRIMARY KEY, \
+                 token BIGINT NOT NULL CHECK (token >= 0), \
                  admitted BIGINT NOT NULL DEFAULT 0) ENGINE=InnoDB"
             ),
             Dialect::Sqlite => format!(
                 "CREATE TABLE IF NOT EXISTS {table} (\
-                 resource TEXT PRIMARY KEY NOT NULL, token INTEGER NOT NULL) WITHOUT ROWID"
+                 resource TEXT PRIMARY KEY NOT NULL, token INTEGER NOT NULL \
+                 CHECK (typeof(token) = 'integer' AND token >= 0)) WITHOUT ROWID"
             ),
         }
     }
@@ -147,8 +150,9 @@ impl Fences {
                 text: format!(
                     "INSERT INTO {table} (resource, token) VALUES ({one}, {two}) \
                      ON CONFLICT (resource) DO UPDATE SET token = excluded.token \
-                     WHERE {}.token <= excluded.token",
-                    self.unqualified()
+                     WHERE {}.token <= excluded.token{}",
+                    self.unqualified(),
+                    self.only_integers()
                 ),
                 parameters: &[Resource, Token],
             },
@@ -179,6 +183,19 @@ impl Fences {
     #[cfg(any(feature = "fence-sqlx", feature = "fence-tokio-postgres"))]
     pub(super) fn dialect(&self) -> Dialect {
         self.dialect
+    }
+
+    /// SQLite keeps a text or a fraction in a column of integers, and orders every text above them: a table
+    /// without the check of [`create_table`](Self::create_table) could have one.
+    fn only_integers(&self) -> String {
+        match self.dialect {
+            Dialect::PostgreSql | Dialect::MySql => String::new(),
+            Dialect::Sqlite => format!(
+                " AND typeof({0}.token) = 'integer' AND typeof(excluded.token) = 'integer' \
+                 AND excluded.token >= 0",
+                self.unqualified()
+            ),
+        }
     }
 
     /// The table's name as the row of an upsert is called.
@@ -229,8 +246,8 @@ impl Dialect {
 
 /// Returns the token as the integer that a database stores.
 ///
-/// Tokens of holds are below 2^63. A number above, which no store gives, becomes one that no fence
-/// admits after any other.
+/// Tokens of holds are below 2^63. A number above, which no store gives, becomes a negative one: no fence admits it
+/// after any other, and a table of [`Fences`] refuses it altogether. [`FencingToken::to_bigint`] is an error for it.
 pub fn bigint(token: FencingToken) -> i64 {
     i64::try_from(token.get()).unwrap_or(i64::MIN)
 }
@@ -259,7 +276,14 @@ mod tests {
         {
             let admit = of(dialect).admit();
             let insert = format!("INSERT INTO app.fences (resource, token) VALUES {values} ");
-            assert_eq!(admit.text, insert + upsert);
+            let integers = match dialect {
+                Dialect::Sqlite => {
+                    " AND typeof(fences.token) = 'integer' AND typeof(excluded.token) = 'integer' \
+                     AND excluded.token >= 0"
+                }
+                _ => "",
+            };
+            assert_eq!(admit.text, insert + upsert + integers);
             assert_eq!(admit.parameters, [Resource, Token]);
         }
         let mysql = of(Dialect::MySql);
@@ -276,7 +300,7 @@ mod tests {
         assert_eq!(
             mysql.create_table(),
             "CREATE TABLE IF NOT EXISTS app.fences (resource VARBINARY(255) PRIMARY KEY, \
-             token BIGINT NOT NULL, admitted BIGINT NOT NULL DEFAULT 0) ENGINE=InnoDB"
+             token BIGINT NOT NULL CHECK (token >= 0), admitted BIGINT NOT NULL DEFAULT 0) ENGINE=InnoDB"
         );
     }
 

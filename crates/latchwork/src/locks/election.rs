@@ -229,7 +229,7 @@ impl Election {
 fn leader_of(seen: &Snapshot) -> Option<Leader> {
     let party = seen.holders.first()?;
     // A holder of another kind, that has no token, is no leader of ours.
-    let term = FencingToken::from_grant(party.token?);
+    let term = FencingToken::of_grant(party.token?)?;
     let Holder { text, candidate, .. } = &party.holder;
     let candidate = candidate.as_ref().unwrap_or(text).clone();
     Some(Leader { candidate, term })

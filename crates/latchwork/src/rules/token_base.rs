@@ -4,7 +4,7 @@
 use latchwork_store::{Capabilities, Error, ErrorKind, FencingToken, Key, Snapshot};
 
 /// The largest number behind a token.
-const TOP: u64 = FencingToken::from_grant(u64::MAX).grant_number();
+const TOP: u64 = FencingToken::LAST_GRANT;
 
 /// A number that is added to those of all grants.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -21,12 +21,11 @@ impl TokenBase {
 
     /// The token of a store's grant; `None` if it would be larger than any token.
     pub(crate) fn token(self, grant: u64) -> Option<FencingToken> {
-        self.number(grant).map(FencingToken::from_grant)
+        self.number(grant).and_then(FencingToken::of_grant)
     }
 
     fn number(self, grant: u64) -> Option<u64> {
-        // Without a floor the store's numbers are taken as they are.
-        grant.checked_add(self.0).filter(|sum| self.0 == 0 || *sum <= TOP)
+        grant.checked_add(self.0).filter(|sum| *sum <= TOP)
     }
 
     /// What the store says of a key, with the numbers that the tokens are made of.
@@ -46,11 +45,10 @@ impl TokenBase {
 
 /// The error for a grant whose token would be larger than any.
 pub(crate) fn no_room(key: &Key, capabilities: &Capabilities) -> Error {
-    let message = "token_floor: with it the store's next token is larger than any token may be";
-    Error::new(ErrorKind::Invalid, message)
-        .key(key)
-        .store(capabilities.store.clone())
-        .next_step("reset the tokens of the resource while the lock is not held")
+    let message = "the store's next token, with the token_floor if there is one, is larger than any token may be";
+    Error::new(ErrorKind::Invalid, message).key(key).store(capabilities.store.clone()).next_step(
+        "stop all holders; then reset the tokens of the resource and the store's counter of tokens",
+    )
 }
 
 #[cfg(test)]
@@ -65,6 +63,7 @@ mod tests {
         assert!(base.token(1).unwrap() > base.token(0).unwrap().handed_over(1_023).unwrap());
         assert_eq!(base.token(TOP), None);
         assert_eq!(TokenBase::default().token(7), Some(FencingToken::from_grant(7)));
-        assert_eq!(TokenBase::default().token(u64::MAX), Some(FencingToken::from_grant(TOP)));
+        assert_eq!(TokenBase::default().token(TOP), Some(FencingToken::from_grant(TOP)));
+        assert_eq!(TokenBase::default().token(TOP + 1), None, "no token is given twice");
     }
 }

@@ -123,3 +123,17 @@ fn mariadb_checks_an_own_column_in_one_statement() {
         format!("18\t{}", token(2))
     );
 }
+
+#[test]
+fn h233_mariadb_refuses_what_is_no_token() {
+    let (server, fences) = database();
+    server.sql(&execute(&fences.register(), "a", 0), "test").unwrap();
+    let admit = |token: i64| server.sql(&execute(&fences.admit(), "a", token), "test");
+    for raw in [1 << 63, u64::MAX] {
+        assert_eq!(admit(token(raw)).unwrap(), "0", "{raw}");
+    }
+    assert_eq!(admit(-1).unwrap(), "0");
+    let spoilt = server.sql("UPDATE fences SET token = -1", "test").unwrap_err().to_string();
+    assert!(spoilt.contains("CONSTRAINT"), "{spoilt}");
+    assert_eq!(admit(token(1)).unwrap(), "1");
+}

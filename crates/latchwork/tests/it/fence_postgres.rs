@@ -225,6 +225,22 @@ fn the_count_of_rows_says_whether_a_token_is_admitted() {
     });
 }
 
+#[test]
+fn h233_postgres_refuses_what_is_no_token() {
+    let world = World::new(1);
+    run(async {
+        let client = world.client().await;
+        let strange = bigint(FencingToken::from_raw(1 << 63));
+        let admit = world.fences.admit().text;
+        let first = client.execute(&admit, &[&"a", &strange]).await.unwrap_err();
+        assert_eq!(first.code(), Some(&tokio_postgres::error::SqlState::CHECK_VIOLATION));
+        assert_eq!(client.execute(&admit, &[&"a", &7i64]).await.unwrap(), 1);
+        assert!(client.execute(&admit, &[&"a", &strange]).await.is_err());
+        assert!(client.execute("UPDATE fences SET token = -1", &[]).await.is_err());
+        assert_eq!(client.execute(&admit, &[&"a", &7i64]).await.unwrap(), 1);
+    });
+}
+
 /// A holder whose lock has passed on wakes up inside of its transaction.
 #[test]
 fn a_late_transaction_is_refused_and_rolled_back() {

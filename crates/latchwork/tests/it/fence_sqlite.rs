@@ -81,3 +81,43 @@ fn a_column_of_ones_own_needs_no_second_statement() {
         .unwrap();
     assert_eq!(row, (19, token(2)));
 }
+
+/// SQLite keeps a text where a number belongs, and orders it above all numbers.
+#[test]
+fn h233_what_is_no_token_is_refused_and_shuts_nobody_out() {
+    let (_dir, fences, [one, _]) = database();
+    let admit = |table: &str, token: &dyn rusqlite::ToSql| {
+        let fences = Fences::new(Dialect::Sqlite, table).unwrap();
+        one.execute(&fences.admit().text, params!["a", token])
+    };
+    let strange: [&dyn rusqlite::ToSql; 8] =
+        [&"abc", &"", &"9x", &b"9".as_slice(), &7.5, &f64::INFINITY, &-1, &token(u64::MAX)];
+    for token in strange {
+        assert!(admit("fences", token).is_err(), "{:?}", token.to_sql());
+    }
+    assert!(admit("fences", &rusqlite::types::Null).is_err());
+    assert_eq!(admit("fences", &token(7)).unwrap(), 1);
+    for token in strange {
+        assert!(!admit("fences", token).is_ok_and(|rows| rows > 0), "{:?}", token.to_sql());
+    }
+    assert_eq!(admit("fences", &"8").unwrap(), 1, "SQLite reads digits as a number");
+    assert_eq!(admit("fences", &token(7)).unwrap(), 0);
+    // A table of before it had a check, with a row that was spoilt: nobody is admitted, and it is read as it is.
+    one.execute_batch(
+        "CREATE TABLE old (resource TEXT PRIMARY KEY NOT NULL, token INTEGER NOT NULL) WITHOUT ROWID",
+    )
+    .unwrap();
+    for spoilt in ["'abc'", "x'39'", "7.5"] {
+        one.execute_batch(&format!("INSERT OR REPLACE INTO old VALUES ('a', {spoilt})")).unwrap();
+        assert_eq!(admit("old", &token(9)).unwrap(), 0, "{spoilt}");
+        let newest = Fences::new(Dialect::Sqlite, "old").unwrap().newest().text;
+        let read = one.query_row(&newest, ["a"], |row| row.get::<_, i64>(0));
+        assert!(read.is_err(), "{spoilt}: {read:?}");
+    }
+    one.execute_batch("UPDATE old SET token = 7").unwrap();
+    for token in strange {
+        assert!(!admit("old", token).is_ok_and(|rows| rows > 0), "{:?}", token.to_sql());
+    }
+    assert_eq!(admit("old", &token(7)).unwrap(), 1);
+    let _ = fences;
+}
