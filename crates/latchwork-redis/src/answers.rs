@@ -3,13 +3,13 @@
 use std::time::Duration;
 
 use latchwork_store::{
-    Attempt, BackendError, BackendErrorKind, Blocked, Cause, Claim, Effect, Grant, Released,
-    Renewal, Shape,
+    Attempt, BackendError, BackendErrorKind, Blocked, Cause, Claim, Effect, FencingToken, Grant,
+    Released, Renewal, Shape,
 };
 use redis::Value;
 
 use crate::errors::strange;
-use crate::value::{Held, read_holder};
+use crate::value::{self, Held, read_holder};
 
 /// What to tell a claim that leaves nothing behind, by the value that is in its way.
 pub(crate) fn blocked_by(value: &[u8], claim: &Claim) -> Result<Attempt, BackendError> {
@@ -22,6 +22,7 @@ pub(crate) fn blocked_by(value: &[u8], claim: &Claim) -> Result<Attempt, Backend
         Held::Readers { .. } | Held::Permits { .. } => (Cause::Held, None),
         Held::Closed { by } => (Cause::Linger, by),
         Held::Foreign => (Cause::Foreign, None),
+        Held::NoLock => return Err(no_lock(value)),
     };
     let blocked = Blocked::by(cause).with(|it| it.holder = holder);
     Ok(Attempt::Blocked(blocked))
@@ -34,6 +35,33 @@ pub(crate) fn mismatch(shape: Shape, claim: &Claim) -> BackendError {
         format!("the key is in use as {shape}, and this client asks for {}", claim.mode.shape()),
     )
     .next_step("use one kind of lock and one limit for each key")
+}
+
+/// The value of the key begins like a lock of ours, and is none.
+fn no_lock(value: &[u8]) -> BackendError {
+    let message = format!(
+        "the value of the key, {}, is not a lock: it begins like one (lw:) and does not go on like one",
+        value::shown(value)
+    );
+    BackendError::new(BackendErrorKind::Mismatch, Effect::NotApplied, message).next_step(
+        "use another name; or, if no client of a newer version uses this one, delete the key",
+    )
+}
+
+/// The answer of a script that has drawn no token, because all were given.
+pub(crate) fn spent(answer: &Value) -> Option<BackendError> {
+    let Value::Array(parts) = answer else { return None };
+    let [Value::Int(4), counter, value] = &parts[..] else { return None };
+    let message = format!(
+        "all tokens were given: the counter {:?} is {}, and tokens end at {}",
+        text(counter)?,
+        text(value)?,
+        FencingToken::LAST_GRANT
+    );
+    Some(BackendError::new(BackendErrorKind::Corrupt, Effect::NotApplied, message).next_step(
+        "stop all holders, delete the counter, and reset the fences that have seen its tokens: \
+         tokens then restart at the clock",
+    ))
 }
 
 /// The namespace is guarded with other lengths than ours.
@@ -91,6 +119,11 @@ pub(crate) fn attempt(answer: &Value, claim: &Claim) -> Result<Attempt, BackendE
                 let length = |part| Some(Duration::from_millis(number(parts.get(part)?)?));
                 Some(Err(guarded_otherwise(length(1)?, length(2)?)))
             }
+            Value::Int(4) => Some(Err(spent(answer)?)),
+            Value::Int(5) => match parts.get(1)? {
+                Value::BulkString(value) => Some(Err(no_lock(value))),
+                _ => None,
+            },
             _ => None,
         }
     };
@@ -227,12 +260,14 @@ mod tests {
     #[test]
     fn hostile_answers_of_scripts_are_read_without_harm() {
         let claim = latchwork_store::testing::claim("k");
-        let samples: [&[u8]; 7] = [
+        let samples: [&[u8]; 9] = [
             b"1|1790000000000001|2000|1790000000|7",
             b"0|h|1500|3|1790000000|7|1790000000007|host:pid 7",
             b"0|q|-1|-1|1790000000|7||128",
             b"2|p5",
             b"3|60000|60601",
+            b"4|lw:token|9007199254740991",
+            b"5|lw:x:+:zz",
             b"+1790000000000001|+|1790000000|7",
             b"18446744073709551615|9223372036854775807|-9223372036854775808|18446744073709551615|1",
         ];

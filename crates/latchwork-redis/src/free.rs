@@ -233,6 +233,7 @@ impl Take {
         match run.await.map_err(BackendError::from) {
             Ok(Value::Array(answers)) if answers.len() == group.len() => Ok(answers),
             // Not by this script: each tries by itself.
+            Ok(Value::Nil) => Ok(vec![Value::Nil; group.len()]),
             Err(error) if is_refused(&error) => Ok(vec![Value::Nil; group.len()]),
             answer => Err(strange(&answer?)),
         }

@@ -18,7 +18,7 @@ use crate::names::{Names, key_text_of_tagged, lock_of, slot_of};
 use crate::scripted::Scripted;
 use crate::scripts::INSPECT;
 use crate::topology::Route;
-use crate::value::{Held, read_holder};
+use crate::value::{Held, read_holder, shown};
 
 /// How many holders and how many waiters of one key are shown at most.
 const MOST: usize = 1_000;
@@ -259,7 +259,7 @@ fn read(answer: &Value, key: &Key, names: &Names) -> Option<Snapshot> {
         "none" => {}
         "string" => {
             let Value::BulkString(value) = value else { return None };
-            hold(&mut snapshot, &Held::read(value), left, now, members, &details)?;
+            hold(&mut snapshot, value, left, now, members, &details);
         }
         other => {
             let whose = if other == "hash" { " (Redisson's locks are hashes)" } else { "" };
@@ -324,14 +324,15 @@ pub(crate) fn read_plain(answer: &Value, key: &Key, names: &Names) -> Option<Sna
 
 fn hold(
     snapshot: &mut Snapshot,
-    held: &Held,
+    value: &[u8],
     left: Option<Duration>,
     now: u64,
     members: &Value,
     details: &HashMap<String, String>,
-) -> Option<()> {
+) {
+    let held = Held::read(value);
     snapshot.shape = held.shape();
-    match held {
+    match &held {
         Held::Alone { mode, id, token, holder, since } => {
             snapshot.holders.push(Party::new(*mode, holder.clone()).with(|it| {
                 it.id = ClaimId::parse(id);
@@ -356,14 +357,23 @@ fn hold(
             let party = Party::new(Mode::Exclusive, "a client of another kind");
             snapshot.holders.push(party.with(|it| it.remaining = left));
         }
+        Held::NoLock => {
+            snapshot.notes.push(
+                "the value of the key begins like a lock (lw:) and is none: nobody acquires it \
+                 until the key is deleted"
+                    .into(),
+            );
+            let party = Party::new(Mode::Exclusive, format!("no lock, but {}", shown(value)));
+            snapshot.holders.push(party.with(|it| it.remaining = left));
+        }
         Held::Readers { closed } | Held::Permits { closed, .. } => {
-            let of = match held {
+            let of = match &held {
                 Held::Permits { of, .. } => *of,
                 _ => 0,
             };
             let closed = closed.checked_sub(now).filter(|left| *left > 0);
             snapshot.linger = closed.map(Duration::from_millis);
-            for (id, ends) in scores(members)? {
+            for (id, ends) in scores(members) {
                 let Some(detail) = details.get(&id) else { continue };
                 if ends >= now {
                     snapshot.holders.extend(member(&id, detail, of, now, ends));
@@ -375,7 +385,6 @@ fn hold(
             }
         }
     }
-    Some(())
 }
 
 /// `m <mode> <take> <token> <holder>`
@@ -419,9 +428,11 @@ fn mode_of(letter: &str, take: &str, of: u32) -> Option<Mode> {
     }
 }
 
-fn scores(value: &Value) -> Option<Vec<(String, u64)>> {
-    let Value::Array(flat) = value else { return None };
-    flat.chunks_exact(2).map(|c| Some((text(&c[0])?, text(&c[1])?.parse().ok()?))).collect()
+/// Until when each member holds; without those whose end is no time.
+fn scores(value: &Value) -> Vec<(String, u64)> {
+    let Value::Array(flat) = value else { return Vec::new() };
+    let member = |c: &[Value]| Some((text(&c[0])?, text(&c[1])?.parse().ok()?));
+    flat.chunks_exact(2).filter_map(member).collect()
 }
 
 #[cfg(test)]

@@ -20,7 +20,7 @@ use latchwork_store::{
 };
 use redis::{Value, cmd};
 
-use crate::answers::{blocked_by, number, text, token};
+use crate::answers::{blocked_by, number, spent, text, token};
 use crate::backend::Store;
 use crate::errors::strange;
 use crate::facts::only_plain;
@@ -107,6 +107,11 @@ impl Plain {
         let unknown = |error: BackendError| error.with_effect(Effect::Unknown);
         let counter = names.token();
         let drawn = self.one_key(names, &TOKEN, &counter, &[]).await.map_err(unknown)?;
+        if let Some(spent) = spent(&drawn) {
+            // Without a token it is no hold: the key is free again.
+            self.one_key(names, RELEASE, names.lock(), &[id]).await.map_err(unknown)?;
+            return Err(spent);
+        }
         let token = token(&drawn).ok_or_else(|| strange(&drawn))?.to_string();
         let confirmed = self.one_key(names, CONFIRM, names.lock(), &[id, &token]).await;
         let confirmed = confirmed.map_err(unknown)?;

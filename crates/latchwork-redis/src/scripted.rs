@@ -5,7 +5,9 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use latchwork_store::kit::combine::{Combiner, Lanes};
-use latchwork_store::{Attempt, BackendError, Claim, Effect, Mode, Order, Wake};
+use latchwork_store::{
+    Attempt, BackendError, BackendErrorKind, Claim, Effect, FencingToken, Mode, Order, Wake,
+};
 use redis::Value;
 
 use crate::answers::{attempt, goes_on, is_to_warn, joined_at};
@@ -67,6 +69,11 @@ impl Scripted {
     /// What a claim's key is called, if the guard allows its ttl.
     pub(crate) fn names(&self, claim: &Claim) -> Result<Names, BackendError> {
         let names = self.store.topology.names(&claim.key)?;
+        if claim.floor > FencingToken::LAST_GRANT {
+            let message = format!("floor: {} is above {}", claim.floor, FencingToken::LAST_GRANT);
+            return Err(BackendError::new(BackendErrorKind::Invalid, Effect::NotApplied, message)
+                .next_step("ask for a token that exists: all others were given"));
+        }
         if let Some(guard) = &self.store.guard {
             guard.check(claim)?;
         }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use latchwork_store::{Claim, Holder, Mode, Shape};
+use latchwork_store::{Claim, FencingToken, Holder, Mode, Shape};
 
 /// The digits of a time in milliseconds, from 2001 to 2286.
 const DIGITS: usize = 13;
@@ -79,32 +79,47 @@ pub(crate) enum Held {
     Closed { by: Option<Holder> },
     /// A client of another kind.
     Foreign,
+    /// Nobody: it begins like a lock and does not go on like one. Nobody gets past it.
+    NoLock,
 }
 
+/// The longest number of a time or a token in a value: longer ones are not exact in a script.
+const LONGEST: usize = 16;
+
 impl Held {
+    /// Judges as `scripts/common.lua` does.
     pub(crate) fn read(value: &[u8]) -> Self {
-        Self::parse(value).unwrap_or(Self::Foreign)
+        if !value.starts_with(b"lw:") {
+            return Self::Foreign;
+        }
+        Self::parse(value).unwrap_or(Self::NoLock)
     }
 
     fn parse(value: &[u8]) -> Option<Self> {
         let text = String::from_utf8_lossy(value);
-        let rest = text.strip_prefix("lw:")?;
-        let (kind, rest) = (rest.get(..1)?, rest.get(1..)?);
-        let rest = rest.strip_prefix(':')?.get(2..)?;
+        let (kind, rest) = text.strip_prefix("lw:")?.split_once(':')?;
+        let rest = rest.strip_prefix(['-', '+', '.'])?.strip_prefix(':')?;
         match kind {
             "x" | "w" => {
                 let mode = if kind == "x" { Mode::Exclusive } else { Mode::Write };
                 let mut parts = rest.splitn(3, ':');
-                let id = parts.next()?.to_owned();
-                let token = parts.next()?.parse().ok()?;
+                let id = parts.next().filter(|id| id.len() == 32)?;
+                let id = id.bytes().all(|b| b.is_ascii_hexdigit()).then(|| id.to_owned())?;
+                let token =
+                    digits(parts.next()?, LONGEST).filter(|it| *it <= FencingToken::LAST_GRANT)?;
                 let (holder, since) = read_holder(parts.next()?);
                 Some(Self::Alone { mode, id, token, holder, since })
             }
-            "r" => Some(Self::Readers { closed: rest.parse().ok()? }),
+            "r" => Some(Self::Readers { closed: digits(rest, LONGEST - 1)? }),
             "p" => {
                 let mut parts = rest.split(':');
-                let closed = parts.next()?.parse().ok()?;
-                Some(Self::Permits { of: parts.next()?.parse().ok()?, closed })
+                let closed = digits(parts.next()?, LONGEST - 1)?;
+                let of = digits(parts.next()?, 10)?;
+                digits(parts.next()?, 10)?;
+                if parts.next().is_some() {
+                    return None;
+                }
+                Some(Self::Permits { of: of.try_into().ok()?, closed })
             }
             "c" => {
                 let by = (!rest.is_empty()).then(|| read_holder(rest).0);
@@ -119,9 +134,22 @@ impl Held {
             Self::Alone { mode, .. } => Some(mode.shape()),
             Self::Readers { .. } => Some(Shape::ReadWrite),
             Self::Permits { of, .. } => Some(Shape::Semaphore { of: *of }),
-            Self::Closed { .. } | Self::Foreign => None,
+            Self::Closed { .. } | Self::Foreign | Self::NoLock => None,
         }
     }
+}
+
+/// A number of so many digits at most, and nothing else.
+fn digits(text: &str, most: usize) -> Option<u64> {
+    let fits = (1..=most).contains(&text.len()) && text.bytes().all(|b| b.is_ascii_digit());
+    if fits { text.parse().ok() } else { None }
+}
+
+/// The beginning of a value, for people.
+pub(crate) fn shown(value: &[u8]) -> String {
+    let start = String::from_utf8_lossy(&value[..value.len().min(48)]);
+    let more = if value.len() > 48 { ", cut off here" } else { "" };
+    format!("{start:?}{more}")
 }
 
 #[cfg(test)]
@@ -159,8 +187,11 @@ mod tests {
         assert_eq!(Held::read(b"lw:c:-:"), Held::Closed { by: None }, "of an older version");
         let by = Some(Holder::from("web-2:7|x"));
         assert_eq!(Held::read(b"lw:c:-:1790000000007|web-2:7|x"), Held::Closed { by });
-        for foreign in [&b""[..], b"lw:", b"lw:x:-:zz", b"0123456789abcdef", b"\xff\xfe"] {
+        for foreign in [&b""[..], b"lw", b"0123456789abcdef", b"\xff\xfe"] {
             assert_eq!(Held::read(foreign), Held::Foreign, "{foreign:?}");
+        }
+        for no_lock in ["lw:", "lw:x:-:zz", "lw:r:-:abc", "lw:r:-:", "lw:p:-:0:5", "lw:q:-:0"] {
+            assert_eq!(Held::read(no_lock.as_bytes()), Held::NoLock, "{no_lock}");
         }
     }
 

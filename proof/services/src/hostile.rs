@@ -72,9 +72,7 @@ unsafe impl GlobalAlloc for Metered {
 /// Panics if `parse` panics or holds too much memory; the message has the input, as hexadecimal
 /// digits, and the seed. Panics without [`Metered`], for then nothing would be measured.
 pub fn survives(parser: &str, samples: &[&[u8]], mut parse: impl FnMut(&[u8])) {
-    let seed = number("LATCHWORK_SEED").unwrap_or_else(|| {
-        SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos() as u64
-    });
+    let seed = seed();
     let inputs = number("LATCHWORK_INPUTS").unwrap_or(INPUTS);
     let (_, metered) = peak_of(|| drop(std::hint::black_box(vec![0u8; 100])));
     assert!(metered >= 100, "declare the global allocator `Metered` in this test binary");
@@ -86,6 +84,13 @@ pub fn survives(parser: &str, samples: &[&[u8]], mut parse: impl FnMut(&[u8])) {
         let input = random.input(samples);
         check(parser, seed, &input, &mut parse);
     }
+}
+
+/// The seed that `LATCHWORK_SEED` names, or one of now.
+pub fn seed() -> u64 {
+    number("LATCHWORK_SEED").unwrap_or_else(|| {
+        SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos() as u64
+    })
 }
 
 fn number(name: &str) -> Option<u64> {

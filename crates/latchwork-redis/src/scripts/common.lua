@@ -8,6 +8,7 @@
 --   lw:r:-:<closed until>               readers
 --   lw:p:-:<closed until>:<limit>:<taken>  permits
 --   lw:c:-:<holder>                     closed: this holder asked for a linger, or one without a name
+-- Anything else that starts with lw: is no lock, and value.rs judges alike.
 -- The line is a list, the first in line first. An entry has fields of fixed widths, without anything
 -- between them, so that each script cuts out those it needs:
 --   1 to 32 id, 33 to 45 looks by (ms), 46 to 58 ends (ms), 59 to 74 time of its try (us), 75 mode,
@@ -139,7 +140,12 @@ local function keep(helper, length)
   end
 end
 
--- Reads the key, and drops members whose ttl is over.
+local function is_shared(mode)
+  return mode == 'r' or mode == 'p'
+end
+
+-- Reads the key, and drops members whose ttl is over. Of a value that begins like a lock and does not go on
+-- like one the kind is m: nobody gets past it, and nothing is changed. Numbers that are longer would not be exact.
 do
   local value = call('GET', KEY)
   hold.value = value
@@ -149,21 +155,28 @@ do
   call('ZCARD', MARKS)
   local members = call('ZCARD', HELD)
   if value then
-    local kind, rest = string.match(value, '^lw:([xwrpc]):.:(.*)$')
-    if not kind then
-      hold.kind = 'f'
-    elseif kind == 'x' or kind == 'w' then
-      hold.kind = kind
+    local kind, rest = string.match(value, '^lw:([xwrpc]):[-+.]:(.*)$')
+    hold.kind = kind or sub(value, 1, 3) == 'lw:' and 'm' or 'f'
+    if kind == 'x' or kind == 'w' then
       hold.id, hold.token, hold.holder = string.match(rest, '^(%x+):(%d+):(.*)$')
       hold.flag = sub(value, 6, 6)
+      if not hold.id or #hold.id ~= 32 or #hold.token > 16 or tonumber(hold.token) > 9007199254740991 then
+        hold = { kind = 'm', value = value }
+      end
     elseif kind == 'c' then
-      hold.kind = 'c'
       hold.closed = now + call('PTTL', KEY)
       hold.holder = rest
-    else
-      local closed, of, taken = string.match(rest, '^(%d+):?(%d*):?(%d*)$')
-      hold.kind, hold.closed = kind, tonumber(closed)
-      hold.of, hold.taken = tonumber(of) or 0, tonumber(taken) or 0
+    elseif kind then
+      local closed, of, taken = string.match(rest, '^(%d+)$'), '0', '0'
+      if kind == 'p' then
+        closed, of, taken = string.match(rest, '^(%d+):(%d+):(%d+)$')
+      end
+      if not closed or #closed > 15 or #of > 10 or tonumber(of) > 4294967295 or #taken > 10 then
+        hold.kind = 'm'
+      end
+      hold.closed, hold.of, hold.taken = tonumber(closed), tonumber(of), tonumber(taken)
+    end
+    if is_shared(hold.kind) then
       local over = call('ZRANGEBYSCORE', HELD, '-inf', now - 1, 'LIMIT', 0, ENDED)
       hold.more = #over == ENDED
       for _, id in ipairs(over) do
@@ -175,15 +188,11 @@ do
       end
     end
   end
-  if members > 0 and hold.kind ~= 'r' and hold.kind ~= 'p' then
+  if members > 0 and hold.kind ~= 'm' and not is_shared(hold.kind) then
     -- The lock was deleted under its members: they hold nothing any more.
     call('HDEL', CLAIMS, unpack(call('ZRANGE', HELD, 0, 999)))
     call('DEL', HELD)
   end
-end
-
-local function is_shared(mode)
-  return mode == 'r' or mode == 'p'
 end
 
 -- The members are gone: the key is free, or stays closed.
@@ -284,9 +293,17 @@ local function shape_of_others(id)
   return nil
 end
 
--- Makes a claim a holder for this long (ms). In line it still is until that has succeeded.
+-- Whether a claim was refused because all tokens were given.
+local spent = false
+
+-- Makes a claim a holder for this long (ms). In line it still is until that has succeeded. Without a token
+-- for it nothing changes, and the answer is nil.
 local function grant(c, length, in_line, floor)
   local _, token = draw_token(TOKEN, floor or 0, now_us)
+  if not token then
+    spent = true
+    return nil
+  end
   forget_mark(c.id) -- before a member's details take the place of the mark's
   if is_shared(c.mode) then
     call('ZADD', HELD, now + length, c.id)

@@ -12,7 +12,8 @@ local call, sub = redis.call, string.sub
 local value = call('GET', KEYS[1])
 local flag = value and sub(value, 6, 6)
 if not value or sub(value, 1, 5) ~= ARGV[1] or (flag ~= '+' and flag ~= '-')
-  or sub(value, 8, 39) == ARGV[2] then
+  or sub(value, 8, 39) == ARGV[2]
+  or (tonumber(string.match(value, '^:(%d+):', 40)) or 1e300) > 9007199254740991 then
   return false
 end
 local time = call('TIME')

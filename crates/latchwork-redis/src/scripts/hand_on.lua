@@ -44,10 +44,10 @@ local count = ARGV[5] ~= '' and redis.pcall('PUBSUB', ARGV[5], channel)
 if type(count) == 'table' and count[2] == 0 then
   return false
 end
--- First: a full server lets a script write after it has freed something.
-call('DEL', KEYS[1])
 local counter, floor = KEYS[2], 0
 --#include draw.lua
+-- First: a full server lets a script write after it has freed something.
+call('DEL', KEYS[1])
 --#include keep.lua
 local id = sub(entry, 1, 32)
 call('SET', KEYS[1], 'lw:' .. mode .. ':+:' .. id .. ':' .. digits .. ':' .. sub(entry, 164), 'PX', p)

@@ -27,8 +27,12 @@ local function renew_alone(key, id, ttl, floor)
   if not value or string.sub(value, 8, 39) ~= id then
     return ''
   end
+  -- Without its token it is no lock of anybody.
+  local token = string.match(value, '^:(%d+):', 40)
+  if not token or #token > 16 or tonumber(token) > 9007199254740991 then
+    return ''
+  end
   call('PEXPIRE', key, ttl)
-  local token = string.sub(value, 41, 56)
   if floor ~= '0' then
     local new = raised(TOKEN, token, floor, now_us)
     if new ~= token then
@@ -51,7 +55,7 @@ local function renew_member(key, details, members, id, mode, ttl, floor)
   end
   local detail = look('HGET', details, id) or ''
   local head, token, tail = string.match(detail, '^(m %a %d+ )(%d+)( .*)$')
-  if not token then
+  if not token or #token > 16 or tonumber(token) > 9007199254740991 then
     return ''
   end
   -- First: a full server lets a script write after it has taken something away, if only nothing.

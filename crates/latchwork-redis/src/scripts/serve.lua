@@ -43,7 +43,7 @@ local function push(w, entry)
   end
   local before = { kind = hold.kind, closed = hold.closed, of = hold.of, taken = hold.taken }
   local token = grant(w, w.p, true)
-  if publish(w.proc, granted_message(w, token)) then
+  if token and publish(w.proc, granted_message(w, token)) then
     leave_line(entry)
     return true
   end

@@ -2,7 +2,8 @@
 -- at the same time. KEYS: the token counter, the locks, their lines. ARGV: for each claim its value
 -- up to the token, its ttl (ms), the rest of its value and its floor.
 --
--- The answer has for each claim its token, or the value in the way, or nil if a line must be asked.
+-- The answer has for each claim its token, or the value in the way, or nil if a line must be asked. It is nil
+-- altogether if all tokens were given.
 local n = (#KEYS - 1) / 2
 local time = redis.call('TIME')
 local now_us = time[1] * 1000000 + time[2]
@@ -15,6 +16,9 @@ for i = 2, n do
   floor = tonumber(ARGV[i * 4])
   token = math.max(token + 1, floor, floor < 1e15 and now_us or 0) -- as in draw.lua
   tokens[i] = token
+end
+if token > 9007199254740991 then -- as in draw.lua: the whole script says so
+  return false
 end
 --#include keep.lua
 -- Mostly nobody stands in any line, and one look is enough. Measured: with a look for each claim, this

@@ -1,4 +1,4 @@
--- Tokens, for scripts that draw one in several places.
+-- Tokens, for scripts that draw one in several places. The answer is false if all were given.
 local function draw_token(counter, floor, now_us)
 --#include draw.lua
 --#include keep.lua

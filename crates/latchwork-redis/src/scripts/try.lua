@@ -10,7 +10,9 @@
 -- The answer to a claim that is granted: 1, token, ttl (ms), the time, and whether the next in line
 -- are to be warned (warn.lua). To one that is blocked: 0, why, when to look again (ms), how many are
 -- before it, the time, who is in its way, from which place on to serve with another call, when it
--- joined the line (us; -1 each if there is none), and whether to warn.
+-- joined the line (us; -1 each if there is none), and whether to warn. To one that is refused: 2 and the
+-- shape that the key is in use with; 4, the counter and its value if all tokens were given; 5 and the value of
+-- the key if that is no lock.
 --
 -- With three keys and four arguments (value up to the token, ttl, rest of the value, floor) it only
 -- takes a free key for one claim: the answer is the token, or the value in the way, or nil if a line
@@ -45,6 +47,10 @@ local me = {
 }
 local place = ARGV[8]
 
+if hold.kind == 'm' then
+  return { 5, hold.value }
+end
+
 -- What is held already keeps its token and starts its ttl anew.
 local token = held_token(me.id)
 if token then
@@ -69,6 +75,11 @@ local granted, turn, more, pushed = serve(me, in_line, tonumber(ARGV[9]), ARGV[1
 if granted then
   finish()
   return { 1, granted, me.ttl, time[1], time[2], pushed }
+end
+
+if spent then
+  finish()
+  return { 4, TOKEN, call('GET', TOKEN) or '' }
 end
 
 -- Whoever stood before it may have left just now.

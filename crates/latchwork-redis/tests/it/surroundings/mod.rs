@@ -11,4 +11,5 @@ mod forged_messages;
 mod guard_table;
 mod long_lines;
 mod many_names;
+mod no_locks;
 mod split_brain;
