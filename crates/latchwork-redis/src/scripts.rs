@@ -11,12 +11,13 @@ use crate::names::Names;
 /// What scripts share.
 ///
 /// In this order, for they include each other.
-const INCLUDED: [(&str, &str); 5] = [
+const INCLUDED: [(&str, &str); 6] = [
     ("--#include common.lua\n", include_str!("scripts/common.lua")),
     ("--#include serve.lua\n", include_str!("scripts/serve.lua")),
     ("--#include token.lua\n", include_str!("scripts/token.lua")),
     ("--#include draw.lua\n", include_str!("scripts/draw.lua")),
     ("--#include keep.lua\n", include_str!("scripts/keep.lua")),
+    ("--#include displaced.lua\n", include_str!("scripts/displaced.lua")),
 ];
 
 /// What stands in front of a script while the restart guard is on.

@@ -24,6 +24,7 @@ pub(super) async fn examine(server: &Server, config: &RedisConfig) -> Vec<Findin
         findings.push(eviction(server));
         findings.extend(memory(server));
         findings.extend(persistence(server, config).await);
+        findings.extend(set_back(&server.info, config, may_select(server, config).await));
         if server.is_master() {
             let alone = matches!(config.deployment, Deployment::Single(_));
             findings.push(replicas(&server.info, alone));
@@ -168,6 +169,75 @@ async fn persistence(server: &Server, config: &RedisConfig) -> Vec<Finding> {
     findings
 }
 
+/// Whether the user may change the database inside a script, which the guard does when the data of two have
+/// changed places.
+async fn may_select(server: &Server, config: &RedisConfig) -> bool {
+    let database = config.database.to_string();
+    let select = ["EVAL", "return redis.call('SELECT', ARGV[1])", "0", &database];
+    server.ask(&select).await.is_ok()
+}
+
+/// Whether commands have set data back inside the running process.
+fn set_back(
+    info: &HashMap<String, String>,
+    config: &RedisConfig,
+    may_select: bool,
+) -> Vec<Finding> {
+    let done = |command: &str| {
+        let counts = info.get(&format!("cmdstat_{command}")).map_or("", String::as_str);
+        let count = |name: &str| {
+            let mut parts = counts.split(',').filter_map(|part| part.split_once('='));
+            parts.find(|(n, _)| *n == name).and_then(|(_, it)| it.parse::<u64>().ok()).unwrap_or(0)
+        };
+        count("calls").saturating_sub(count("failed_calls"))
+    };
+    let (swaps, debugs) = (done("swapdb"), done("debug"));
+    let cluster = matches!(config.deployment, Deployment::Cluster(_));
+    let mut findings = Vec::new();
+    let swapped = format!("SWAPDB has run {swaps} times");
+    let stays_hidden = "when two databases have changed places and change back, the guard does not see that \
+                        locks were lost in between: a second client can acquire a held lock";
+    match (config.guard, swaps) {
+        (true, 0) if !cluster && !may_select => findings.push(
+            Finding::warning("swapdb", "SELECT is refused inside scripts; SWAPDB has not run")
+                .consequence(stays_hidden)
+                .remedy("ACL SETUSER the user with +select, or never run SWAPDB on this server"),
+        ),
+        (_, 0) => {}
+        (true, _) if may_select => findings.push(
+            Finding::info("swapdb", swapped).consequence(
+                "each time, a database that has locks grants none for one quarantine",
+            ),
+        ),
+        (true, _) => findings.push(
+            Finding::critical("swapdb", format!("{swapped}, and SELECT is refused inside scripts"))
+                .consequence(stays_hidden)
+                .remedy("ACL SETUSER the user with +select, or give the locks a server of their own"),
+        ),
+        (false, _) => findings.push(
+            Finding::warning("swapdb", swapped)
+                .consequence(
+                    "each time, a database loses its locks: a second client can acquire a held lock",
+                )
+                .remedy("add guard=true to the address of all clients, or give the locks a server of their own"),
+        ),
+    }
+    if config.guard && debugs > 0 {
+        findings.push(
+            Finding::critical("debug", format!("DEBUG has run {debugs} times"))
+                .consequence(
+                    "DEBUG RELOAD NOSAVE loads an old snapshot into the running process, and the guard \
+                     does not see that locks were lost: a second client can acquire a held lock",
+                )
+                .remedy(
+                    "set enable-debug-command no (from Redis 7.0 on), or take DEBUG from all users; \
+                     then restart the server, so that the guard waits for lost locks",
+                ),
+        );
+    }
+    findings
+}
+
 /// The replicas as their master sees them.
 fn replicas(info: &HashMap<String, String>, alone: bool) -> Finding {
     let count: u64 = info.get("connected_slaves").and_then(|n| n.parse().ok()).unwrap_or(0);
@@ -247,6 +317,7 @@ fn is_here(host: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use latchwork_services::hostile::survives;
+    use latchwork_store::doctor::Severity;
 
     use super::*;
 
@@ -262,6 +333,30 @@ mod tests {
         ] {
             assert_eq!(is_here(host), here, "{host}");
         }
+    }
+
+    #[test]
+    fn h229_commands_that_set_data_back_are_found() {
+        let judged = |info: &str, url: &str, may_select| {
+            let config = RedisConfig::parse(url).unwrap();
+            let found = set_back(&super::super::info(&bulk(info.as_bytes())), &config, may_select);
+            found.into_iter().map(|it| (it.code, it.severity)).collect::<Vec<_>>()
+        };
+        let swapped = "cmdstat_swapdb:calls=2,usec=7,rejected_calls=0,failed_calls=0\r\n";
+        let tried = "cmdstat_swapdb:calls=2,usec=7,rejected_calls=0,failed_calls=2\r\n\
+                     cmdstat_debug:calls=1,usec=7,usec_per_call=7.00,failed_calls=1\r\n";
+        let (guard, none) = ("redis://h?guard=true", "redis://h");
+        let one = |code, severity| vec![(code, severity)];
+        assert_eq!(judged("", guard, true), []);
+        assert_eq!(judged("", guard, false), one("swapdb", Severity::Warning));
+        assert_eq!(judged("", "redis+cluster://h?guard=true", false), []);
+        assert_eq!(judged(swapped, guard, true), one("swapdb", Severity::Info));
+        assert_eq!(judged(swapped, guard, false), one("swapdb", Severity::Critical));
+        assert_eq!(judged(swapped, none, true), one("swapdb", Severity::Warning));
+        assert_eq!(judged(tried, guard, true), [], "failed calls have changed nothing");
+        let debugged = "cmdstat_debug:calls=1,usec=7,usec_per_call=7.00\r\n";
+        assert_eq!(judged(debugged, guard, true), one("debug", Severity::Critical));
+        assert_eq!(judged(debugged, none, true), []);
     }
 
     #[test]

@@ -9,6 +9,7 @@ if not guard.is_open then
   end
 
   if guard.marked ~= guard.identity or guard.now < guard.born then
+    --#include displaced.lua
     write(guard.now)
   elseif guard.now >= guard.born + guard.length then
     write(0)

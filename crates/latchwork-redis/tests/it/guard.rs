@@ -38,6 +38,11 @@ pub(crate) async fn init(url: &str) -> latchwork_store::doctor::Prepared {
     latchwork_redis::init(RedisConfig::parse(url).unwrap(), driver.io()).await.unwrap()
 }
 
+async fn doctor(url: &str) -> latchwork_store::doctor::Report {
+    let driver = Driver::start().unwrap();
+    latchwork_redis::doctor(RedisConfig::parse(url).unwrap(), driver.io()).await.unwrap()
+}
+
 pub(crate) fn do_at(server: &RedisServer, words: &[&str]) -> Value {
     server.command(words).unwrap().ok().unwrap()
 }
@@ -62,6 +67,11 @@ impl CutOff {
         if guarded {
             init(&at(port, true)).await;
         }
+        Self::acquire(port, guarded).await
+    }
+
+    /// As [`hold`](Self::hold), after a quarantine if there is one.
+    async fn acquire(port: u16, guarded: bool) -> Self {
         let proxy = Proxy::redis(port).unwrap();
         let locks = locks(&at(proxy.port(), guarded)).await;
         let guard = locks.mutex("k").ttl(TTL).acquire().await.unwrap();
@@ -182,6 +192,54 @@ async fn h38_swapdb() {
         do_at(&server, &["SWAPDB", "0", "1"]);
         judged(guarded, first.followed_at(server.port(), guarded).await);
     }
+}
+
+/// The data comes back that was there before the first holder, and its marker with it.
+#[tokio::test]
+async fn h228_swapdb_and_back_serves_a_quarantine() {
+    for (guarded, vouched) in [(true, true), (true, false), (false, false)] {
+        let server = RedisServer::start(&RedisOptions::new()).unwrap();
+        let elsewhere = at(server.port(), true).replace('?', "/5?");
+        if guarded {
+            init(&at(server.port(), true)).await;
+            init(&elsewhere).await;
+        }
+        do_at(&server, &["SWAPDB", "0", "1"]);
+        let first = if vouched {
+            CutOff::hold(server.port(), guarded).await
+        } else {
+            CutOff::acquire(server.port(), guarded).await
+        };
+        do_at(&server, &["SWAPDB", "0", "1"]);
+        judged(guarded, first.followed_at(server.port(), guarded).await);
+        if guarded {
+            let locks = locks(&elsewhere).await;
+            let other = locks.mutex("k").try_acquire().await.unwrap();
+            assert!(other.is_some(), "a database that kept its place has no quarantine");
+            let report = doctor(&at(server.port(), true)).await;
+            assert!(report.is_fit(), "{report:#?}");
+        }
+    }
+}
+
+/// Not prevented: the process, its run id and its replication id are the same. The doctor says so.
+#[tokio::test]
+async fn h229_an_old_snapshot_that_is_reloaded_is_not_seen() {
+    let server =
+        RedisServer::start(&RedisOptions::new().persistence(Persistence::Snapshot)).unwrap();
+    init(&at(server.port(), true)).await;
+    assert!(doctor(&at(server.port(), true)).await.is_fit());
+    do_at(&server, &["SAVE"]);
+    let first = CutOff::acquire(server.port(), true).await;
+    do_at(&server, &["DEBUG", "RELOAD", "NOSAVE"]);
+    let other = locks(&at(server.port(), true)).await;
+    let second = other.mutex("k").try_acquire().await.unwrap().expect("the lock was lost");
+    assert_eq!(first.guard.state(), HoldState::Held, "two holders");
+    assert!(second.token() > first.guard.token(), "a fence still refuses the first");
+    let report = doctor(&at(server.port(), true)).await;
+    assert!(!report.is_fit(), "{report:#?}");
+    let debug = report.findings.iter().find(|one| one.code == "debug").unwrap();
+    assert!(debug.consequence.contains("RELOAD NOSAVE"), "{debug:?}");
 }
 
 #[tokio::test]
