@@ -22,6 +22,7 @@ const AT_ONCE: usize = 16;
 enum Row {
     Restart(Data),
     Flush,
+    SwapBack,
     Crash,
     ToAndFro,
     FastClock,
@@ -37,6 +38,7 @@ impl Row {
         match self {
             Self::Restart(_) => "restart without data, or with old data (H35, H36)",
             Self::Flush => "`FLUSHALL`, `FLUSHDB`, `SWAPDB` (H38)",
+            Self::SwapBack => "`SWAPDB` and back (H228)",
             Self::Crash => "crash of the master, failover to a replica that lacks the lock (H33)",
             Self::ToAndFro => "failover and back (H37)",
             Self::FastClock => {
@@ -58,6 +60,7 @@ impl Row {
             Self::Restart(Data::Empty),
             Self::Restart(Data::OldSnapshot),
             Self::Flush,
+            Self::SwapBack,
             Self::Crash,
             Self::ToAndFro,
             Self::FastClock,
@@ -155,6 +158,16 @@ async fn two_hold(row: Row, count: usize) -> bool {
             let first = Believer::hold(port, GUARDED, "k").await;
             let flush = [&["FLUSHALL"][..], &["FLUSHDB"], &["SWAPDB", "0", "1"]][count - 1];
             ask(&set.master, flush).ok().unwrap();
+            first.is_joined_at(port, GUARDED, "k").await
+        }
+        Row::SwapBack => {
+            let set = Set::start(plain, count).await;
+            let port = set.master.port();
+            init(&at(port, GUARDED)).await;
+            ask(&set.master, &["SWAPDB", "0", "1"]).ok().unwrap();
+            init(&at(port, GUARDED)).await;
+            let first = Believer::hold(port, GUARDED, "k").await;
+            ask(&set.master, &["SWAPDB", "0", "1"]).ok().unwrap();
             first.is_joined_at(port, GUARDED, "k").await
         }
         Row::Crash | Row::FastClock => {
