@@ -5,7 +5,8 @@ if redis.call('SET', KEYS[1], ARGV[1], 'NX', 'PX', ARGV[2]) then
 end
 local value = redis.call('GET', KEYS[1])
 local is_own = string.sub(value, 1, 5) == 'lw:x:' and string.sub(value, 8, 39) == ARGV[3]
-if is_own and string.match(value, '^:%d%d%d%d%d%d%d%d%d%d%d%d%d%d%d%d:', 40) then
+local token = string.match(value, '^:(%d+):', 40)
+if is_own and token and #token == 16 and tonumber(token) <= 9007199254740991 then
   redis.call('PEXPIRE', KEYS[1], ARGV[2])
   return { 1, string.sub(value, 41, 56) }
 end
