@@ -7,11 +7,10 @@
 --   <identity> <time (ms) at which the quarantine began, or 0 when it is over> <max_ttl> <length>
 -- Without a marker the server may have lost it, and locks with it: that a namespace was never used
 -- is not to be told from that it was deleted.
-local guard = { key = KEYS[#KEYS], max = ARGV[#ARGV - 1], length = ARGV[#ARGV], closed = 0,
-  database = ARGV[#ARGV - 2] }
+local guard = { key = KEYS[#KEYS], max = ARGV[#ARGV - 1], length = ARGV[#ARGV], closed = 0 }
 KEYS[#KEYS] = nil
 do
-  local run = ARGV[#ARGV - 3]
+  local run, database = ARGV[#ARGV - 3], ARGV[#ARGV - 2]
   if run == '' then
     run = string.match(redis.call('INFO', 'server'), 'run_id:(%x+)') or ''
   end
@@ -22,7 +21,8 @@ do
   if run == '' or not at then
     return redis.error_reply('LWGUARD the server does not say who it is')
   end
-  guard.identity = run .. ':' .. string.sub(info, at + 14, at + 53) .. '@' .. guard.database
+  guard.identity = run .. ':' .. string.sub(info, at + 14, at + 53) .. '@' .. database
+  guard.database = database
   local marker = redis.call('GET', guard.key)
   guard.is_open = marker == guard.identity .. ' 0 ' .. guard.max .. ' ' .. guard.length
   if not guard.is_open then

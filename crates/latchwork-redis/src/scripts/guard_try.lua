@@ -4,12 +4,12 @@ if not guard.is_open then
   end
 
   local function write(born)
+    --#include displaced.lua
     local lengths = ' ' .. guard.max .. ' ' .. guard.length
     redis.call('SET', guard.key, guard.identity .. ' ' .. string.format('%.0f', born) .. lengths)
   end
 
   if guard.marked ~= guard.identity or guard.now < guard.born then
-    --#include displaced.lua
     write(guard.now)
   elseif guard.now >= guard.born + guard.length then
     write(0)
