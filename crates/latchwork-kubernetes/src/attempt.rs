@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use latchwork_store::kit::record::{Alive, Record, Waiter};
-use latchwork_store::{Attempt, BackendError, Blocked, Cause, Claim, Grant, Order};
+use latchwork_store::{Attempt, BackendError, Blocked, Cause, Claim, Grant, Moment, Order};
 
 use crate::backend::Store;
 use crate::change::{Look, Step};
@@ -18,6 +18,9 @@ pub(crate) const ALIVE: Alive<'static> = &|_| true;
 const RACES: u32 = 8;
 /// A try that follows another so soon is answered by the server, and later ones may be from memory.
 const SOON: Duration = Duration::from_secs(1);
+
+/// Marks a waiter that has no place because the object is full.
+pub(crate) const FULL: &str = "full";
 
 /// How long ago the server has heard of a claim that waits, if its try may be answered from what the watch has brought:
 /// not if the watch is broken, nor if somebody asks in a hurry.
@@ -38,7 +41,15 @@ impl Store {
             match answer {
                 Err(error) if look.is_fresh => Step::Done(Err(error)),
                 Err(_) => Step::Ask,
-                Ok(Attempt::Granted(grant)) => Step::Write(Ok(Attempt::Granted(grant))),
+                Ok(Attempt::Granted(grant)) => {
+                    let is_new = look.before.held.iter().all(|held| held.id != asked.id);
+                    match self.ousted(&entry, look.now).filter(|_| is_new) {
+                        Some(blocked) => Step::Done(Ok(Attempt::Blocked(blocked))),
+                        None if look.is_full => self.full(Blocked::by(Cause::Queued), look),
+                        None => Step::Write(Ok(Attempt::Granted(grant))),
+                    }
+                }
+                Ok(Attempt::Blocked(blocked)) if look.is_full => self.full(blocked, look),
                 Ok(Attempt::Blocked(blocked)) => self.blocked(&asked, blocked, record, look, age),
             }
         };
@@ -89,6 +100,25 @@ impl Store {
             (false, true) => Step::Done(Ok(Attempt::Blocked(blocked))),
             (false, false) => Step::Ask,
         }
+    }
+
+    /// The answer while one who held the key before the server's data were restored may believe that it still does.
+    pub(crate) fn ousted(&self, entry: &Entry, now: Moment) -> Option<Blocked> {
+        let (holder, left) = entry.ousted(now)?;
+        Some(Blocked::by(Cause::Held).with(|it| {
+            it.holder = Some(holder);
+            it.retry_after = Some(left);
+        }))
+    }
+
+    /// The answer to a claim for which there is no room: it waits without a place.
+    fn full(&self, mut blocked: Blocked, look: &Look<'_>) -> Step<Result<Attempt, BackendError>> {
+        if !look.is_fresh && !self.watcher.is_live() {
+            return Step::Ask;
+        }
+        blocked.ahead = None;
+        blocked.resume = Some(FULL.into());
+        Step::Done(Ok(Attempt::Blocked(blocked)))
     }
 
     fn age(&self, entry: &Entry, claim: &Claim) -> Age {

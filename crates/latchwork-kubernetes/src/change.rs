@@ -10,11 +10,12 @@ use latchwork_store::{BackendError, Claim, Key, Moment};
 use latchwork_store::{Backoff, random_between};
 
 use crate::backend::Store;
-use crate::errors::{corrupt, refused};
+use crate::errors::{corrupt, is_too_long, refused};
 use crate::known::{Entry, Seen};
 use crate::link::Answer;
 use crate::lock;
 use crate::object::{Change, Object};
+use crate::room::has_room;
 
 /// What a verb has found.
 pub(crate) enum Step<T> {
@@ -34,6 +35,8 @@ pub(crate) struct Look<'a> {
     pub(crate) is_fresh: bool,
     /// How often another client was faster.
     pub(crate) conflicts: u32,
+    /// The object has no room for one more claim: none can be added.
+    pub(crate) is_full: bool,
 }
 
 /// How an attempt to write has ended.
@@ -43,6 +46,8 @@ enum Written {
     Conflict,
     /// The server asks for patience, and has done nothing.
     Later(Duration),
+    /// The object would be larger than the server takes.
+    TooLong(BackendError),
 }
 
 /// A server that is overloaded is asked again so often.
@@ -57,10 +62,11 @@ impl Store {
         claims: &[Claim],
         mut judge: impl FnMut(&mut Record, &Look<'_>) -> Step<T>,
     ) -> Result<(T, Option<Arc<Object>>), BackendError> {
-        let (mut is_fresh, mut conflicts, mut refusals) = (false, 0, 0);
+        let (mut is_fresh, mut conflicts, mut refusals, mut is_full) = (false, 0, 0, false);
         // A conflict means that somebody was served: who comes again at once meets the same crowd.
         let mut pauses = Backoff::new(Duration::from_millis(2), Duration::from_millis(200));
         loop {
+            self.check_pauses(entry)?;
             if matches!(entry.seen().0, Seen::Nothing) {
                 self.fetch(entry).await?;
                 is_fresh = true;
@@ -76,9 +82,10 @@ impl Store {
             let (now, wall) = (self.link.io.now(), self.link.io.clock().wall());
             let time = *lock(&self.link.time);
             let before = base.map(|object| object.record(&sight, now, wall, time));
-            let before = before.unwrap_or_default();
+            let mut before = before.unwrap_or_default();
+            before.token = before.token.max(entry.floor());
             let mut after = before.clone();
-            let look = Look { before: &before, now, is_fresh, conflicts };
+            let look = Look { before: &before, now, is_fresh, conflicts, is_full };
             let answer = match judge(&mut after, &look) {
                 Step::Done(answer) => return Ok((answer, None)),
                 Step::Ask => {
@@ -90,7 +97,13 @@ impl Store {
             };
             let (name, key, after) = (&*entry.name, key.as_str(), &after);
             let before = &before;
-            let lease = Change { base, name, key, before, after, claims, now, wall, time }.lease();
+            let change = Change { base, name, key, before, after, claims, now, wall, time };
+            let (lease, stored) = change.lease();
+            let adds = change.adds();
+            if adds && !is_full && !has_room(&lease, &stored) {
+                is_full = true;
+                continue;
+            }
             match self.write(entry, base.is_some(), &lease).await? {
                 Written::Yes(object) => return Ok((answer, Some(object))),
                 Written::Conflict => {
@@ -98,9 +111,16 @@ impl Store {
                     if conflicts > 1 {
                         self.link.io.sleep(pauses.pause()).await;
                     }
+                    let refused = base.map(|object| object.version);
                     self.fetch(entry).await?;
-                    is_fresh = true;
+                    if entry.version() == refused {
+                        entry.pauses.note(self.link.io.now());
+                    }
+                    (is_fresh, is_full) = (true, false);
                 }
+                // Others have written into the object, too.
+                Written::TooLong(_) if adds && !is_full => is_full = true,
+                Written::TooLong(error) => return Err(error),
                 Written::Later(after) => {
                     refusals += 1;
                     if refusals > PATIENCE {
@@ -119,13 +139,24 @@ impl Store {
     pub(crate) async fn fetch(&self, entry: &Entry) -> Result<(), BackendError> {
         let path = format!("{}/{}", self.link.leases(), entry.name);
         for refusal in 0.. {
+            let (before, was_here) = (self.known.before(Some(entry)), entry.is_here());
             let answer = self.link.ask(Method::GET, &path, None).await?;
             match answer.status {
                 200 => {
-                    self.read(entry, &answer)?;
+                    let object = self.read(entry, &answer)?;
+                    if self.known.is_restored(before, object.version) {
+                        self.start_over();
+                        entry.pauses.note(answer.at);
+                    }
+                    self.known.note(entry, object, answer.at);
                     return Ok(());
                 }
                 404 => {
+                    // Somebody has deleted it, or the server's data are of a time before it.
+                    if was_here && entry.is_here() {
+                        // Without an answer it is taken for deleted.
+                        let _ = self.compare().await;
+                    }
                     self.known.note_absence(entry, None);
                     return Ok(());
                 }
@@ -144,6 +175,7 @@ impl Store {
     ) -> Result<Written, BackendError> {
         let body = serde_json::to_vec(lease)
             .map_err(|error| corrupt(&self.namespace, &entry.name, &error.to_string()))?;
+        let before = self.known.before(Some(entry));
         let answer = if exists {
             let path = format!("{}/{}", self.link.leases(), entry.name);
             self.link.ask(Method::PUT, &path, Some(body)).await?
@@ -151,22 +183,32 @@ impl Store {
             self.link.ask(Method::POST, &self.link.leases(), Some(body)).await?
         };
         Ok(match answer.status {
-            200 | 201 => Written::Yes(self.read(entry, &answer)?),
+            200 | 201 => {
+                let object = self.read(entry, &answer)?;
+                if self.known.is_restored_by_now(before, object.version) {
+                    self.start_over();
+                }
+                Written::Yes(self.known.note(entry, object, answer.at))
+            }
             409 => Written::Conflict,
             404 if exists => Written::Conflict,
             429 => Written::Later(patience(&answer)),
             _ => {
                 let doing = if exists { "change a lease" } else { "create a lease" };
-                return Err(self.refused(&answer, doing, true));
+                let error = self.refused(&answer, doing, true);
+                match is_too_long(&answer) {
+                    true => Written::TooLong(error),
+                    false => return Err(error),
+                }
             }
         })
     }
 
-    fn read(&self, entry: &Entry, answer: &Answer) -> Result<Arc<Object>, BackendError> {
+    fn read(&self, entry: &Entry, answer: &Answer) -> Result<Object, BackendError> {
         let lease: Result<Lease, _> = serde_json::from_slice(&answer.body);
         let object = lease.map_err(|error| error.to_string()).and_then(Object::read);
         match object {
-            Ok(object) => Ok(self.known.note(entry, object, answer.at)),
+            Ok(object) => Ok(object),
             Err(why) => {
                 self.known.forget(entry);
                 Err(corrupt(&self.namespace, &entry.name, &why))

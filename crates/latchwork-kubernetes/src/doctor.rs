@@ -80,9 +80,13 @@ pub async fn doctor(config: KubernetesConfig, io: Io) -> Result<Report, Error> {
     report.add(
         Finding::info("restore", "tokens are versions of the API server's etcd")
             .consequence(
-                "a restore of an older state of etcd takes tokens back, and may bring back a holder of that time",
+                "a restore of an older state of etcd takes tokens back, and may bring back a holder of that time; processes \
+                 that run through it notice it and go on, those that start after it cannot know what was lost",
             )
-            .remedy("stop the holders before a restore, and raise the tokens of fenced resources after it"),
+            .remedy(
+                "stop the holders before a restore, and raise the tokens of fenced resources after it; nothing has to \
+                 be restarted",
+            ),
     );
     store.link.shut();
     Ok(report)

@@ -12,10 +12,20 @@ struct Status {
     message: String,
 }
 
+fn words(answer: &Answer) -> String {
+    let said = serde_json::from_slice::<Status>(&answer.body).map(|status| status.message);
+    said.unwrap_or_default()
+}
+
+/// Whether an object was refused because its annotations are larger than the server takes.
+pub(crate) fn is_too_long(answer: &Answer) -> bool {
+    let said = words(answer);
+    answer.status == 422 && said.contains("metadata.annotations") && said.contains("Too long")
+}
+
 /// A refusal, as an error of a request that may have written something or has not.
 pub(crate) fn refused(answer: &Answer, doing: &str, namespace: &str, writes: bool) -> BackendError {
-    let said = serde_json::from_slice::<Status>(&answer.body).map(|status| status.message);
-    let said = said.unwrap_or_default();
+    let said = words(answer);
     let words = if said.is_empty() { String::new() } else { format!(": {said}") };
     let status = answer.status;
     let message = format!("the API server refused to {doing} (status {status}){words}");
@@ -24,6 +34,14 @@ pub(crate) fn refused(answer: &Answer, doing: &str, namespace: &str, writes: boo
             BackendErrorKind::Denied,
             Effect::NotApplied,
             "check the credentials: a token may have expired".to_owned(),
+        ),
+        403 if said.contains("exceeded quota") => (
+            BackendErrorKind::Denied,
+            Effect::NotApplied,
+            format!(
+                "raise the quota of leases in the namespace, or delete leases that nobody uses: kubectl -n \
+                 {namespace} describe quota"
+            ),
         ),
         403 => (
             BackendErrorKind::Denied,

@@ -1,14 +1,16 @@
 //! What this process knows of the objects that its claims are about.
 
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use latchwork_store::{ClaimId, Doubts, Moment};
+use latchwork_store::{ClaimId, Doubts, Holder, Moment};
 use tokio::sync::Notify;
 
 use crate::lock;
 use crate::object::{Object, Sight};
+use crate::pauses::Pauses;
 
 /// So many objects are known before those that nobody uses are dropped.
 const CROWDED: usize = 4_096;
@@ -22,6 +24,20 @@ const LONG_AGO: Duration = Duration::from_secs(24 * 60 * 60);
 pub(crate) struct Known {
     entries: Mutex<HashMap<String, Arc<Entry>>>,
     pub(crate) doubts: Doubts,
+    /// Counts how often the server turned out to have older data than before.
+    restores: AtomicU64,
+    /// The newest version of anything that the server has told since then.
+    newest: AtomicU64,
+}
+
+/// What was known when a request was sent. An answer of older data means that the data were restored.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Before {
+    restores: u64,
+    /// The newest version of the object.
+    of_object: u64,
+    /// The newest version of anything.
+    of_all: u64,
 }
 
 /// One object.
@@ -32,6 +48,8 @@ pub(crate) struct Entry {
     pub(crate) bell: Notify,
     /// The tries of this process come one after another: each would make the others' version old.
     pub(crate) turn: tokio::sync::Mutex<()>,
+    /// Pauses for requests that the server answers in contradiction to what it said before.
+    pub(crate) pauses: Pauses,
 }
 
 #[derive(Default)]
@@ -42,6 +60,10 @@ struct State {
     sight: Sight,
     /// When the API server last answered a try of a claim that waits.
     asked: HashMap<ClaimId, Moment>,
+    /// The largest token that may have been given before the server's data were restored.
+    floor: u64,
+    /// The holder before that, and until when it may believe in its hold.
+    ousted: Option<(Holder, Moment)>,
 }
 
 /// What was last seen of an object.
@@ -71,6 +93,7 @@ impl Known {
             state: Mutex::default(),
             bell: Notify::new(),
             turn: tokio::sync::Mutex::default(),
+            pauses: Pauses::default(),
         });
         entries.insert(name.into(), entry.clone());
         entry
@@ -91,6 +114,7 @@ impl Known {
     /// nothing.
     pub(crate) fn note(&self, entry: &Entry, object: Object, at: Moment) -> Arc<Object> {
         let object = Arc::new(object);
+        self.heard_of(object.version);
         let mut state = lock(&entry.state);
         if object.version < state.newest {
             return object;
@@ -106,6 +130,7 @@ impl Known {
 
     /// Notes that there is no such object, at this version if it is known.
     pub(crate) fn note_absence(&self, entry: &Entry, version: Option<u64>) {
+        version.into_iter().for_each(|version| self.heard_of(version));
         let mut state = lock(&entry.state);
         if version.is_some_and(|version| version < state.newest) {
             return;
@@ -121,6 +146,58 @@ impl Known {
     pub(crate) fn forget(&self, entry: &Entry) {
         lock(&entry.state).seen = Seen::Nothing;
         entry.bell.notify_waiters();
+    }
+
+    /// Notes that the server has had this version of anything.
+    pub(crate) fn heard_of(&self, version: u64) {
+        self.newest.fetch_max(version, Ordering::SeqCst);
+    }
+
+    /// What is known now, for a request that is about to be sent.
+    pub(crate) fn before(&self, entry: Option<&Entry>) -> Before {
+        let restores = self.restores.load(Ordering::SeqCst);
+        let of_object = entry.map_or(0, Entry::newest);
+        Before { restores, of_object, of_all: self.newest.load(Ordering::SeqCst) }
+    }
+
+    /// Whether a read by a quorum that was sent then, and shows this version of its object, shows older data.
+    pub(crate) fn is_restored(&self, before: Before, version: u64) -> bool {
+        version < before.of_object && before.restores == self.restores.load(Ordering::SeqCst)
+    }
+
+    /// The same of the version that a write or a list has, which is newer than all before it.
+    pub(crate) fn is_restored_by_now(&self, before: Before, version: u64) -> bool {
+        version < before.of_all && before.restores == self.restores.load(Ordering::SeqCst)
+    }
+
+    /// Begins anew: the server's data are older than those that it has shown, so nothing that is known of them counts.
+    /// What is seen from now on counts from now on: late, and never early.
+    pub(crate) fn start_over(&self, now: Moment) {
+        self.restores.fetch_add(1, Ordering::SeqCst);
+        self.newest.store(0, Ordering::SeqCst);
+        let entries: Vec<Arc<Entry>> = lock(&self.entries).values().cloned().collect();
+        for entry in entries {
+            let mut state = lock(&entry.state);
+            let before = std::mem::take(&mut state.seen);
+            state.floor = state.floor.max(state.newest);
+            if let Seen::Here(object) = &before {
+                state.floor = state.floor.max(object.stored.token);
+                // It learns of its loss at its next renewal, and believes in its hold until then.
+                let ousted = object.holder().map(|(holder, ttl)| (holder, now.plus(ttl)));
+                state.ousted = ousted.or(state.ousted.take());
+            }
+            state.newest = 0;
+            state.sight = Sight::default();
+            state.asked.clear();
+            drop(state);
+            self.doubt(&before, None);
+            entry.bell.notify_waiters();
+        }
+    }
+
+    /// The object whose newest version is known.
+    pub(crate) fn last_changed(&self) -> Option<Arc<Entry>> {
+        lock(&self.entries).values().max_by_key(|entry| entry.newest()).cloned()
     }
 
     /// Rings for everybody who waits.
@@ -147,6 +224,35 @@ impl Entry {
 
     pub(crate) fn newest(&self) -> u64 {
         lock(&self.state).newest
+    }
+
+    /// The version of the object that was seen last.
+    pub(crate) fn version(&self) -> Option<u64> {
+        match &lock(&self.state).seen {
+            Seen::Here(object) => Some(object.version),
+            _ => None,
+        }
+    }
+
+    pub(crate) fn is_here(&self) -> bool {
+        matches!(lock(&self.state).seen, Seen::Here(_))
+    }
+
+    /// The largest token that may have been given before the server's data were restored.
+    pub(crate) fn floor(&self) -> u64 {
+        lock(&self.state).floor
+    }
+
+    /// The holder before the server's data were restored, and for how long it may believe in its hold yet.
+    pub(crate) fn ousted(&self, now: Moment) -> Option<(Holder, Duration)> {
+        let mut state = lock(&self.state);
+        let (holder, until) = state.ousted.clone()?;
+        let left = until.since(now);
+        if left.is_zero() {
+            state.ousted = None;
+            return None;
+        }
+        Some((holder, left))
     }
 
     /// When the server last answered a try of this claim.

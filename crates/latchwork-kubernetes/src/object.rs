@@ -122,6 +122,17 @@ impl Object {
         key_of(&self.lease)
     }
 
+    /// A holder, and the longest time for which the holders may rely on the object as it is.
+    pub(crate) fn holder(&self) -> Option<(Holder, Duration)> {
+        let ours =
+            self.stored.held.iter().map(|part| (Holder::from_stored(&part.holder), part.ttl()));
+        let theirs = self
+            .foreign
+            .iter()
+            .filter_map(|foreign| Some((Holder::new(&*foreign.identity), foreign.duration?)));
+        ours.chain(theirs).max_by_key(|(_, ttl)| *ttl)
+    }
+
     pub(crate) fn token_of(&self, id: ClaimId) -> Option<u64> {
         self.stored.held.iter().find(|part| part.id == id).map(|part| part.token)
     }
@@ -256,8 +267,17 @@ pub(crate) struct Change<'a> {
 }
 
 impl Change<'_> {
-    /// The object to write.
-    pub(crate) fn lease(&self) -> Lease {
+    /// Whether a claim comes in.
+    pub(crate) fn adds(&self) -> bool {
+        let (before, after) = (self.before, self.after);
+        let was = |id| {
+            before.held.iter().any(|was| was.id == id) || before.line.iter().any(|was| was.id == id)
+        };
+        after.held.iter().any(|now| !was(now.id)) || after.line.iter().any(|now| !was(now.id))
+    }
+
+    /// The object to write, and its record.
+    pub(crate) fn lease(&self) -> (Lease, Stored) {
         let old = self.base.map_or_else(Stored::empty, |object| object.stored.clone());
         let mut new = old.clone();
         if self.after.open_since != self.before.open_since {
@@ -291,7 +311,7 @@ impl Change<'_> {
         annotations.insert(KEY.into(), self.key.into());
         // A record that was read can be written.
         annotations.insert(RECORD.into(), serde_json::to_string(&new).unwrap_or_default());
-        lease
+        (lease, new)
     }
 
     fn held(&self, old: &Stored) -> Vec<Part> {

@@ -7,7 +7,7 @@ use latchwork_store::{
     Attempt, BackendError, Blocked, Claim, Order, Verb, Wake, Watch, random_between,
 };
 
-use crate::attempt::ALIVE;
+use crate::attempt::{ALIVE, FULL};
 use crate::backend::Store;
 use crate::known::{Entry, Seen};
 use crate::lock;
@@ -15,7 +15,7 @@ use crate::names::object_of;
 use crate::object::{is_foreign, times};
 use crate::watcher::Interest;
 
-/// A waiter without a place comes again within these, and one where no watch can be had.
+/// A waiter without a place comes again within these, and one where no watch can be had or the object is full.
 const SHORT: (Duration, Duration) = (Duration::from_millis(50), Duration::from_millis(250));
 const LONG: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(2));
 /// Barging claims that wait for one key come so much apart.
@@ -34,6 +34,10 @@ impl Store {
         let _interest = self.watcher.interest();
         let gaps = self.watcher.gaps();
         let queues = claim.order == Order::Fifo;
+        if blocked.resume.as_deref() == Some(FULL) {
+            self.link.io.sleep(random_between(LONG.0, LONG.1)).await;
+            return Ok(Wake::Look);
+        }
         loop {
             let rung = entry.bell.notified();
             tokio::pin!(rung);
@@ -69,11 +73,16 @@ impl Store {
         let (seen, sight) = entry.seen();
         let object = match seen {
             Seen::Here(object) => object,
+            Seen::Absent if entry.ousted(self.link.io.now()).is_some() => return Prospect::Blocked,
             Seen::Absent => return Prospect::Admitted,
             // The object cannot be read, or was dropped: the server has to be asked.
             Seen::Nothing => return Prospect::NoPlace,
         };
         let (now, wall) = (self.link.io.now(), self.link.io.clock().wall());
+        if entry.ousted(now).is_some() {
+            // The engine looks again when that is over.
+            return Prospect::Blocked;
+        }
         let mut record = object.record(&sight, now, wall, *lock(&self.link.time));
         let has_place = record.line.iter().any(|waiter| waiter.id == claim.id);
         let answer = record.try_acquire(claim, 0, 0, times(now), ALIVE).0;

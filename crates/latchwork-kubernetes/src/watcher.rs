@@ -14,6 +14,7 @@ use k8s_openapi::api::coordination::v1::Lease;
 use latchwork_store::{BackendError, Backoff, Moment};
 use serde::Deserialize;
 use serde_json::value::RawValue;
+use tokio::sync::Notify;
 
 use crate::backend::Store;
 use crate::link::{Answer, request};
@@ -44,6 +45,10 @@ pub(crate) struct Watcher {
     gaps: AtomicU64,
     /// The version after which the watch goes on.
     after: AtomicU64,
+    /// The watch has to begin anew, whatever it is told.
+    anew: Notify,
+    /// It is being checked whether the server's data were restored.
+    pub(crate) looks_back: AtomicBool,
 }
 
 /// Keeps the watch going.
@@ -62,7 +67,7 @@ impl Watcher {
         Interest(self.interested.clone())
     }
 
-    fn is_needed(&self, now: Moment) -> bool {
+    pub(crate) fn is_needed(&self, now: Moment) -> bool {
         let used = Moment::from_nanos(self.used.load(Ordering::SeqCst));
         self.interested.load(Ordering::SeqCst) > 0 || now.since(used) < IDLE
     }
@@ -79,6 +84,13 @@ impl Watcher {
 
     pub(crate) fn gaps(&self) -> u64 {
         self.gaps.load(Ordering::SeqCst)
+    }
+
+    /// Ends the watch: it goes on from what the server has now.
+    pub(crate) fn start_over(&self) {
+        self.after.store(0, Ordering::SeqCst);
+        self.gaps.fetch_add(1, Ordering::SeqCst);
+        self.anew.notify_one();
     }
 }
 
@@ -111,7 +123,14 @@ struct Meta {
     labels: HashMap<String, String>,
 }
 
+/// The version of a list.
+pub(crate) fn version_of(list: &Answer) -> Option<u64> {
+    let head = serde_json::from_slice::<Head>(&list.body).ok()?;
+    head.metadata.resource_version.parse().ok()
+}
+
 /// Why a watch has ended.
+#[derive(Clone, Copy)]
 enum End {
     /// Nobody needs it, or the backend was dropped.
     Unneeded,
@@ -121,14 +140,19 @@ enum End {
     Gone,
 }
 
-async fn run(store: Weak<Store>) {
+/// Watches. What the server has may not be what it had when the version was told, unless that was just now.
+async fn run(store: Weak<Store>, mut is_sure: bool) {
     let mut pauses = Backoff::new(Duration::from_millis(50), Duration::from_secs(5));
     loop {
         let Some(held) = store.upgrade() else { return };
+        if !is_sure {
+            held.link.io.spawn(held.clone().look_back());
+        }
         let (io, mut shut) = (held.link.io.clone(), held.link.is_shut());
         let start = io.now();
         let end = tokio::select! {
             end = held.follow() => end,
+            () = held.watcher.anew.notified() => End::Gone,
             _ = shut.wait_for(|is_shut| *is_shut) => End::Unneeded,
         };
         held.watcher.live.store(false, Ordering::SeqCst);
@@ -145,6 +169,7 @@ async fn run(store: Weak<Store>) {
             End::Gone => held.restart().await,
             End::Broken => {}
         }
+        is_sure = matches!(end, End::Gone);
         if io.now().since(start) > TICK {
             pauses.reset();
         }
@@ -167,33 +192,42 @@ impl Store {
             403 => self.fetch(&self.known.entry("latchwork")).await?,
             _ => return Err(self.refused(&answer, "list leases", false)),
         }
-        self.keep_watching();
+        self.watch_on(true);
         Ok(())
     }
 
     /// Notes that the store is in use.
     pub(crate) fn keep_watching(self: &Arc<Self>) {
+        self.watch_on(false);
+    }
+
+    fn watch_on(self: &Arc<Self>, is_sure: bool) {
         self.watcher.used.store(self.link.io.now().as_nanos(), Ordering::SeqCst);
         if !self.watcher.runs.swap(true, Ordering::SeqCst) {
-            self.link.io.spawn(run(Arc::downgrade(self)));
+            self.link.io.spawn(run(Arc::downgrade(self), is_sure));
         }
     }
 
     fn watch_after(&self, list: &Answer) {
-        let head = serde_json::from_slice::<Head>(&list.body);
-        if let Some(version) =
-            head.ok().and_then(|head| head.metadata.resource_version.parse().ok())
-        {
+        if let Some(version) = version_of(list) {
+            self.known.heard_of(version);
             self.watcher.after.store(version, Ordering::SeqCst);
         }
     }
 
     /// Goes on from now: whoever waits has to look.
     async fn restart(self: &Arc<Self>) {
+        let before = self.known.before(None);
         let path = format!("{}?limit=1", self.link.leases());
         let Ok(answer) = self.link.ask(Method::GET, &path, None).await else { return };
         match answer.status {
-            200 => self.watch_after(&answer),
+            200 => {
+                let version = version_of(&answer);
+                if version.is_some_and(|version| self.known.is_restored_by_now(before, version)) {
+                    self.known.start_over(answer.at);
+                }
+                self.watch_after(&answer);
+            }
             // Those that wait look by themselves.
             403 => self.watcher.refused.store(true, Ordering::SeqCst),
             _ => {}
@@ -270,6 +304,7 @@ impl Store {
             return Err(if head.code == 410 { End::Gone } else { End::Broken });
         }
         let version: u64 = head.metadata.resource_version.parse().map_err(|_| End::Broken)?;
+        self.known.heard_of(version);
         let entry = match head.metadata.labels.contains_key(LABEL) {
             true => self.known.noticed(&head.metadata.name),
             false => self.known.find(&head.metadata.name),

@@ -60,7 +60,7 @@ impl Bench {
         let (now, wall, before, after) = (self.now, self.wall, &before, &after);
         let key = claim.key.as_str();
         let change = Change { base, name: key, key, before, after, claims, now, wall, time };
-        let lease = change.lease();
+        let (lease, _) = change.lease();
         self.served(lease);
         answer
     }

@@ -15,5 +15,7 @@ mod costs;
 mod faults;
 mod fence;
 mod frozen;
+mod restore;
+mod sizes;
 mod surroundings;
 mod tampering;
