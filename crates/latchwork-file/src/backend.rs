@@ -293,7 +293,7 @@ impl Lives for Shared {
 impl Shared {
     /// What tells records and counters of this boot from older ones.
     pub(crate) fn era(&self) -> Era<'_> {
-        Era { boot: self.boot, lives: self }
+        Era { boot: self.boot, lives: self, now: self.now() }
     }
 
     /// Locks a stripe; `None` if it is gone.

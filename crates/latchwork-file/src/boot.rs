@@ -10,6 +10,7 @@
 use std::collections::HashSet;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use latchwork_store::kit::record::Now;
 use latchwork_store::{BackendError, BackendErrorKind, Effect};
 use sha2::{Digest, Sha256};
 
@@ -22,6 +23,8 @@ pub(crate) struct Era<'a> {
     /// The id of this boot, as this process knows it.
     pub(crate) boot: u128,
     pub(crate) lives: &'a dyn Lives,
+    /// The clocks of this process.
+    pub(crate) now: Now,
 }
 
 /// What is known of sessions.

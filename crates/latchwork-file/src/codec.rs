@@ -6,9 +6,14 @@ use std::time::Duration;
 use latchwork_store::kit::record::{Member, Record, Waiter};
 use latchwork_store::{ClaimId, Holder, Mode, Order};
 
+use crate::closing::{Anchor, Times};
+
 /// Before the time of the first try, behind the stored text of a holder. Versions that do not know it pass over
 /// it, as over all fields of that text.
 const ASKED: &str = "\u{1f}asked_ns=";
+
+/// Before the end of a closing by the boot clock, with the boot, behind the stored text of its holder.
+const CLOSED_UNTIL: &str = "\u{1f}closed_until_boot_ns=";
 
 /// Before a tail of the record: the holder that closed the key. A record without a name ends before it.
 const CLOSED_BY: u8 = 1;
@@ -19,12 +24,12 @@ const MAX_HOLDER: usize = 1024;
 /// No record has a larger token: above it nothing could be counted.
 const LARGEST_TOKEN: u64 = 1 << 53;
 
-/// Appends the key and its record.
-pub(crate) fn encode(out: &mut Vec<u8>, key: &str, record: &Record) {
+/// Appends the key and its record, with its times as they are to be stored.
+pub(crate) fn encode(out: &mut Vec<u8>, key: &str, record: &Record, times: Times) {
     text(out, key);
     number(out, record.token);
-    time(out, record.closed_until);
-    time(out, record.open_since);
+    time(out, times.closed_until);
+    time(out, times.open_since);
     count(out, record.held.len());
     for member in &record.held {
         let Member { id, mode, expires, tag, asked, holder, .. } = member;
@@ -40,7 +45,12 @@ pub(crate) fn encode(out: &mut Vec<u8>, key: &str, record: &Record) {
     }
     if let Some(holder) = &record.closed_by {
         out.push(CLOSED_BY);
-        text(out, &stored(holder));
+        let mut stored = stored(holder);
+        if let Some(Anchor { boot, until }) = times.anchor {
+            // Writing to a String does not fail.
+            let _ = write!(stored, "{CLOSED_UNTIL}{boot:032x}:{}", until.as_nanos());
+        }
+        text(out, &stored);
     }
 }
 
@@ -99,8 +109,8 @@ fn text(out: &mut Vec<u8>, value: &str) {
     out.extend_from_slice(value.as_bytes());
 }
 
-/// Reads what [`encode`] wrote: the key and its record, or `None` if it is something else.
-pub(crate) fn decode(bytes: &[u8]) -> Option<(&str, Record)> {
+/// Reads what [`encode`] wrote: the key, its record, and when it opens by the boot clock; `None` if it is something else.
+pub(crate) fn decode(bytes: &[u8]) -> Option<(&str, Record, Option<Anchor>)> {
     let mut reader = Reader(bytes);
     let key = reader.text()?;
     let mut record = Record {
@@ -120,11 +130,19 @@ pub(crate) fn decode(bytes: &[u8]) -> Option<(&str, Record)> {
         let told = reader.byte()? != 0;
         record.line.push(Waiter { id, mode, order, expires, asked, holder, tag, told });
     }
+    let mut anchor = None;
     if !reader.0.is_empty() {
         let (CLOSED_BY, stored) = (reader.byte()?, reader.text()?) else { return None };
         record.closed_by = Some(Holder::from_stored(stored));
+        anchor = stored.rsplit_once(CLOSED_UNTIL).and_then(|(_, end)| self::anchor(end));
     }
-    reader.0.is_empty().then_some((key, record))
+    reader.0.is_empty().then_some((key, record, anchor))
+}
+
+fn anchor(text: &str) -> Option<Anchor> {
+    let (boot, nanos) = text.split_once(':')?;
+    let boot = u128::from_str_radix(boot, 16).ok()?;
+    Some(Anchor { boot, until: Duration::from_nanos(nanos.parse().ok()?) })
 }
 
 struct Reader<'a>(&'a [u8]);
@@ -190,6 +208,9 @@ pub(crate) mod tests {
     use latchwork_store::{Claim, Key, Linger, Moment, Stamp};
 
     use super::*;
+    use crate::boot::Era;
+    use crate::closing::Closing;
+    use crate::session::Life;
 
     fn closed_by() -> Holder {
         Holder::new("web-2").with(|it| it.closed_at = Some(Duration::from_secs(1_790_000_000)))
@@ -228,17 +249,26 @@ pub(crate) mod tests {
         }
     }
 
+    fn times(record: &Record, anchor: Option<Anchor>) -> Times {
+        let Record { closed_until, open_since, .. } = *record;
+        Times { closed_until, open_since, anchor }
+    }
+
     #[test]
     fn written_records_round_trip() {
+        for anchor in [None, Some(Anchor { boot: u128::MAX - 3, until: Duration::from_secs(9) })] {
+            let mut bytes = Vec::new();
+            encode(&mut bytes, "k", &sample(), times(&sample(), anchor));
+            assert_eq!(decode(&bytes), Some(("k", sample(), anchor)));
+        }
         let mut bytes = Vec::new();
-        encode(&mut bytes, "k\0ey", &sample());
-        assert_eq!(decode(&bytes), Some(("k\0ey", sample())));
+        encode(&mut bytes, "k\0ey", &sample(), times(&sample(), None));
         let mut old = Vec::new();
         let unnamed = Record { closed_by: None, ..sample() };
-        encode(&mut old, "k\0ey", &unnamed);
+        encode(&mut old, "k\0ey", &unnamed, times(&unnamed, None));
         assert!(bytes.starts_with(&old), "a name is a tail");
         for cut in 0..bytes.len() {
-            let read = (cut == old.len()).then(|| ("k\0ey", unnamed.clone()));
+            let read = (cut == old.len()).then(|| ("k\0ey", unnamed.clone(), None));
             assert_eq!(decode(&bytes[..cut]), read, "cut at {cut}");
         }
         for tail in [&b"\0"[..], b"\x01\0\0\0\0\0", b"\x02\0\0\0\0", b"\x01\xff\xff\xff\xff"] {
@@ -255,8 +285,8 @@ pub(crate) mod tests {
         record.closed_by = long("ä".repeat(1_000));
         record.closed_until = Duration::MAX;
         let mut bytes = Vec::new();
-        encode(&mut bytes, "k", &record);
-        let (_, read) = decode(&bytes).unwrap();
+        encode(&mut bytes, "k", &record, times(&record, None));
+        let (_, read, _) = decode(&bytes).unwrap();
         assert_eq!(read.held[0].holder, "ä".repeat(512).into());
         assert_eq!(read.closed_by, long("ä".repeat(512)));
         assert_eq!(read.closed_until, Duration::from_nanos(u64::MAX));
@@ -269,16 +299,23 @@ pub(crate) mod tests {
         let mut samples = Vec::new();
         for closed_until in [Duration::ZERO, Duration::MAX] {
             for closed_by in [None, Some(closed_by())] {
-                let mut bytes = Vec::new();
-                encode(&mut bytes, "key", &Record { closed_until, closed_by, ..sample() });
-                samples.push(bytes);
+                for anchor in [None, Some(Anchor { boot: 7, until: closed_until })] {
+                    let closed_by = closed_by.clone();
+                    let record = Record { closed_until, closed_by, ..sample() };
+                    let mut bytes = Vec::new();
+                    encode(&mut bytes, "key", &record, times(&record, anchor));
+                    samples.push(bytes);
+                }
             }
         }
         let samples: Vec<&[u8]> = samples.iter().map(Vec::as_slice).collect();
         latchwork_services::hostile::survives("a record", &samples, |bytes| {
-            let Some((key, record)) = decode(bytes) else { return };
+            let Some((key, record, anchor)) = decode(bytes) else { return };
             for alive in [true, false] {
-                use_it(key, record.clone(), now, &|_| alive);
+                let mut record = record.clone();
+                let lives = &crate::record_file::tests::All(Life::Dead);
+                Closing::read(&mut record, anchor, Era { boot: 7, lives, now });
+                use_it(key, record, now, &|_| alive);
             }
         });
     }
@@ -310,6 +347,7 @@ pub(crate) mod tests {
             record.renew(&claim, now, alive);
             record.release(&claim, Linger::For(Duration::from_secs(1)), now, alive);
         }
-        encode(&mut Vec::new(), key.as_str(), &record);
+        let times = Closing::default().write(&record, 7, now);
+        encode(&mut Vec::new(), key.as_str(), &record, times);
     }
 }

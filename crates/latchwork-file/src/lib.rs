@@ -9,6 +9,8 @@ mod beneath;
 #[cfg(target_os = "linux")]
 mod boot;
 #[cfg(target_os = "linux")]
+mod closing;
+#[cfg(target_os = "linux")]
 mod codec;
 #[cfg(target_os = "linux")]
 mod delivery;

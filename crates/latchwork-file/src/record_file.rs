@@ -9,13 +9,14 @@
 
 use std::os::fd::{AsFd, OwnedFd};
 
-use latchwork_store::kit::record::Record;
+use latchwork_store::kit::record::{Now, Record};
 use latchwork_store::{BackendError, Effect, Key};
 use rustix::buffer::spare_capacity;
 use rustix::fs::{Mode, OFlags};
 use rustix::io::{Errno, retry_on_intr};
 
 use crate::boot::{Era, undecided};
+use crate::closing::Closing;
 use crate::codec;
 use crate::dir::{Entry, Identity};
 use crate::failure::{corrupt, failed_at, removed};
@@ -42,6 +43,9 @@ pub(crate) struct RecordFile {
     /// The payload as it was read, and whether it may be written again as it is.
     payload: Vec<u8>,
     of_this_boot: bool,
+    /// The clocks when it was read, and what they make of the closing.
+    now: Now,
+    closing: Closing,
 }
 
 /// What was found in a record file.
@@ -54,16 +58,18 @@ pub(crate) struct Found {
 }
 
 impl RecordFile {
-    fn new(at: Entry, boot: u128) -> Self {
+    fn new(at: Entry, era: Era<'_>) -> Self {
         Self {
             at,
-            boot,
+            boot: era.boot,
             file: None,
             capacity: SMALLEST,
             newest: None,
             sequence: 0,
             payload: Vec::new(),
             of_this_boot: true,
+            now: era.now,
+            closing: Closing::default(),
         }
     }
 
@@ -88,7 +94,7 @@ impl RecordFile {
         access: OFlags,
         wanted: Option<&Key>,
     ) -> Result<Found, BackendError> {
-        let mut this = RecordFile::new(at, era.boot);
+        let mut this = RecordFile::new(at, era);
         match this.at.open_file(access) {
             Ok((file, _)) => this.file = Some(file),
             Err(Errno::NOENT) => {
@@ -100,7 +106,7 @@ impl RecordFile {
         let Some(slot) = this.choose(&bytes)? else {
             return Ok(Found { file: this, key: None, record: Record::default() });
         };
-        let Some((text, mut record)) = codec::decode(slot.payload) else {
+        let Some((text, mut record, anchor)) = codec::decode(slot.payload) else {
             return Err(this.corrupt("the record has an unknown shape"));
         };
         let key = match wanted {
@@ -112,11 +118,12 @@ impl RecordFile {
         this.of_this_boot = slot.boot == era.boot || this.is_lived_in(&record, era)?;
         if !this.of_this_boot {
             // Nobody lives on from another boot, and its lease clock says nothing in this one.
-            // The token and the linger, which goes by the wall clock, stay.
+            // The token and the linger stay.
             record.held.clear();
             record.line.clear();
             record.open_since = std::time::Duration::ZERO;
         }
+        this.closing = Closing::read(&mut record, anchor, era);
         this.payload = slot.payload.to_vec();
         Ok(Found { file: this, key, record })
     }
@@ -201,7 +208,8 @@ impl RecordFile {
         mode: Mode,
     ) -> Result<(), BackendError> {
         let mut slot = vec![0; HEADER];
-        codec::encode(&mut slot, key.as_str(), record);
+        let times = self.closing.write(record, self.boot, self.now);
+        codec::encode(&mut slot, key.as_str(), record, times);
         if self.newest.is_some() && self.of_this_boot && slot[HEADER..] == self.payload[..] {
             return Ok(());
         }
@@ -404,4 +412,4 @@ pub(crate) fn write_at(file: impl AsFd, mut bytes: &[u8], mut at: u64) -> Result
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

@@ -1,6 +1,7 @@
 //! Torn writes, flipped bits, growth, other boots.
 
 use std::path::Path;
+use std::time::Duration;
 
 use super::*;
 use crate::boot::Lives;
@@ -10,7 +11,7 @@ use latchwork_store::BackendErrorKind;
 
 const BOOT: u128 = 77;
 /// No session lives, or all that are asked for.
-struct All(Life);
+pub(crate) struct All(pub(crate) Life);
 
 impl Lives for All {
     fn life(&self, _: u128) -> Life {
@@ -22,7 +23,10 @@ impl Lives for All {
     }
 }
 
-const DEAD: Era<'_> = Era { boot: BOOT, lives: &All(Life::Dead) };
+/// Before the end of the sample's closing.
+const NOW: Now = Now { lease: Duration::from_secs(100), wall: Duration::from_secs(1_795_000_000) };
+
+const DEAD: Era<'_> = Era { boot: BOOT, lives: &All(Life::Dead), now: NOW };
 
 const MODE: Mode = Mode::RUSR.union(Mode::WUSR);
 
@@ -175,7 +179,7 @@ fn h89_a_living_session_proves_that_the_boot_is_the_same() {
     let path = dir.path().join("r");
     write(&path, &sample());
     let look = |life| {
-        let era = Era { boot: BOOT + 1, lives: &All(life) };
+        let era = Era { boot: BOOT + 1, lives: &All(life), now: NOW };
         RecordFile::open(entry_at(&path), &key(), era).map(|(_, record)| record)
     };
     assert_eq!(look(Life::Alive).unwrap(), sample());
@@ -211,7 +215,7 @@ fn hostile_record_files_are_survived() {
             sign(&mut signed, at);
         }
         for bytes in [bytes, &signed] {
-            let mut file = RecordFile::new(entry_at(&path), BOOT);
+            let mut file = RecordFile::new(entry_at(&path), DEAD);
             if let Ok(Some(slot)) = file.choose(bytes) {
                 codec::decode(slot.payload);
             }

@@ -1,6 +1,9 @@
 //! The counter, its ceiling on the disk, and who keeps whom out.
 
 use std::path::PathBuf;
+use std::time::Duration;
+
+use latchwork_store::kit::record::Now;
 
 use super::*;
 use crate::boot::Lives;
@@ -23,7 +26,8 @@ impl Lives for OneContainer {
 }
 
 fn era(boot: u128) -> Era<'static> {
-    Era { boot, lives: &OneContainer }
+    let now = Now { lease: Duration::ZERO, wall: Duration::ZERO };
+    Era { boot, lives: &OneContainer, now }
 }
 
 /// Gives tokens as a verb does; answers them, and how many ceilings had to be put on the disk.

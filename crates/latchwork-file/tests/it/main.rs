@@ -8,6 +8,7 @@
     reason = "tests measure, sleep and print"
 )]
 
+mod clocks;
 mod common;
 mod limits;
 mod processes;
