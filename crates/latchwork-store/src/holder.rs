@@ -30,6 +30,10 @@ pub struct Holder {
     /// checked it, a wrong clock gives a wrong time, and a host whose clock is behind can read a time of its future.
     /// A release that is repeated keeps the time of the first.
     pub closed_at: Option<Duration>,
+    /// How often the hold was detached to be adopted by another process; it is part of the stored text alone. A store
+    /// that can refuses the renewal of a claim that says less than it keeps: it is of a process that had the hold
+    /// before.
+    pub detached: u32,
 }
 
 /// Separates the fields in the stored text. ASCII has this character for it, and none is in the
@@ -39,12 +43,13 @@ const USUAL_HOLD: &str = "usual_hold_ms=";
 const CANDIDATE: &str = "candidate=";
 const LOCK_DELAY: &str = "lock_delay_ms=";
 const CLOSED_AT: &str = "closed_at_ms=";
+const DETACHED: &str = "detached=";
 
 impl Holder {
     /// Creates a description that is only this text.
     pub fn new(text: impl Into<Arc<str>>) -> Self {
         let (usual_hold, candidate, lock_delay, closed_at) = (None, None, None, None);
-        Self { text: text.into(), usual_hold, candidate, lock_delay, closed_at }
+        Self { text: text.into(), usual_hold, candidate, lock_delay, closed_at, detached: 0 }
     }
 
     /// Returns the description with this change applied.
@@ -78,6 +83,7 @@ impl Holder {
     pub fn stored(&self) -> Cow<'_, str> {
         let is_plain = self.usual_hold.is_none() && self.candidate.is_none();
         let is_plain = is_plain && self.lock_delay.is_none() && self.closed_at.is_none();
+        let is_plain = is_plain && self.detached == 0;
         if is_plain && !self.text.contains(UNIT) {
             return Cow::Borrowed(&self.text);
         }
@@ -95,6 +101,9 @@ impl Holder {
         if let Some(at) = self.closed_at {
             let _ = write!(stored, "{UNIT}{CLOSED_AT}{}", at.as_millis());
         }
+        if self.detached > 0 {
+            let _ = write!(stored, "{UNIT}{DETACHED}{}", self.detached);
+        }
         Cow::Owned(stored)
     }
 
@@ -111,6 +120,8 @@ impl Holder {
                 holder.lock_delay = millis.parse().ok().map(Duration::from_millis);
             } else if let Some(millis) = field.strip_prefix(CLOSED_AT) {
                 holder.closed_at = millis.parse().ok().map(Duration::from_millis);
+            } else if let Some(times) = field.strip_prefix(DETACHED) {
+                holder.detached = times.parse().unwrap_or_default();
             }
         }
         holder
@@ -146,6 +157,7 @@ mod tests {
                             it.candidate.clone_from(&candidate);
                             it.lock_delay = lock_delay;
                             it.closed_at = closed_at;
+                            it.detached = u32::from(closed_at.is_none()) * 3;
                         });
                         assert_eq!(Holder::from_stored(&holder.stored()), holder);
                     }

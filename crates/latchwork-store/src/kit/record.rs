@@ -304,27 +304,32 @@ impl Record {
         }
     }
 
-    /// Restarts the ttl of a held claim, and raises its token to its floor.
+    /// Restarts the ttl of a held claim, and raises its token to its floor. A claim that was
+    /// [detached](Holder::detached) since is lost to the process that had it before.
     pub fn renew(&mut self, claim: &Claim, now: Now, alive: Alive<'_>) -> (Renewal, Vec<Wakeup>) {
         let moved = self.sweep(now, alive);
         let renewal = match self.held.iter_mut().find(|m| m.id == claim.id) {
-            Some(member) => {
+            Some(member) if claim.holder.detached >= member.holder.detached => {
                 member.expires = now.lease.saturating_add(claim.ttl);
                 member.token = member.token.max(claim.floor);
+                member.holder.detached = claim.holder.detached;
                 if claim.holder.lock_delay.is_some() {
                     member.holder.lock_delay = claim.holder.lock_delay;
                 }
                 self.token = self.token.max(member.token);
                 Renewal::Held { ttl: claim.ttl, token: member.token, store_time: None }
             }
-            None => Renewal::Lost,
+            _ => Renewal::Lost,
         };
         (renewal, self.wakeups(&moved, None, now))
     }
 
-    /// Marks a held claim with `tag`: another session renews it from now on.
+    /// Marks a claim that was renewed with `tag`: another session renews it from now on.
     pub fn adopt(&mut self, claim: &Claim, tag: u128) {
-        if let Some(member) = self.held.iter_mut().find(|m| m.id == claim.id && m.tag != tag) {
+        let is_renewed = |m: &&mut Member| {
+            m.id == claim.id && m.tag != tag && m.holder.detached == claim.holder.detached
+        };
+        if let Some(member) = self.held.iter_mut().find(is_renewed) {
             member.tag = tag;
             member.holder.lock_delay = claim.holder.lock_delay;
         }

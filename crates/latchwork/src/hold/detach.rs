@@ -16,7 +16,7 @@ pub(crate) struct Renewed {
     pub(crate) answer: Renewal,
 }
 
-/// How often to check for the answer to a renewal.
+/// How often to check for the answer to a renewal that is under way.
 const LOOK: Duration = Duration::from_millis(1);
 
 /// A store that marks the claims of dead processes keeps this one to the end of its ttl.
@@ -32,7 +32,7 @@ impl Guard {
     /// again until it is adopted; after the ttl it is free. Waiters keep waiting.
     ///
     /// The ticket is a text of letters, digits, dots and dashes. Treat it as a secret: it can be used to release
-    /// the lock.
+    /// the lock. A hold that was adopted can be detached again; the older ticket is void then, but for Redis.
     ///
     /// # Errors
     ///
@@ -80,7 +80,15 @@ impl Guard {
         }
         let (watched, _) = self.hold();
         let (watched, rules) = (watched.clone(), watched.lease.rules.clone());
-        let claim = watched.lease.claim_as_kept();
+        // A renewal that lands after the one below is of a process that has no hold any more.
+        let latest = engine.io.now().plus(rules.op_timeout(watched.lease.granted_ttl()));
+        while watched.lease.renewing().is_none() && engine.io.now() < latest {
+            engine.io.sleep(LOOK).await;
+        }
+        let claim = watched
+            .lease
+            .claim_as_kept()
+            .with(|it| it.holder.detached = it.holder.detached.saturating_add(1));
         let kept = claim.clone().with(|it| {
             it.holder.lock_delay.get_or_insert(OUTLIVES_ITS_PROCESS);
         });
@@ -95,14 +103,8 @@ impl Guard {
             ttl: claim.ttl,
             holder: claim.holder,
         };
-        let text = ticket.write();
         self.give_up()?;
-        // A renewal that is under way must not come after one of the other process.
-        let latest = engine.io.now().plus(rules.op_timeout(ticket.ttl));
-        while watched.lease.awaits_answer() && engine.io.now() < latest {
-            engine.io.sleep(LOOK).await;
-        }
-        Ok(text)
+        Ok(ticket.write())
     }
 }
 

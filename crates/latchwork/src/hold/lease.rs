@@ -203,13 +203,16 @@ impl Lease {
         }
     }
 
-    /// A renewal is about to be sent: nothing to do before its answer but to watch the end.
-    pub(crate) fn renewing(&self) -> Moment {
+    /// A renewal is about to be sent: nothing to do before its answer but to watch the end. `None` if one is under way.
+    pub(crate) fn renewing(&self) -> Option<Moment> {
         let mut state = self.lock();
+        if state.asked {
+            return None;
+        }
         state.planned = state.renew_at;
         state.renew_at = Moment::NEVER;
         state.asked = true;
-        state.next_event()
+        Some(state.next_event())
     }
 
     /// When it ends if it is not renewed; at once, if the store or a clock has put it in doubt.
@@ -217,11 +220,6 @@ impl Lease {
         let state = self.lock();
         let is_doubted = state.in_doubt || state.doubted_at >= state.planned;
         if is_doubted { Moment::from_nanos(0) } else { state.valid_until }
-    }
-
-    /// Whether a renewal is under way.
-    pub(crate) fn awaits_answer(&self) -> bool {
-        self.lock().asked
     }
 
     /// A renewal failed without the store's word: try again after a pause.

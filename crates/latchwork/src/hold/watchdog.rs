@@ -308,9 +308,11 @@ impl Watchdog {
             }
             Chore::Bury(lost) => self.bury(watched, lost, true),
             Chore::Renew => {
-                let due = watched.lease.renewing();
-                self.renew(watched, due);
-                return true;
+                // The guard may have begun one itself.
+                if let Some(due) = watched.lease.renewing() {
+                    self.renew(watched, due);
+                    return true;
+                }
             }
         }
         false

@@ -1,7 +1,11 @@
 //! Adopts a hold that another process has detached.
 
+use std::time::Duration;
+
 use latchwork_store::validity;
-use latchwork_store::{Claim, Error, ErrorKind, Lost, LostReason, Order, Renewal, Stamp};
+use latchwork_store::{
+    Claim, Error, ErrorKind, Key, Lost, LostReason, Order, Query, Renewal, Stamp,
+};
 
 use crate::hold::detach::{Renewed, renew, unsupported};
 use crate::hold::guard::Guard;
@@ -18,13 +22,16 @@ impl LockManager {
     /// The key is that of the ticket, whatever the namespace of this manager. Options such as
     /// `max_hold` and the observer are those of this manager.
     ///
-    /// Adopt a ticket once. Two processes that adopt the same ticket would both hold the lock.
+    /// Adopt a ticket once. Two processes that adopt the same ticket would both hold the lock. A ticket
+    /// from before a later [`detach`](Guard::detach) of the same hold is refused, but for Redis, which does
+    /// not keep their number.
     ///
     /// # Errors
     ///
-    /// `Invalid` for a text that is not a ticket, and for a manager whose `token_floor` differs
-    /// from that of the first. `Lost` if the lock is no longer held, because the ttl had ended or
-    /// the lock was released by force. `Unsupported` and `Unreachable` as for [`Guard::detach`];
+    /// `Invalid` for a text that is not a ticket, for one that does not fit what the store says of
+    /// the lock, and for a manager whose `token_floor` differs from that of the first. `Lost` if
+    /// the lock is no longer held, because the ttl had ended or the lock was released by force, and for a
+    /// ticket that was replaced by a later one. `Unsupported` and `Unreachable` as for [`Guard::detach`];
     /// after `Unreachable` it may be tried again.
     ///
     /// # Cancel safety
@@ -43,6 +50,7 @@ impl LockManager {
             return Err(unsupported(engine).key(&key));
         }
         let rules = self.plan()?.rules;
+        self.check(&ticket, rules.op_timeout(ticket.ttl)).await?;
         let stamp = Stamp::new(engine.io.now());
         let claim = Claim::new(key.clone(), ticket.id, ticket.mode, ticket.ttl, stamp).with(|it| {
             it.order = if engine.capabilities.fifo { Order::Fifo } else { Order::Barging };
@@ -50,16 +58,9 @@ impl LockManager {
             it.waits = false;
         });
         let Renewed { sent, answer } = renew(engine, &claim, &rules).await?;
-        let not_held = || {
-            let lost = Lost::new(LostReason::Taken, engine.io.now());
-            let message = "adopt: the lock is no longer held";
-            Error::new(ErrorKind::Lost, message)
-                .with_lost(lost)
-                .key(&key)
-                .store(engine.capabilities.store.clone())
-                .next_step("adopt a ticket within its ttl, or acquire the lock again")
+        let Renewal::Held { ttl, token, store_time } = answer else {
+            return Err(self.not_held(&key, "adopt: the lock is no longer held"));
         };
-        let Renewal::Held { ttl, token, store_time } = answer else { return Err(not_held()) };
         let ttl = ttl.saturating_sub(claim.holder.room_for_delay());
         let first = rules.token(token);
         let first = first.ok_or_else(|| token_base::no_room(&key, &engine.capabilities))?;
@@ -75,6 +76,71 @@ impl LockManager {
         // A guard that is dropped tells of its release.
         engine.check_open(Some(&key))?;
         Ok(guard)
+    }
+
+    /// Compares a ticket with the store and its lock: a ticket that was changed gives no hold. Changes nothing.
+    async fn check(&self, ticket: &Ticket, limit: Duration) -> Result<(), Error> {
+        let engine = self.engine();
+        let differs = |field: &str| {
+            let message = format!("adopt: the ticket's {field}: the ticket was changed");
+            Error::new(ErrorKind::Invalid, message)
+                .key(&ticket.key)
+                .store(engine.capabilities.store.clone())
+                .next_step("pass on what Guard::detach returned, unchanged")
+        };
+        if !engine.capabilities.ttl.contains(&ticket.ttl) {
+            let (least, most) = (engine.capabilities.ttl.start(), engine.capabilities.ttl.end());
+            let ttl = ticket.ttl;
+            return Err(differs(&format!(
+                "ttl, {ttl:?}, is outside what this store grants, {least:?} to {most:?}"
+            )));
+        }
+        let query = Query::Key(ticket.key.clone());
+        let asked = async { engine.backend.inspect(&query).await };
+        let answer = engine.native(engine.io.answer(limit, asked)).await;
+        let answer = answer.map(|answer| answer.map_err(|e| engine.seen(e, Some(&ticket.key))));
+        let seen = engine.told(answer, Some(&ticket.key))?;
+        let mut holders = seen.iter().flat_map(|snapshot| &snapshot.holders);
+        let Some(party) = holders.find(|party| party.id == Some(ticket.id)) else {
+            return Err(self.not_held(&ticket.key, "adopt: the lock is no longer held"));
+        };
+        if party.mode != ticket.mode {
+            let (mode, theirs) = (ticket.mode.word(), party.mode.word());
+            return Err(differs(&format!("mode, {mode}, is not that of the lock, {theirs}")));
+        }
+        // A store may keep the start of a long text.
+        let kept = &party.holder;
+        let is_same = ticket.holder.text.starts_with(&*kept.text)
+            && ticket.holder.candidate == kept.candidate;
+        if !is_same {
+            return Err(differs(&format!(
+                "holder, {:?}, is not that of the lock, {:?}",
+                ticket.holder.shown(),
+                kept.shown()
+            )));
+        }
+        let whole = ticket.ttl.saturating_add(kept.room_for_delay());
+        if let Some(left) = party.remaining.filter(|left| *left > whole) {
+            return Err(differs(&format!(
+                "ttl, {:?}, is less than the lock has left, {left:?}",
+                ticket.ttl
+            )));
+        }
+        if kept.detached > ticket.holder.detached {
+            let message =
+                "adopt: the lock was adopted and detached again since this ticket was made";
+            return Err(self.not_held(&ticket.key, message));
+        }
+        Ok(())
+    }
+
+    fn not_held(&self, key: &Key, message: &str) -> Error {
+        let engine = self.engine();
+        Error::new(ErrorKind::Lost, message)
+            .with_lost(Lost::new(LostReason::Taken, engine.io.now()))
+            .key(key)
+            .store(engine.capabilities.store.clone())
+            .next_step("adopt the latest ticket within its ttl, or acquire the lock again")
     }
 
     /// The hold goes on until its ttl is over.

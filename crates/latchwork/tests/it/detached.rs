@@ -86,6 +86,64 @@ fn an_adopted_hold_belongs_to_the_adopting_process() {
     next.release().block_on().unwrap();
 }
 
+/// A ticket whose fields were changed, on the way of a message, gives no guard, and leaves the lock to the right one.
+fn refuses_what_was_changed(url: &str) {
+    let locks = latchwork::connect(url).block_on().unwrap().ttl(30 * TTL);
+    let ticket = locks.mutex("k").acquire().block_on().unwrap().detach().block_on().unwrap();
+    let fields: Vec<&str> = ticket.split('.').collect();
+    let with = |at: usize, value: &str| {
+        let mut fields = fields.clone();
+        fields[at] = value;
+        fields.join(".")
+    };
+    for (changed, field) in [
+        (with(4, "99999999999999"), "ttl"),
+        (with(4, "1"), "ttl"),
+        (with(2, "r"), "mode"),
+        (with(2, "w"), "mode"),
+        (with(2, "p1-2"), "mode"),
+        (with(6, "6d65"), "holder"),
+        (with(3, "7"), "token"),
+    ] {
+        let error = locks.adopt(&changed).block_on().unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Invalid, "{field}: {error}");
+        assert!(error.to_string().contains(&format!("ticket's {field}")), "{field}: {error}");
+    }
+    let guard = locks.adopt(&ticket).block_on().unwrap();
+    assert!(guard.remaining() <= 30 * TTL);
+    guard.release().block_on().unwrap();
+}
+
+#[test]
+fn h241_a_changed_ticket_gives_no_guard() {
+    let dir = tempfile::tempdir().unwrap();
+    refuses_what_was_changed(&format!("file://{}", dir.path().join("locks").display()));
+    refuses_what_was_changed("mem:changed-tickets");
+    let server = RedisServer::start(&RedisOptions::new()).unwrap();
+    refuses_what_was_changed(&server.url());
+}
+
+/// A queue delivers the first ticket again after the hold was passed on once more: it gives no guard, and harms nobody.
+#[test]
+fn h241_an_old_ticket_gives_no_second_guard() {
+    let dir = tempfile::tempdir().unwrap();
+    let files = format!("file://{}", dir.path().join("locks").display());
+    for url in [&*files, "mem:old-tickets"] {
+        let locks = latchwork::connect(url).block_on().unwrap().ttl(10 * TTL);
+        let first = locks.mutex("k").acquire().block_on().unwrap().detach().block_on().unwrap();
+        let second = locks.adopt(&first).block_on().unwrap().detach().block_on().unwrap();
+        for _ in 0..2 {
+            let error = locks.adopt(&first).block_on().unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Lost, "{error}");
+            assert!(error.to_string().contains("detached again"), "{error}");
+        }
+        let guard = locks.adopt(&second).block_on().unwrap();
+        assert_eq!(locks.adopt(&first).block_on().unwrap_err().kind(), ErrorKind::Lost);
+        assert!(locks.mutex("k").try_acquire().block_on().unwrap().is_none());
+        guard.release().block_on().unwrap();
+    }
+}
+
 /// A guard whose detach failed releases.
 #[test]
 fn a_reentrant_guard_is_not_detached() {

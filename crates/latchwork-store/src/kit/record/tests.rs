@@ -194,6 +194,32 @@ fn an_adopted_claim_ends_with_its_new_session_alone() {
     bench.granted(&claim(2, X));
 }
 
+/// Detached by one process and adopted by another: what the first one sent before, and lands now, is lost and leaves the
+/// claim with the second.
+#[test]
+fn h241_a_late_renewal_of_a_detached_claim_changes_nothing() {
+    let mut bench = Bench::new();
+    let old = claim(1, X);
+    bench.granted(&old);
+    let detached = old.clone().with(|it| {
+        it.holder.detached = 1;
+        it.holder.lock_delay = Some(SEC);
+    });
+    assert!(matches!(bench.renew(&detached), Renewal::Held { .. }));
+    let adopted = detached.with(|it| it.holder.lock_delay = None);
+    assert!(matches!(bench.renew(&adopted), Renewal::Held { .. }));
+    bench.record.adopt(&adopted, 9);
+    let before = bench.record.clone();
+    assert_eq!(bench.renew(&old), Renewal::Lost);
+    bench.record.adopt(&old, 1);
+    assert_eq!(bench.record, before);
+    // The process of the old one ends, and then that of the new one.
+    bench.dead = vec![1];
+    bench.blocked(&claim(2, X));
+    bench.dead = vec![9];
+    bench.granted(&claim(2, X));
+}
+
 #[test]
 fn b8_tokens_respect_base_and_floor_and_renewal_raises_them() {
     let mut bench = Bench::new();

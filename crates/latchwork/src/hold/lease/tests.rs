@@ -74,15 +74,13 @@ async fn a_doubt_of_the_store_is_urgent_and_a_quiet_hold_is_not() {
 async fn an_answer_is_awaited_from_the_request_until_it_comes_or_fails() {
     let clock = PausedClock::start();
     let lease = granted(&clock);
-    assert!(!lease.awaits_answer());
-    lease.renewing();
-    assert!(lease.awaits_answer());
+    assert!(lease.renewing().is_some());
+    assert!(lease.renewing().is_none(), "one is under way");
     lease.retry_at(clock.now());
-    assert!(!lease.awaits_answer());
-    lease.renewing();
+    assert!(lease.renewing().is_some());
     let sent = Sent::now(&*clock);
     lease.confirm(sent, held(TTL, STORE), &*clock);
-    assert!(!lease.awaits_answer());
+    assert!(lease.renewing().is_some());
 }
 
 #[tokio::test(start_paused = true)]
