@@ -24,7 +24,7 @@ use crate::lookout::Lookout;
 use crate::members::{Members, error};
 use crate::names;
 use crate::pool::{Lease, Pool, Reading, spare};
-use crate::requests::{self, If};
+use crate::requests::{self, Ask, If};
 use crate::vetting::keep_examining;
 use crate::watch::{Listener, Words};
 
@@ -133,7 +133,7 @@ impl Shared {
         self.members.identity().may_grant()?;
         let prefix = names::line(&claim.key);
         let takes_place = claim.waits && claim.order == Order::Fifo;
-        let mut condition = if takes_place { If::NoPlace(None) } else { If::NobodyThere };
+        let mut condition = if takes_place { If::NoPlace } else { If::NobodyThere };
         for _ in 0..ROUNDS {
             match self.round(claim, &prefix, condition, takes_place).await? {
                 Round::Done(attempt) => return Ok(attempt),
@@ -162,10 +162,6 @@ impl Shared {
             return Ok(Round::Done(Attempt::Blocked(blocked)));
         }
         let revision = known.and_then(|own| own.revision);
-        let condition = match condition {
-            If::NoPlace(_) => If::NoPlace(revision),
-            other => other,
-        };
         let seconds = known.map_or(whole_seconds(claim.ttl), |own| own.seconds);
         let (lease, is_new) = match known {
             Some(own) => (own.lease, false),
@@ -180,8 +176,24 @@ impl Shared {
         let (answer, alive) = self
             .members
             .ask(|link| {
-                let request = requests::put(condition, prefix, &key, &value, lease.id);
+                // Who has a place only reads: a transaction that may put costs the servers a write.
+                let request = match revision.filter(|_| takes_place) {
+                    Some(own) => Ask::Read(requests::line_up_to(prefix, own)),
+                    None => Ask::Put(requests::put(condition, prefix, &key, &value, lease.id)),
+                };
+                let (key, value) = (&key, &value);
                 async move {
+                    let line = async {
+                        match request {
+                            Ask::Read(read) => {
+                                link.range(read).await.map(requests::line_in).map(Some)
+                            }
+                            Ask::Put(put) => {
+                                let answer = link.txn(put).await;
+                                answer.map(|it| requests::line_of(it, key, value, lease.id))
+                            }
+                        }
+                    };
                     let alive = async {
                         match is_fresh {
                             true => Ok(Some(lease.ttl + lease.spare)),
@@ -189,7 +201,7 @@ impl Shared {
                         }
                     };
                     // In one flight; both answers are needed.
-                    let (answer, alive) = tokio::join!(link.txn(request), alive);
+                    let (answer, alive) = tokio::join!(line, alive);
                     match answer {
                         Ok(answer) => Ok((Ok(answer), alive)),
                         Err(gone) if gone.reaction == Reaction::LeaseGone => Ok((Err(gone), alive)),
@@ -204,7 +216,7 @@ impl Shared {
                 self.claims.forget(claim.id, lease.id);
                 return Ok(Round::Again);
             }
-            Ok(answer) => requests::line_of(answer, &key, &value, lease.id)
+            Ok(line) => line
                 .ok_or_else(|| strange("a transaction"))?
                 .without_what_is_over(self.io.clock().wall()),
         };

@@ -25,7 +25,7 @@ pub(crate) fn line(prefix: &[u8]) -> RangeRequest {
 }
 
 /// The line up to the place that was made at this revision.
-fn line_up_to(prefix: &[u8], own: NonZeroI64) -> RangeRequest {
+pub(crate) fn line_up_to(prefix: &[u8], own: NonZeroI64) -> RangeRequest {
     RangeRequest { max_create_revision: own.get(), ..line(prefix) }
 }
 
@@ -40,12 +40,19 @@ pub(crate) fn all(prefix: &[u8]) -> RangeRequest {
     RangeRequest { key, range_end: end_of(prefix), ..RangeRequest::default() }
 }
 
+/// What a try sends.
+pub(crate) enum Ask {
+    /// The claim may take a place.
+    Put(TxnRequest),
+    /// It has one, and need not know who stands behind.
+    Read(RangeRequest),
+}
+
 /// When a claim may put its key.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum If {
-    /// It has none yet: it takes a place at the end of the line. If it has one, and that was made at
-    /// this revision, it need not know who stands behind.
-    NoPlace(Option<NonZeroI64>),
+    /// It has none yet: it takes a place at the end of the line.
+    NoPlace,
     /// Nobody is in line.
     NobodyThere,
     /// Nobody has joined the line since this revision.
@@ -63,7 +70,7 @@ pub(crate) fn put(
 ) -> TxnRequest {
     let absent = created(key, 0);
     let compare = match condition {
-        If::NoPlace(_) => vec![absent],
+        If::NoPlace => vec![absent],
         If::NobodyThere => vec![Compare { range_end: end_of(prefix), ..created(prefix, 0) }],
         If::NobodyJoinedSince(revision) => {
             let unchanged = Compare {
@@ -80,13 +87,9 @@ pub(crate) fn put(
     let read = || op(Request::RequestRange(line(prefix)));
     let success = match condition {
         If::NobodyThere => vec![put],
-        If::NoPlace(_) | If::NobodyJoinedSince(_) => vec![put, read()],
+        If::NoPlace | If::NobodyJoinedSince(_) => vec![put, read()],
     };
-    let otherwise = match condition {
-        If::NoPlace(Some(own)) => op(Request::RequestRange(line_up_to(prefix, own))),
-        _ => read(),
-    };
-    TxnRequest { compare, success, failure: vec![otherwise] }
+    TxnRequest { compare, success, failure: vec![read()] }
 }
 
 /// Whether these keys are still the ones that were created at these revisions; if so, the key `first`
@@ -188,8 +191,8 @@ pub(crate) fn line_of(answer: TxnResponse, key: &[u8], value: &[u8], lease: i64)
 
 /// The line that a read has found.
 pub(crate) fn line_in(answer: RangeResponse) -> Line {
-    let revision = answer.header.as_ref().map_or(0, |header| header.revision);
-    Line::new(answer.kvs, revision)
+    let (revision, term) = answer.header.map_or((0, 0), |it| (it.revision, it.raft_term));
+    Line::new(answer.kvs, revision).in_term(term)
 }
 
 fn created(key: &[u8], revision: i64) -> Compare {

@@ -14,6 +14,7 @@ mod common;
 mod counts;
 mod fence;
 mod hazards;
+mod impatient;
 mod inspect;
 mod interop;
 mod leader;

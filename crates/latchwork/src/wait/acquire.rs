@@ -207,7 +207,10 @@ impl<'a> Pending<'a> {
             let sent = Sent::now(engine.io.clock().as_ref());
             let sent_at = sent.at;
             self.claim.stamp = Stamp::new(sent_at);
-            let error = match self.try_once(self.limit(sent_at, deadline), pass).await {
+            let limit = self.limit(sent_at, deadline, failing_since.is_some());
+            let tried = self.try_once(limit, pass).await;
+            let Some(tried) = tried else { return Err(self.timed_out()) };
+            let error = match tried {
                 Ok(Attempt::Granted(mut grant)) => {
                     grant.ttl = self.counted(grant.ttl);
                     let until = validity::valid_until(sent_at, grant.ttl);
@@ -296,11 +299,13 @@ impl<'a> Pending<'a> {
         true
     }
 
-    /// The time limit of a try: short before the deadline, but never so short that it is no try.
-    fn limit(&self, now: Moment, deadline: Moment) -> Duration {
+    /// The time limit of a try: short before the deadline, but never so short that it is no try; and
+    /// whether the caller has less time than that, of a store that has not failed before.
+    fn limit(&self, now: Moment, deadline: Moment, is_failing: bool) -> (Duration, bool) {
         const LEAST: Duration = Duration::from_millis(250);
         let full = self.request.plan.rules.op_timeout(self.claim.ttl);
-        full.min(deadline.since(now).max(LEAST))
+        let left = deadline.since(now);
+        (full.min(left.max(LEAST)), left < full.min(LEAST) && !is_failing)
     }
 
     /// Waits until a try may be sent: who tries once, for as long as a try may take.
@@ -351,24 +356,29 @@ impl<'a> Pending<'a> {
         ttl.saturating_sub(self.claim.holder.room_for_delay())
     }
 
-    /// Sends the try. The verb belongs to this value, so that a drop can hand it on.
+    /// Sends the try; `None` if it has no answer when the caller's time is over. The verb belongs to
+    /// this value, so that a drop can hand it on.
     async fn try_once(
         &mut self,
-        limit: Duration,
+        (limit, is_cut): (Duration, bool),
         pass: Option<Pass>,
-    ) -> Result<Attempt, BackendError> {
+    ) -> Option<Result<Attempt, BackendError>> {
         let (backend, claim) = (self.engine.backend.clone(), self.for_store());
         let under_way =
             self.under_way.insert(Box::pin(async move { backend.try_acquire(&claim).await }));
         let io = &self.engine.io;
         let verb = poll_fn(|cx| under_way.as_mut().poll(cx));
         let answer = match pass {
-            Some(pass) => io.answer(limit, Box::pin(pass.run(io, verb))).await,
-            None => io.answer(limit, verb).await,
+            Some(pass) => io.within(limit, Box::pin(pass.run(io, verb))).await,
+            None => io.within(limit, verb).await,
         };
+        if answer.is_none() && is_cut {
+            // The caller's time is over, not the store's: the release goes after the answer.
+            return None;
+        }
         // Without an answer the same id is tried again or released: either settles it.
         self.under_way = None;
-        answer
+        Some(answer.unwrap_or_else(|| Err(BackendError::no_answer(limit))))
     }
 
     /// Makes a guard of a grant. A grant that is too old is released, and the claim gets a new
