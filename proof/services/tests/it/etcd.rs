@@ -104,3 +104,44 @@ fn a_member_has_a_wall_clock_of_its_own() -> Test {
     assert!(year(&server) >= Some(before + 9), "{}", server.log());
     Ok(())
 }
+
+/// Without Go, or with an old one, the error names both ways out.
+#[test]
+fn a_machine_without_a_new_go_gets_a_clear_error() -> Test {
+    let folder = tempfile::tempdir()?;
+    let place = folder.path().join("proof/services/etcd");
+    let tools = folder.path().join("bin");
+    std::fs::create_dir_all(&place)?;
+    std::fs::create_dir(&tools)?;
+    let here = concat!(env!("CARGO_MANIFEST_DIR"), "/etcd");
+    for file in ["build", "go.mod"] {
+        std::fs::copy(format!("{here}/{file}"), place.join(file))?;
+    }
+    // Everything that the script needs but Go.
+    for tool in ["dirname", "sed", "head", "mkdir", "flock", "sh"] {
+        let found = ["/usr/bin", "/bin"].iter().map(|dir| format!("{dir}/{tool}"));
+        let found = found.into_iter().find(|path| std::path::Path::new(path).exists());
+        std::os::unix::fs::symlink(found.ok_or(tool)?, tools.join(tool))?;
+    }
+    let run = |named: Option<&str>| {
+        let mut command = Command::new("/bin/sh");
+        command.arg(place.join("build")).env("PATH", &tools).env_remove("LATCHWORK_ETCD");
+        command.envs(named.map(|named| ("LATCHWORK_ETCD", named)));
+        command.output()
+    };
+    let refused = || -> std::io::Result<String> {
+        let output = run(None)?;
+        assert!(!output.status.success(), "it cannot be built");
+        Ok(String::from_utf8_lossy(&output.stderr).into_owned())
+    };
+    let said = refused()?;
+    assert!(said.contains("there is no Go") && said.contains("LATCHWORK_ETCD"), "{said}");
+    let go = tools.join("go");
+    std::fs::write(&go, "#!/bin/sh\necho go1.19.8\n")?;
+    std::fs::set_permissions(&go, std::os::unix::fs::PermissionsExt::from_mode(0o755))?;
+    let said = refused()?;
+    assert!(said.contains("go1.19.8") && said.contains("1.26 or later"), "{said}");
+    let output = run(Some("/opt/etcd"))?;
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "/opt/etcd\n");
+    Ok(())
+}
