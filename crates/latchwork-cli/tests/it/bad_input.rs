@@ -57,7 +57,7 @@ const RUNNERS: &[Row] = &[
     (&["run", "x", "-c", "echo", "--", "true"], 64, &["-c"]),
     (&["run", "x", "x", "--", "true"], 64, &["names: the same lock is named twice"]),
     (&["run", "--waitt", "5", "x", "true"], 64, &["--waitt", "--wait"]),
-    (&["run", "x", "/nonexistent"], 127, &["/nonexistent: command not found"]),
+    (&["run", "x", MISSING], 127, &["{missing}: command not found"]),
     (&["run", "x", "ls -l"], 127, &["command not found", "-c"]),
     (&["run", "x", "/etc/passwd"], 126, &["not executable", "chmod"]),
     (&["run", "x", "/tmp"], 126, &["it is a directory"]),
@@ -118,10 +118,13 @@ const OTHERS: &[Row] = &[
     (&["--store", "redis://h:x", "ls"], 64, &["store:", "port"]),
     (&["--store", "redis://h?gard=true", "ls"], 64, &["store:", "\"gard\"", "guard"]),
     (&["--store", "mem:", "run", "x", "true"], 64, &["mem:", "leave --store out"]),
-    (&["--store-file", "/nonexistent", "ls"], 64, &["store file /nonexistent", "check its name"]),
+    (&["--store-file", MISSING, "ls"], 64, &["store file {missing}", "check its name"]),
     (&["--store-file", "/tmp", "ls"], 64, &["store file /tmp", "check its name"]),
     (&["-v", "-q", "ls"], 64, &["--verbose", "--quiet"]),
 ];
+
+/// Stands for a path in the test's own folder where nothing is.
+const MISSING: &str = "{missing}";
 
 fn output(store: &Store, args: &[&str]) -> Finished {
     let mut command = store.latchwork(args);
@@ -134,15 +137,19 @@ fn check(rows: &[Row]) {
     // A lock, and a task that is done, stay as they are.
     assert_eq!(output(&store, &["once", "--every", "1d", "kept", "--", "true"]).code(), 0);
     let before = listed(&store);
+    let missing = store.file("missing").display().to_string();
     for (args, code, parts) in rows {
+        let args = &args.iter().map(|arg| arg.replace(MISSING, &missing)).collect::<Vec<_>>();
+        let args = &args.iter().map(String::as_str).collect::<Vec<_>>()[..];
         let done = output(&store, args);
         assert_eq!(done.code(), *code, "{args:?}: {done:?}");
         for part in *parts {
+            let part = &*part.replace(MISSING, &missing);
             assert!(done.stderr.contains(part), "{args:?} says no {part:?}: {done:?}");
         }
         assert_eq!(listed(&store), before, "{args:?}");
         // For programs: one line, with the same code.
-        let json = output(&store, &[&["--json"], *args].concat());
+        let json = output(&store, &[&["--json"], args].concat());
         assert_eq!(json.code(), *code, "{args:?}: {json:?}");
         let lines: Vec<_> = json.stderr.lines().collect();
         assert!(!lines.is_empty(), "{args:?}: {json:?}");
@@ -208,11 +215,12 @@ fn a_name_that_is_no_text_is_refused() {
 #[test]
 fn bad_variables_are_named() {
     let store = Store::new();
+    let missing = store.file("missing").display().to_string();
     for (name, value, part) in [
         ("LATCHWORK_WAIT", "soon", TIME),
         ("LATCHWORK_TTL", "1ms", "at least 1s"),
         ("LATCHWORK_TOKEN_FLOOR", "high", "number"),
-        ("LATCHWORK_STORE_FILE", "/nonexistent", "check its name"),
+        ("LATCHWORK_STORE_FILE", &*missing, "check its name"),
         ("LATCHWORK_STORE", "ftp://h", "use one of"),
     ] {
         let mut command = store.latchwork(&["run", "x", "--", "true"]);

@@ -29,7 +29,8 @@ fn a_lock_delay_follows_a_command_that_was_cut_short() {
         assert!(closed > Duration::from_millis(2_700), "{rest:?}: {closed:?}");
         assert!(closed < Duration::from_secs(6), "{rest:?}: {closed:?}");
     }
-    for rest in [&["x", "--", "false"][..], &["x", "--", "/nonexistent"]] {
+    let missing = store.file("missing").display().to_string();
+    for rest in [&["x", "--", "false"][..], &["x", "--", &missing]] {
         store.output(&[&["run"][..], &delay, rest].concat());
         assert_eq!(status(&store, "x"), "free\n", "it ended by itself, or never ran: {rest:?}");
     }

@@ -54,6 +54,7 @@ fn different_names_do_not_wait_for_each_other() {
 #[test]
 fn passes_exit_codes_back() {
     let store = Store::new();
+    let missing = store.file("missing/command").display().to_string();
     for (command, code) in [
         (&["true"][..], 0),
         (&["sh", "-c", "exit 7"], 7),
@@ -61,7 +62,7 @@ fn passes_exit_codes_back() {
         (&["sh", "-c", "kill -TERM $$"], 143),
         (&["sh", "-c", "kill -KILL $$"], 137),
         (&["sh", "-c", "kill -INT $$"], 130),
-        (&["/nonexistent/command"], 127),
+        (&[&missing], 127),
         (&["no-such-command-anywhere"], 127),
         (&["/etc/passwd"], 126),
         (&["/"], 126),

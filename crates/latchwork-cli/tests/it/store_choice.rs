@@ -281,7 +281,8 @@ fn an_empty_store_file_is_refused() {
         assert!(done.stderr.contains(problem), "{done:?}");
         assert!(done.stderr.contains("locks.url"), "{done:?}");
     }
-    let done = store.output(&["--store-file", "/nonexistent/file", "ls"]);
+    let missing = store.file("missing/file").display().to_string();
+    let done = store.output(&["--store-file", &missing, "ls"]);
     assert_eq!(done.code(), 64, "{done:?}");
     let done = store.output(&["--store-file", "/x", "--store", "mem:", "ls"]);
     assert_eq!(done.code(), 64, "both were named: {done:?}");

@@ -3,7 +3,7 @@
 
 use std::fs;
 use std::os::unix::process::ExitStatusExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
 use latchwork::{BlockOn, LockManager};
@@ -228,7 +228,7 @@ fn bad_arguments_are_refused_with_the_reason() {
         let done = Running::start(demo(&store, &store.url(), args)).finish();
         assert_eq!(done.code(), 64, "{args:?}");
     }
-    let nowhere = Path::new("/nonexistent/stock.svg").display().to_string();
+    let nowhere = store.file("missing/stock.svg").display().to_string();
     let args = ["--stock", "1", "--svg", &nowhere];
     let done = Running::start(demo(&store, &store.url(), &args)).finish();
     assert_eq!(done.code(), 64, "{done:?}");
