@@ -15,6 +15,7 @@ use latchwork_store::{BackendError, BackendErrorKind, Effect};
 use rustix::fs::{FileType, Mode, OFlags};
 use rustix::io::{Errno, retry_on_intr};
 
+use crate::dir::set_mode_of_place;
 use crate::failure::failed;
 use crate::owner::{self, Owner};
 
@@ -35,8 +36,13 @@ pub(crate) fn open(path: &Path) -> Result<OwnedFd, BackendError> {
         let (next, link) = match step(&place, &name) {
             Err(Errno::NOENT) => {
                 match retry_on_intr(|| rustix::fs::mkdirat(&place, &name, Mode::RWXU)) {
-                    // Somebody else may have made it in this instant.
-                    Ok(()) | Err(Errno::EXIST) => step(&place, &name).map_err(failed)?,
+                    Ok(()) => {
+                        let made = step(&place, &name).map_err(failed)?;
+                        keep_own_rights(&made.0).map_err(failed)?;
+                        made
+                    }
+                    // Somebody else has made it in this instant.
+                    Err(Errno::EXIST) => step(&place, &name).map_err(failed)?,
                     Err(errno) => {
                         let what = "create the lock directory";
                         return Err(crate::failure::failed(what, path, errno, Effect::NotApplied));
@@ -65,6 +71,12 @@ pub(crate) fn open(path: &Path) -> Result<OwnedFd, BackendError> {
         place = go_to(Some(place), &target, &mut rest).map_err(failed)?;
     }
     Ok(place)
+}
+
+/// Gives this user the rights to what was just made, if the umask took them.
+fn keep_own_rights(made: &OwnedFd) -> Result<(), Errno> {
+    let mode = Mode::from_raw_mode(rustix::fs::fstat(made)?.st_mode);
+    if mode.contains(Mode::RWXU) { Ok(()) } else { set_mode_of_place(made, Mode::RWXU) }
 }
 
 /// Puts the names of a path before the rest of the way; answers where they begin.

@@ -24,6 +24,7 @@ use tokio::sync::Semaphore;
 
 use crate::boot::{self, Aliases, Era, Lives};
 use crate::failure::removed;
+use crate::kept::Kept;
 use crate::layout::{self, Layout, Place, STRIPES};
 use crate::pokes::{self, Near};
 use crate::record_file::{ASIDE, RecordFile, Unsynced};
@@ -66,6 +67,7 @@ pub(crate) struct Shared {
     boot: u128,
     aliases: Aliases,
     pub(crate) session: Session,
+    pub(crate) kept: Kept,
     stripes: Vec<Stripe>,
     pub(crate) reserves: Vec<Reserve>,
     /// The latest claims that were released with a linger: a release that is repeated, because the
@@ -115,6 +117,7 @@ impl FileBackend {
             unsynced: Mutex::default(),
             syncs: Arc::new(Semaphore::new(SYNCS)),
             aliases: Aliases::default(),
+            kept: Kept::default(),
             wakeups: Wakeups::default(),
             near: Near::default(),
             polling: AtomicBool::new(false),
@@ -364,8 +367,7 @@ impl Shared {
         if !self.session.can_be_found()? {
             return Err(self.removed());
         }
-        let (mut file, mut record) =
-            RecordFile::open(self.layout.record(place), &claim.key, self.era())?;
+        let (mut file, mut record) = self.kept.open(&self.layout, place, &claim.key, self.era())?;
         let now = self.now();
         let micros = now.wall.as_micros() as u64;
         let base = locked.counter(self.era(), micros)?;
@@ -387,6 +389,7 @@ impl Shared {
             }
         }
         file.write(&claim.key, &record, self.layout.file_mode())?;
+        self.kept.keep(place, file, &record, self.session.id);
         let mut unwatched = Vec::new();
         match &answer {
             Ok(Attempt::Blocked(_)) if claim.waits => {
@@ -408,8 +411,7 @@ impl Shared {
         linger: Linger,
         place: &Place,
     ) -> Result<(Released, Vec<Wakeup>, Option<Unsynced>), BackendError> {
-        let (mut file, mut record) =
-            RecordFile::open(self.layout.record(place), &claim.key, self.era())?;
+        let (mut file, mut record) = self.kept.open(&self.layout, place, &claim.key, self.era())?;
         if !file.exists() {
             self.forget_waiter(claim, linger);
             return Ok((Released::NotHeld, Vec::new(), None));
@@ -419,6 +421,8 @@ impl Shared {
         file.write(&claim.key, &record, self.layout.file_mode())?;
         self.forget_waiter(claim, linger);
         if linger == Linger::None {
+            // Another claim of this process may hold it, too.
+            self.kept.keep(place, file, &record, self.session.id);
             return Ok((released, wakeups, None));
         }
         // The claim is over whatever the disk says, but the linger, or its end, may not outlive a

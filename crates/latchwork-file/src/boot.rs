@@ -8,12 +8,15 @@
 //! nothing until the sessions were looked at.
 
 use std::collections::HashSet;
+use std::path::Path;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use latchwork_store::kit::record::Now;
 use latchwork_store::{BackendError, BackendErrorKind, Effect};
+use rustix::io::Errno;
 use sha2::{Digest, Sha256};
 
+use crate::failure::failed;
 use crate::layout::Layout;
 use crate::session::{self, Life};
 
@@ -92,7 +95,16 @@ fn mark(boot: u128) -> u64 {
 /// What tells this boot of the machine from all others, as far as this process can see.
 pub(crate) fn id() -> Result<u128, BackendError> {
     let path = "/proc/sys/kernel/random/boot_id";
-    std::fs::read_to_string(path).ok().and_then(|text| parse(&text)).ok_or_else(|| {
+    let text = match std::fs::read_to_string(path) {
+        Ok(text) => text,
+        Err(error) => match Errno::from_io_error(&error) {
+            Some(errno @ (Errno::MFILE | Errno::NFILE | Errno::NOMEM)) => {
+                return Err(failed("read", Path::new(path), errno, Effect::NotApplied));
+            }
+            _ => String::new(),
+        },
+    };
+    parse(&text).ok_or_else(|| {
         BackendError::new(
             BackendErrorKind::Unsupported,
             Effect::NotApplied,

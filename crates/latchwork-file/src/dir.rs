@@ -5,7 +5,7 @@
 //! descriptor, and the path serves only to tell whether the others still come here by it.
 
 use std::ffi::{OsStr, OsString};
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -159,7 +159,18 @@ impl Entry {
     pub(crate) fn create_pipe(&self, mode: Mode) -> Result<OwnedFd, Errno> {
         let parent = self.parent()?;
         rustix::fs::mknodat(&parent, parent.name, FileType::Fifo, mode, 0)?;
-        let (pipe, stat) = self.open_kind(FileType::Fifo, OFlags::RDWR)?;
+        let (pipe, stat) = match self.open_kind(FileType::Fifo, OFlags::RDWR) {
+            // The umask took this user's own rights.
+            Err(Errno::ACCESS) => {
+                let place = self.open(OFlags::PATH, Mode::empty())?;
+                if !owner::is_plain(&rustix::fs::fstat(&place)?, FileType::Fifo) {
+                    return Err(STRANGE);
+                }
+                set_mode_of_place(&place, mode)?;
+                self.open_kind(FileType::Fifo, OFlags::RDWR)?
+            }
+            opened => opened?,
+        };
         set_mode_of_own(pipe, &stat, mode)
     }
 
@@ -167,10 +178,17 @@ impl Entry {
     pub(crate) fn create_dir(&self, mode: Mode) -> Result<(), Errno> {
         let parent = self.parent()?;
         rustix::fs::mkdirat(&parent, parent.name, mode)?;
+        let name = Path::new(parent.name);
         let flags = OFlags::RDONLY | OFlags::DIRECTORY;
-        let made = beneath::open(&parent, Path::new(parent.name), flags, Mode::empty())?;
-        let stat = rustix::fs::fstat(&made)?;
-        set_mode_of_own(made, &stat, mode).map(drop)
+        match beneath::open(&parent, name, flags, Mode::empty()) {
+            Ok(made) => {
+                let stat = rustix::fs::fstat(&made)?;
+                set_mode_of_own(made, &stat, mode).map(drop)
+            }
+            // The umask took this user's own rights.
+            Err(Errno::ACCESS) => set_mode_of_place(&beneath::open_place(&parent, name)?, mode),
+            Err(errno) => Err(errno),
+        }
     }
 
     /// Removes the file.
@@ -257,6 +275,15 @@ fn set_mode_of_own(file: OwnedFd, stat: &Stat, mode: Mode) -> Result<OwnedFd, Er
     }
     rustix::fs::fchmod(&file, mode)?;
     Ok(file)
+}
+
+/// The same for what was opened only as a place, because its mode lets nobody open it otherwise.
+pub(crate) fn set_mode_of_place(place: &OwnedFd, mode: Mode) -> Result<(), Errno> {
+    if !Owner::of_stat(&rustix::fs::fstat(place)?).is_this_user() {
+        return Err(STRANGE);
+    }
+    // By the descriptor: a name could lead elsewhere by now.
+    rustix::fs::chmod(format!("/proc/self/fd/{}", place.as_raw_fd()), mode)
 }
 
 /// Which file a path leads to; `None` if to none.

@@ -172,9 +172,8 @@ fn next_step(errno: Errno) -> Option<&'static str> {
             "give this user the right to read and write the lock directory, or choose another one"
         }
         Errno::ROFS => "mount the file system for writing, or choose another lock directory",
-        Errno::NOSPC | Errno::DQUOT | Errno::FBIG => {
-            "free space on the file system of the lock directory"
-        }
+        Errno::NOSPC | Errno::DQUOT => "free space on the file system of the lock directory",
+        Errno::FBIG => "raise the limit on the size of files (ulimit -f)",
         Errno::XDEV => "put the whole lock directory on one mount",
         Errno::MFILE | Errno::NFILE => "raise the limit of open files (ulimit -n)",
         Errno::NOENT | Errno::NOTDIR | Errno::EXIST => "check the path of the lock directory",

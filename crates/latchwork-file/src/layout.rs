@@ -277,7 +277,7 @@ pub(crate) fn is_record(name: &OsStr) -> bool {
 ///
 /// The name is a hash, so every text is a key: no separator, no case folding and no length of the
 /// file system can make one key of two. The record holds the key itself to prove it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct Place {
     pub(crate) stripe: usize,
     hash: [u8; 20],

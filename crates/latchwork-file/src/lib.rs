@@ -27,6 +27,8 @@ mod fs_check;
 #[cfg(target_os = "linux")]
 mod inspect;
 #[cfg(target_os = "linux")]
+mod kept;
+#[cfg(target_os = "linux")]
 mod layout;
 #[cfg(target_os = "linux")]
 mod observe;

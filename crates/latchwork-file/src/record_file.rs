@@ -14,6 +14,7 @@ use latchwork_store::{BackendError, Effect, Key};
 use rustix::buffer::spare_capacity;
 use rustix::fs::{Mode, OFlags};
 use rustix::io::{Errno, retry_on_intr};
+use rustix::process::{Resource, getrlimit};
 
 use crate::boot::{Era, undecided};
 use crate::closing::Closing;
@@ -79,24 +80,40 @@ impl RecordFile {
         key: &Key,
         era: Era<'_>,
     ) -> Result<(RecordFile, Record), BackendError> {
-        let found = Self::find(at, era, OFlags::RDWR, Some(key))?;
+        Self::reopen(at, None, key, era)
+    }
+
+    /// The same by a descriptor of this very file that was kept, if there is one.
+    pub(crate) fn reopen(
+        at: Entry,
+        kept: Option<OwnedFd>,
+        key: &Key,
+        era: Era<'_>,
+    ) -> Result<(RecordFile, Record), BackendError> {
+        let opened = kept.map_or_else(|| Self::access(&at, OFlags::RDWR), Ok);
+        let found = Self::find(at, era, opened, Some(key))?;
         Ok((found.file, found.record))
     }
 
     /// Reads whatever record the file holds.
     pub(crate) fn look(at: Entry, era: Era<'_>) -> Result<Found, BackendError> {
-        Self::find(at, era, OFlags::RDONLY, None)
+        let opened = Self::access(&at, OFlags::RDONLY);
+        Self::find(at, era, opened, None)
+    }
+
+    fn access(at: &Entry, access: OFlags) -> Result<OwnedFd, Errno> {
+        at.open_file(access).map(|(file, _)| file)
     }
 
     fn find(
         at: Entry,
         era: Era<'_>,
-        access: OFlags,
+        opened: Result<OwnedFd, Errno>,
         wanted: Option<&Key>,
     ) -> Result<Found, BackendError> {
         let mut this = RecordFile::new(at, era);
-        match this.at.open_file(access) {
-            Ok((file, _)) => this.file = Some(file),
+        match opened {
+            Ok(file) => this.file = Some(file),
             Err(Errno::NOENT) => {
                 return Ok(Found { file: this, key: None, record: Record::default() });
             }
@@ -294,6 +311,11 @@ impl RecordFile {
         Some(Unsynced { at: self.at, file: self.file? })
     }
 
+    /// The open file.
+    pub(crate) fn into_descriptor(self) -> Option<OwnedFd> {
+        self.file
+    }
+
     fn corrupt(&self, what: &str) -> BackendError {
         corrupt(what, &self.at.path())
     }
@@ -397,6 +419,11 @@ fn read_at(file: impl AsFd, bytes: &mut Vec<u8>) -> Result<(), Errno> {
 
 /// Writes all of it, or fails.
 pub(crate) fn write_at(file: impl AsFd, mut bytes: &[u8], mut at: u64) -> Result<(), Errno> {
+    // Beyond the limit on the size of files, the kernel would end the whole program (SIGXFSZ).
+    let limit = getrlimit(Resource::Fsize).current;
+    if limit.is_some_and(|limit| at + bytes.len() as u64 > limit) {
+        return Err(Errno::FBIG);
+    }
     while !bytes.is_empty() {
         match rustix::io::pwrite(&file, bytes, at) {
             Ok(0) => return Err(Errno::NOSPC),

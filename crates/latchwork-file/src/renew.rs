@@ -10,7 +10,6 @@ use latchwork_store::{BackendError, Backoff, Claim, Renewal};
 use crate::backend::{BATCH, PAUSES, Shared};
 use crate::failure::{busy, slow};
 use crate::layout::Place;
-use crate::record_file::RecordFile;
 use crate::stripe::{Locked, Try};
 
 /// The longest wait for busy stripes. The caller's time limit is not known here, and when that is
@@ -145,8 +144,7 @@ impl Shared {
         claim: &Claim,
         place: &Place,
     ) -> Result<Option<(Renewal, Vec<Wakeup>)>, BackendError> {
-        let (mut file, mut record) =
-            RecordFile::open(self.layout.record(place), &claim.key, self.era())?;
+        let (mut file, mut record) = self.kept.open(&self.layout, place, &claim.key, self.era())?;
         if !file.exists() {
             return Ok(Some((Renewal::Lost, Vec::new())));
         }
@@ -172,6 +170,7 @@ impl Shared {
             }
         }
         file.write(&claim.key, &record, self.layout.file_mode())?;
+        self.kept.keep(place, file, &record, self.session.id);
         Ok(Some((renewal, wakeups)))
     }
 }

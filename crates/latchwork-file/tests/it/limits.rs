@@ -8,7 +8,6 @@
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
-use std::process::Command;
 
 use crate::common::*;
 use latchwork_file::FileBackend;
@@ -25,6 +24,12 @@ fn child() {
             "connect" => say(try_to_connect(&dir)),
             "full" => full(&dir).await,
             "descriptors" => descriptors(&dir).await,
+            "renew" => renew_without_descriptors(&dir).await,
+            "small" => small(&dir).await,
+            "umask" => {
+                rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o777));
+                say(try_to_connect(&dir));
+            }
             "poke" => {
                 let backend = connect(&dir);
                 let claim = claim("k");
@@ -173,16 +178,7 @@ fn a_path_that_is_not_a_directory_is_unreachable() {
 #[test]
 fn a_full_disk_leaves_the_old_record() {
     let home = dir();
-    let program = std::env::current_exe().unwrap();
-    // The limit would end the process with a signal if nobody ignored it, and only a shell can.
-    let mut shell = Command::new("sh");
-    shell.args(["-c", "trap '' XFSZ; exec \"$0\" \"$@\""]).arg(&program);
-    let inner = command(&program, "limits::full", home.path());
-    shell.args(inner.get_args());
-    for (name, value) in inner.get_envs() {
-        shell.env(name, value.unwrap());
-    }
-    let mut process = Process::spawn(shell);
+    let mut process = start("limits::full", home.path());
     assert_eq!(process.line(), "done");
     process.end();
 }
@@ -200,7 +196,7 @@ async fn full(dir: &Path) {
         let error = backend.try_acquire(&claim("new")).await.unwrap_err();
         assert_eq!((error.kind, error.effect), (BackendErrorKind::Unreachable, Effect::NotApplied));
         assert!(error.message.contains(dir.to_str().unwrap()), "{error}");
-        assert!(error.next_step.unwrap().contains("free space"));
+        assert!(error.next_step.unwrap().contains("ulimit -f"));
     }
     let records = std::fs::read_dir(dir.join("records")).unwrap();
     let records = records.flat_map(|stripe| std::fs::read_dir(stripe.unwrap().path()).unwrap());
@@ -223,6 +219,106 @@ async fn full(dir: &Path) {
     assert_eq!(release(&backend, &held).await, Released::Yes);
     assert_eq!(release(&backend, &spare).await, Released::Yes);
     say("done");
+}
+
+/// Beyond its limit on the size of files, the kernel would end the whole program by a signal (SIGXFSZ).
+#[test]
+fn h227_a_limit_on_file_sizes_ends_no_program() {
+    let home = dir();
+    let mut process = start("limits::small", &home.path().join("locks"));
+    assert_eq!(process.line(), "refused");
+    process.end();
+}
+
+async fn small(dir: &Path) {
+    let limit = Some(100);
+    setrlimit(Resource::Fsize, Rlimit { current: limit, maximum: limit }).unwrap();
+    let backend = connect(dir);
+    let error = backend.try_acquire(&claim("k")).await.unwrap_err();
+    assert_eq!((error.kind, error.effect), (BackendErrorKind::Unreachable, Effect::NotApplied));
+    assert!(error.message.contains("File too large"), "{error}");
+    assert!(error.next_step.unwrap().contains("ulimit -f"));
+    say("refused");
+}
+
+/// It takes this user's own rights to what is made: directories, pipes and files.
+#[test]
+fn h226_a_umask_makes_no_unusable_directory() {
+    let home = dir();
+    mode(home.path(), 0o777);
+    let locks = home.path().join("a/locks");
+    for role in ["umask", "connect", "umask"] {
+        assert_eq!(start_as_nobody(home.path(), role, &locks).line(), "connected", "{role}");
+    }
+    assert_eq!(locks.metadata().unwrap().mode() & 0o777, 0o700);
+}
+
+/// A program that uses up its descriptors while it holds keeps what it holds, and gives it back.
+#[test]
+fn h225_a_holder_without_descriptors_renews_and_releases() {
+    let home = dir();
+    let mut poor = start("limits::renew", home.path());
+    assert_eq!(poor.line(), "held");
+    poor.end();
+}
+
+async fn renew_without_descriptors(dir: &Path) {
+    let backend = connect(dir);
+    let held = ["a", "b", "c"].map(claim);
+    for claim in &held {
+        granted(backend.try_acquire(claim).await);
+    }
+    let used = std::fs::read_dir("/proc/self/fd").unwrap().count() as u64;
+    let limit = Some(used + 20);
+    setrlimit(Resource::Nofile, Rlimit { current: limit, maximum: limit }).unwrap();
+    let mut hoard = Vec::new();
+    let mut hoard_all = || {
+        while let Ok(file) = std::fs::File::open("/dev/null") {
+            hoard.push(file);
+        }
+    };
+    for _ in 0..3 {
+        hoard_all();
+        for answer in backend.renew_all(&held).await {
+            assert!(matches!(answer.unwrap(), Renewal::Held { .. }));
+        }
+    }
+    // A try of the same process does not take the descriptor away.
+    blocked(backend.try_acquire(&claim("a").with(|it| it.waits = false)).await);
+    hoard_all();
+    for claim in &held {
+        assert_eq!(release(&backend, claim).await, Released::Yes);
+        hoard_all();
+    }
+    say("held");
+}
+
+/// A record that outgrew its file lies in another one, which a kept descriptor does not lead to.
+#[tokio::test]
+async fn h225_a_record_that_has_moved_is_not_written_where_it_was() {
+    let home = dir();
+    let (mine, other) = (connect(home.path()), connect(home.path()));
+    let held = claim("k");
+    let token = granted(mine.try_acquire(&held).await);
+    let record = || {
+        let stripes = std::fs::read_dir(home.path().join("records")).unwrap();
+        let mut records =
+            stripes.flat_map(|stripe| std::fs::read_dir(stripe.unwrap().path()).unwrap());
+        records.next().unwrap().unwrap().metadata().unwrap().ino()
+    };
+    let first = record();
+    let mut line = 0;
+    while record() == first {
+        blocked(other.try_acquire(&claim("k")).await);
+        line += 1;
+    }
+    assert!(matches!(renew(&mine, &held).await, Renewal::Held { .. }));
+    let query = Query::Key(held.key.clone());
+    let snapshot = other.inspect(&query).await.unwrap().pop().unwrap();
+    assert_eq!((snapshot.token, snapshot.waiters.len()), (token, line));
+    assert_eq!(release(&mine, &held).await, Released::Yes);
+    let snapshot = other.inspect(&query).await.unwrap().pop().unwrap();
+    assert!(snapshot.holders.is_empty(), "{snapshot:?}");
 }
 
 /// Without descriptors a verb says so, and a waiter that cannot be told by the system polls.
