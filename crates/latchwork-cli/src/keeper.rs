@@ -15,5 +15,7 @@
 pub(crate) mod hold_id;
 pub(crate) mod keep;
 pub(crate) mod launch;
+pub(crate) mod lender;
+pub(crate) mod loan;
 pub(crate) mod requests;
 pub(crate) mod shell;

@@ -153,13 +153,6 @@ impl Store {
         [(ADDRESS, Some(secrets::without(&self.address).into())), (FILE, None)]
     }
 
-    /// Keeps the file that [`environment`](Self::environment) names for the program that replaces this one.
-    pub(crate) fn keep_over_exec(&self) {
-        if let Some(Some(passed_on)) = self.passed_on.get() {
-            passed_on.keep_over_exec();
-        }
-    }
-
     fn passed_on(&self) -> Option<&PassedOn> {
         self.passed_on.get_or_init(|| PassedOn::new(&self.address)).as_ref()
     }

@@ -48,7 +48,10 @@ Everyone who uses a name must use it as the same kind of lock: a plain one, one 
 
 The -- may be left out after a single name. A command that holds a lock and runs
 `latchwork run` for the same name would wait for itself: that exits with 64, unless
---inherit says to run under the outer hold.
+--inherit says to run under the outer hold. The command is then ended when the outer
+hold is lost or its holder dies; until the command ends, the outer hold is not released.
+--inherit refuses --ttl, --lock-delay and --holder under an outer hold, and obeys
+--max-hold.
 
 The command runs in a process group of its own. If the lock is lost, the whole
 group gets SIGTERM, then SIGKILL, before another holder can get the lock (exit 73);
@@ -79,7 +82,7 @@ also if it is killed. If no shell evaluates them within 10 s, the lock is releas
 If the lock is lost, the shell gets SIGTERM (--on-loss), early enough to stop before
 another holder can get the lock. Unlike `run`, nothing kills the commands of the script
 then, and if somebody kills the keeper, nobody tells the shell: prefer `run` where one
-command does all the work. With --lock-delay, only `latchwork release` opens the lock at
+command does all the work, or run it with `latchwork run --inherit`. With --lock-delay, only `latchwork release` opens the lock at
 once.
 
 `|| exit` is needed, as is the assignment before the eval: an eval alone succeeds if
@@ -186,7 +189,7 @@ Examples:
 pub(super) const RELEASE: &str = "\
 Without --force, releases what `latchwork hold` took for this shell: all, or those that
 are named, also if one `hold` took more. In a subshell, name the shell: --pid $$. Exits with 73 if the lock was lost
-before.
+before, and with 75 while a command runs under it (`run --inherit`): nothing is released then.
 
 With --force, takes locks away from any holder. The holder learns that it lost the lock
 (a command under `run` is ended, exit 73). The lock's token moves on, so that a resource

@@ -1,10 +1,13 @@
 //! The holds of the commands and the shell around this one, as the environment tells of them.
 
+use std::io;
+use std::time::Duration;
+
 use latchwork::store::{Party, Snapshot};
 use latchwork::{Error, ErrorKind, FencingToken};
 use serde::{Deserialize, Serialize};
 
-use super::Place;
+use super::{Place, within};
 use crate::keeper::hold_id::HoldId;
 use crate::process::hold::Hold;
 
@@ -17,6 +20,9 @@ pub(super) const HELD: &str = "LATCHWORK_HELD";
 
 /// The kernel starts no program with a variable that is longer than 128 KiB.
 const LONGEST: usize = 64 * 1024;
+
+/// How long a holder may take to say what is left of its hold.
+pub(super) const ANSWER: Duration = Duration::from_secs(5);
 
 /// A lock that somebody around this command held when it started.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -32,11 +38,65 @@ pub(super) struct Outer {
     /// The hold that it is, if a keeper holds it for a shell.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     hold: Option<String>,
+    /// The same for one that a command holds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    run: Option<String>,
+    /// The network namespace in which its holder listens.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    net: Option<String>,
+    /// For how long the store lists it after its end.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    delay_ms: Option<u64>,
+}
+
+/// What became of a hold around this command.
+pub(super) enum Word {
+    /// Its holder has it.
+    Held,
+    /// It is over.
+    Over,
+    /// Its holder cannot be asked, for this reason; `None` for a version that answers nothing.
+    Silent(Option<io::Error>),
 }
 
 impl Outer {
     pub(super) fn hold(&self) -> Option<HoldId> {
         HoldId::read(self.hold.as_deref()?)
+    }
+
+    /// Where its holder is asked for it.
+    pub(super) fn lender(&self) -> Option<HoldId> {
+        self.hold().or_else(|| HoldId::read(self.run.as_deref()?))
+    }
+
+    /// Whether its holder listens in another network namespace than this process, which cannot reach it then.
+    pub(super) fn is_elsewhere(&self) -> bool {
+        matches!((&self.net, network()), (Some(its), Some(own)) if *its != own)
+    }
+
+    fn goes_on(&self) -> bool {
+        self.is_elsewhere() || self.lender().is_none_or(|lender| lender.goes_on())
+    }
+
+    /// Asks its holder.
+    pub(super) async fn ask(&self) -> Word {
+        let Some(lender) = self.lender() else { return Word::Silent(None) };
+        if self.is_elsewhere() {
+            return Word::Silent(Some(io::ErrorKind::PermissionDenied.into()));
+        }
+        match within(ANSWER, lender.terms(&self.key)).await {
+            Some(Ok(Some(terms))) if terms.token == self.token => Word::Held,
+            Some(Ok(_)) => Word::Over,
+            Some(Err(error)) if error.kind() == io::ErrorKind::ConnectionRefused => Word::Over,
+            Some(Err(error)) => Word::Silent(Some(error)),
+            None => Word::Silent(Some(io::ErrorKind::TimedOut.into())),
+        }
+    }
+
+    /// Whether the store lists this claim only for its lock delay.
+    pub(super) fn is_in_delay(&self, party: &Party) -> bool {
+        let delay = Duration::from_millis(self.delay_ms.unwrap_or_default());
+        !delay.is_zero() && party.remaining.is_some_and(|left| left <= delay)
     }
 
     /// The claim of this hold, if the store still knows it; `floor` is the one that its answer was made with.
@@ -71,33 +131,57 @@ pub(super) fn all() -> Vec<Outer> {
     values.into_iter().filter_map(|value| serde_json::from_value(value).ok()).collect()
 }
 
-/// The holds of the shells around this process, the oldest first.
-pub(super) fn holds() -> Vec<HoldId> {
-    let mut ids: Vec<HoldId> = all().iter().filter_map(Outer::hold).collect();
-    ids.dedup();
-    ids
+/// The holds of the shells around this process, the oldest first: one entry for each keeper.
+pub(super) fn holds() -> Vec<Outer> {
+    let mut all = all();
+    all.retain(|outer| outer.hold().is_some());
+    all.dedup_by_key(|outer| outer.hold.clone());
+    all
 }
 
-/// The value of the variable with this hold added to those around.
-pub(super) fn with(place: &Place, hold: &Hold, holder: &str, id: Option<&HoldId>) -> String {
-    let mine = hold.names().into_iter().zip(hold.each_token());
-    text(mine.map(|(key, token)| outer(place, key, token, holder, id)))
+/// What is said of the locks that a command or a shell gets.
+pub(super) struct Mine<'a> {
+    pub(super) holder: &'a str,
+    pub(super) lender: Option<&'a HoldId>,
+    /// Whether a keeper lends them, which can also release them.
+    pub(super) is_of_shell: bool,
+    pub(super) lock_delay: Option<Duration>,
 }
 
-fn outer(place: &Place, key: String, token: String, holder: &str, id: Option<&HoldId>) -> Outer {
-    Outer {
-        key,
-        token,
-        floor: place.token_floor.map(|floor| floor.to_string()),
-        holder: holder.to_owned(),
-        hold: id.map(|id| id.as_str().to_owned()),
+impl Mine<'_> {
+    fn outer(&self, place: &Place, key: String, token: String) -> Outer {
+        let lender = self.lender.map(|id| id.as_str().to_owned());
+        let (hold, run) = if self.is_of_shell { (lender, None) } else { (None, lender) };
+        let delay = self.lock_delay.filter(|delay| !delay.is_zero());
+        Outer {
+            key,
+            token,
+            floor: place.token_floor.map(|floor| floor.to_string()),
+            holder: self.holder.to_owned(),
+            hold,
+            run,
+            net: self.lender.and_then(|_| network()),
+            delay_ms: delay.map(|delay| u64::try_from(delay.as_millis()).unwrap_or(u64::MAX)),
+        }
     }
 }
 
-/// What a shell has released is left out.
+/// The network namespace of this process, as far as /proc tells.
+fn network() -> Option<String> {
+    let link = std::fs::read_link("/proc/self/ns/net").ok()?;
+    Some(link.to_str()?.trim_matches(|c: char| !c.is_ascii_digit()).to_owned())
+}
+
+/// The value of the variable with this hold added to those around. What is borrowed is among them.
+pub(super) fn with(place: &Place, hold: &Hold, mine: &Mine<'_>) -> String {
+    let own = hold.names().into_iter().zip(hold.each_token()).filter(|_| !hold.is_borrowed());
+    text(own.map(|(key, token)| mine.outer(place, key, token)))
+}
+
+/// What is over is left out.
 fn text(mine: impl Iterator<Item = Outer>) -> String {
     let mut all = all();
-    all.retain(|outer| outer.hold().is_none_or(|hold| hold.goes_on()));
+    all.retain(Outer::goes_on);
     all.extend(mine);
     serde_json::to_string(&all).unwrap_or_default()
 }
@@ -110,7 +194,9 @@ fn text(mine: impl Iterator<Item = Outer>) -> String {
 pub(super) fn check_room(place: &Place, names: &[String], holder: &str) -> Result<(), Error> {
     let id = HoldId::random();
     let token = u64::MAX.to_string();
-    let of_name = |name: &String| outer(place, place.key(name), token.clone(), holder, Some(&id));
+    let lock_delay = Some(Duration::MAX);
+    let mine = Mine { holder, lender: Some(&id), is_of_shell: true, lock_delay };
+    let of_name = |name: &String| mine.outer(place, place.key(name), token.clone());
     let keys: usize = names.iter().map(|name| place.key(name).len() + 1).sum();
     let (variable, length) = match keys {
         0..=LONGEST => (HELD, text(names.iter().map(of_name)).len()),

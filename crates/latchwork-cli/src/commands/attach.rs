@@ -22,16 +22,16 @@ pub(crate) fn run(args: &AttachArgs, output: &Output) -> u8 {
     };
     match args.id.ask(&Wish::Attach(shell)) {
         Ok(Answer::Attached) => 0,
-        Ok(Answer::Another(_) | Answer::Unknown) => {
+        Ok(Answer::Ended(code, message)) => {
+            output.fail("Lost", &message);
+            code
+        }
+        Ok(_) => {
             output.fail(
                 "Invalid",
                 "the lock is held for another shell; run latchwork hold in this one",
             );
             exit::USAGE
-        }
-        Ok(Answer::Ended(code, message)) => {
-            output.fail("Lost", &message);
-            code
         }
         Err(error) if error.kind() == ErrorKind::ConnectionRefused => {
             let message = format!(

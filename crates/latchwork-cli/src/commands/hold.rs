@@ -9,15 +9,17 @@ use futures_util::stream::FuturesUnordered;
 use latchwork::{Error, ErrorKind};
 use rustix::process::Signal;
 
+use super::around::{self, Mine};
 use super::connect::{Connected, connect};
 use super::progress::Progress;
 use super::under_lock::default_holder;
-use super::{Place, around, close, locking, nested, variables};
+use super::{Place, close, locking, nested, variables};
 use crate::args::HoldArgs;
 use crate::exit;
 use crate::keeper::hold_id::HoldId;
 use crate::keeper::keep::{ATTACH_WITHIN, Keeper};
 use crate::keeper::launch::{Forked, Launched, Launcher, fork, leave_the_shell};
+use crate::keeper::lender::Loans;
 use crate::keeper::requests::Requests;
 use crate::keeper::shell::{Shell, caller};
 use crate::output::{self, coarse};
@@ -162,7 +164,9 @@ async fn keep(
     };
     let id = HoldId::random();
     let requests = Requests::listen(&id).map_err(|error| broken("open a socket", &error))?;
-    let lines = lines(&hold, &id, &program, place, &holder);
+    let mine =
+        Mine { holder: &holder, lender: Some(&id), is_of_shell: true, lock_delay: lock.lock_delay };
+    let lines = lines(&hold, &id, &program, place, &mine);
     leave_the_shell().map_err(|error| broken("leave the shell", &error))?;
     let keeper = Keeper {
         hold,
@@ -170,6 +174,7 @@ async fn keep(
         evaluator: None,
         is_attached: false,
         requests,
+        loans: Loans::new(manager.lifeline()),
         max_hold: lock.max_hold,
         lock_delay: lock.lock_delay,
         on_loss: args.on_loss.signal(),
@@ -187,9 +192,9 @@ fn broken(what: &str, error: &std::io::Error) -> Error {
 
 /// What the shell evaluates: first it makes the hold its own, then it sets the keys and tokens. It fails with
 /// the code of the first.
-fn lines(hold: &Hold, id: &HoldId, program: &Program, place: &Place, holder: &str) -> String {
+fn lines(hold: &Hold, id: &HoldId, program: &Program, place: &Place, mine: &Mine<'_>) -> String {
     let mut variables = vec![(around::KEY, hold.keys()), (around::TOKEN, hold.tokens())];
-    variables.push((around::HELD, around::with(place, hold, holder, Some(id))));
+    variables.push((around::HELD, around::with(place, hold, mine)));
     variables.extend(place.token_floor.map(|floor| (variables::TOKEN_FLOOR, floor.to_string())));
     let set: String =
         variables.iter().map(|(name, value)| format!("{name}={}; ", quoted(value))).collect();

@@ -1,19 +1,18 @@
 //! A command that runs under a lock and asks for the same lock again.
 //!
 //! It would wait for the command that started it, which waits for it: for ever. The outer command left its
-//! keys and tokens in the environment, and the store says whether that hold still goes on, and as what.
+//! keys and tokens in the environment. It says itself whether its hold still goes on, and the store as what.
 
-use std::ffi::OsString;
-use std::os::unix::process::CommandExt;
-use std::process::Command;
+use std::io;
 
-use latchwork::store::{Mode, Party};
+use latchwork::store::Mode;
 use latchwork::{Error, ErrorKind, LockManager};
 
-use super::around::{self, Outer};
-use super::under_lock::Failed;
-use super::{Place, connect};
+use super::around::{self, Outer, Word};
+use super::{Place, within};
 use crate::args::{LockArgs, Permits};
+use crate::keeper::loan::Loan;
+use crate::process::hold::Hold;
 
 /// What a command line asks for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -64,22 +63,42 @@ impl Asked {
     }
 }
 
-/// The holds of a name around this command that still go on, with their tokens and modes.
+/// A hold around this command that still goes on.
+struct Held {
+    outer: Outer,
+    mode: Mode,
+    /// Why its holder cannot be asked, if it cannot: the store alone says so.
+    silence: Option<Option<io::Error>>,
+}
+
+/// The holds of a name around this command that still go on.
+///
+/// The store lists a hold also when its holder has ended or has lost it by its own clock: for the rest of the
+/// ttl and the lock delay.
 async fn held_outside(
     place: &Place,
     manager: &LockManager,
     name: &str,
-) -> Result<Vec<(Outer, Mode)>, Error> {
+) -> Result<Vec<Held>, Error> {
     let key = place.key(name);
-    let mut outside = around::all();
-    outside.retain(|outer| outer.key == key);
+    let mut outside = Vec::new();
+    for outer in around::all().into_iter().filter(|outer| outer.key == key) {
+        match outer.ask().await {
+            Word::Held => outside.push((outer, None)),
+            Word::Silent(why) => outside.push((outer, Some(why))),
+            Word::Over => {}
+        }
+    }
     if outside.is_empty() {
         return Ok(Vec::new());
     }
     let seen = manager.inspect(name).await?;
-    let floor = place.token_floor;
-    let mode_of = |outer: &Outer| outer.party(&seen, floor).map(|party: &Party| party.mode);
-    Ok(outside.into_iter().filter_map(|outer| mode_of(&outer).map(|mode| (outer, mode))).collect())
+    let held = |(outer, silence): (Outer, Option<Option<io::Error>>)| {
+        let party = outer.party(&seen, place.token_floor)?;
+        let goes_on = silence.is_none() || !outer.is_in_delay(party);
+        goes_on.then(|| Held { mode: party.mode, outer, silence })
+    };
+    Ok(outside.into_iter().filter_map(held).collect())
 }
 
 /// Refuses a command that would wait for the one around it. Without such a command the store is not asked.
@@ -96,11 +115,11 @@ pub(super) async fn refuse(
 ) -> Result<(), Error> {
     for name in names {
         let held = held_outside(place, manager, name).await?;
-        let modes: Vec<Mode> = held.iter().map(|(_, mode)| *mode).collect();
+        let modes: Vec<Mode> = held.iter().map(|held| held.mode).collect();
         if !asked.is_free_beside(&modes)
-            && let Some((outer, _)) = held.last()
+            && let Some(held) = held.last()
         {
-            return Err(waits_for_itself(name, outer, step));
+            return Err(waits_for_itself(name, &held.outer, step));
         }
     }
     Ok(())
@@ -114,8 +133,12 @@ pub(super) const RENAME: &str = "use another name";
 /// That for `hold`.
 pub(super) const SKIP: &str = "leave out this `hold`, or use another name";
 
+fn who(outer: &Outer) -> &'static str {
+    if outer.hold().is_some() { "shell" } else { "command" }
+}
+
 fn waits_for_itself(name: &str, outer: &Outer, step: &str) -> Error {
-    let who = if outer.hold().is_some() { "shell" } else { "command" };
+    let who = who(outer);
     let message = format!(
         "{name:?} is held by the {who} that started this command (token {}), so waiting would never end",
         outer.token
@@ -123,66 +146,34 @@ fn waits_for_itself(name: &str, outer: &Outer, step: &str) -> Error {
     Error::new(ErrorKind::Invalid, message).next_step(step)
 }
 
-/// Becomes the command, under the hold of the command around this one. Returns if it holds none of the
-/// names: then they are still to be taken.
-///
-/// The command stays in the process group of the outer one, which is ended as a whole if the lock is lost.
+/// Borrows the holds of the command around this one; `None` if it holds none of the names: then they are still
+/// to be taken.
 ///
 /// # Errors
 ///
-/// `Invalid` if it holds some of the names and not the others, or holds one as less than is asked for.
-pub(super) async fn inherit(
-    place: &Place,
-    args: &LockArgs,
-    wait: Option<std::time::Duration>,
-    words: &[OsString],
-) -> Result<Option<u8>, Error> {
-    let outside = around::all();
-    let is_outside = |name: &String| outside.iter().any(|outer| outer.key == place.key(name));
-    if !args.names.iter().any(is_outside) {
-        return Ok(None);
-    }
-    let holder = args.holder.as_deref().unwrap_or_default();
-    let manager = connect::connect(place, wait, holder).await?.manager;
-    let tokens = tokens_outside(place, &manager, &args.names, args.into()).await;
-    super::close(&manager).await;
-    let tokens = tokens?;
-    let Some(tokens) = tokens else { return Ok(None) };
-    let keys: Vec<_> = args.names.iter().map(|name| place.key(name)).collect();
-    let tokens = tokens.join("\n");
-    place.output.detail("inherited", &format!("runs under the outer hold, token {tokens}"), &[]);
-    let mut command = Command::new(&words[0]);
-    command.args(&words[1..]).env(around::KEY, keys.join("\n")).env(around::TOKEN, tokens);
-    for (name, value) in place.store.environment() {
-        match value {
-            Some(value) => command.env(name, value),
-            None => command.env_remove(name),
-        };
-    }
-    place.store.keep_over_exec();
-    let failed = Failed::start(words, &command.exec());
-    place.output.fail("Command", &failed.message);
-    Ok(Some(failed.code))
-}
-
-/// The tokens of the names that are held around this command, in the order of the names; `None` if none is.
-async fn tokens_outside(
+/// `Invalid` if it holds some of the names and not the others, or holds one as less than is asked for, or for an
+/// option that only its own hold could obey; what keeps its holder from answering.
+pub(super) async fn borrow(
     place: &Place,
     manager: &LockManager,
-    names: &[String],
-    asked: Asked,
-) -> Result<Option<Vec<String>>, Error> {
-    let (mut tokens, mut missing) = (Vec::with_capacity(names.len()), Vec::new());
-    for name in names {
+    args: &LockArgs,
+) -> Result<Option<Hold>, Error> {
+    let asked = Asked::from(args);
+    let (mut loans, mut missing) = (Vec::with_capacity(args.names.len()), Vec::new());
+    for name in &args.names {
         let held = held_outside(place, manager, name).await?;
-        let enough = held.iter().rfind(|(_, mode)| asked.is_covered_by(*mode));
-        match (enough, held.last()) {
-            (Some((outer, _)), _) => tokens.push(outer.token.clone()),
-            (None, Some((outer, mode))) => return Err(is_too_little(name, outer, *mode)),
-            (None, None) => missing.push(name),
+        let enough = held.iter().rfind(|held| asked.is_covered_by(held.mode));
+        let loan = match (enough, held.last()) {
+            (Some(held), _) => loan(name, held).await?,
+            (None, Some(held)) => return Err(is_too_little(name, &held.outer, held.mode)),
+            (None, None) => None,
+        };
+        match loan {
+            Some(loan) => loans.push(loan),
+            None => missing.push(name),
         }
     }
-    if tokens.is_empty() {
+    if loans.is_empty() {
         return Ok(None);
     }
     if !missing.is_empty() {
@@ -192,7 +183,60 @@ async fn tokens_outside(
              its own for the rest",
         ));
     }
-    Ok(Some(tokens))
+    // --max-hold limits the time of the command under any hold.
+    for (option, is_given) in [
+        ("--ttl", args.ttl.is_some()),
+        ("--lock-delay", args.lock_delay.is_some()),
+        ("--holder", args.holder.is_some()),
+    ] {
+        if is_given {
+            let message =
+                format!("{option}: with --inherit, the hold is that of the outer command");
+            let step = format!("give {option} to the outer command, or leave it out");
+            return Err(Error::new(ErrorKind::Invalid, message).next_step(step));
+        }
+    }
+    Ok(Some(Hold::Borrowed(loans)))
+}
+
+/// Borrows this hold; `None` if it is over meanwhile.
+async fn loan(name: &str, held: &Held) -> Result<Option<Loan>, Error> {
+    let Held { outer, silence, .. } = held;
+    if let Some(why) = silence {
+        return Err(cannot_ask(name, outer, why.as_ref()));
+    }
+    let Some(lender) = outer.lender() else { return Err(cannot_ask(name, outer, None)) };
+    match within(around::ANSWER, Loan::of(lender, &outer.key, &outer.token)).await {
+        Some(Ok(loan)) => Ok(loan),
+        Some(Err(error)) if error.kind() == io::ErrorKind::ConnectionRefused => Ok(None),
+        Some(Err(error)) => Err(cannot_ask(name, outer, Some(&error))),
+        None => Err(cannot_ask(name, outer, Some(&io::ErrorKind::TimedOut.into()))),
+    }
+}
+
+/// Nothing may run under a hold whose holder does not confirm it.
+fn cannot_ask(name: &str, outer: &Outer, why: Option<&io::Error>) -> Error {
+    let who = who(outer);
+    let error = |kind, problem: &str| {
+        Error::new(
+            kind,
+            format!("{name:?} may still be held by the {who} that started this command, {problem}"),
+        )
+    };
+    match why.map(|why| (why.kind(), why)) {
+        None => error(ErrorKind::Invalid, "but its version of latchwork cannot be asked")
+            .next_step("use one version of latchwork inside and outside"),
+        Some((io::ErrorKind::PermissionDenied, _)) => error(
+            ErrorKind::Denied,
+            "but it cannot be asked from here: it belongs to another user or network namespace",
+        )
+        .next_step("run this command as the same user, outside of the container"),
+        Some((io::ErrorKind::TimedOut | io::ErrorKind::WouldBlock, _)) => {
+            error(ErrorKind::Unreachable, "but it does not answer")
+                .next_step("it may be stopped: continue it (kill -CONT)")
+        }
+        Some((_, why)) => error(ErrorKind::Corrupt, &format!("but asking it failed: {why}")),
+    }
 }
 
 fn is_too_little(name: &str, outer: &Outer, mode: Mode) -> Error {

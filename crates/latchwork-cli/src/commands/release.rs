@@ -9,7 +9,7 @@ use super::around::{self, Outer};
 use super::{Place, key_of};
 use crate::args::ReleaseArgs;
 use crate::exit;
-use crate::keeper::hold_id::{Answer, HoldId, Wish};
+use crate::keeper::hold_id::{Answer, Wish};
 use crate::output::{Output, is_done};
 
 /// Evicts the holders, and moves the token on so that they are fenced.
@@ -52,10 +52,10 @@ pub(crate) fn own(args: &ReleaseArgs, namespace: &str, output: &Output) -> Resul
         let mut around = around::all();
         around.retain(|outer| outer.key == key);
         let mut asked = Asked::default();
-        for hold in around.iter().filter_map(Outer::hold) {
+        for outer in &around {
             for shell in &shells {
                 if asked.released.is_empty() {
-                    asked.ask(&hold, &Wish::ReleaseKey(*shell, key.clone()))?;
+                    asked.ask(outer, &Wish::ReleaseKey(*shell, key.clone()))?;
                 }
             }
         }
@@ -68,8 +68,8 @@ pub(crate) fn own(args: &ReleaseArgs, namespace: &str, output: &Output) -> Resul
 fn all(shells: &[Option<Pid>], output: &Output) -> Result<u8, Error> {
     let mut asked = Asked::default();
     for shell in shells {
-        for hold in around::holds() {
-            asked.ask(&hold, &Wish::Release(*shell))?;
+        for outer in around::holds() {
+            asked.ask(&outer, &Wish::Release(*shell))?;
         }
         if !asked.released.is_empty() {
             break;
@@ -87,14 +87,25 @@ struct Asked {
     another: Option<Pid>,
     /// Whether one has ended before.
     is_over: bool,
+    /// Why one is out of reach that may go on.
+    out_of_reach: Option<&'static str>,
 }
 
 impl Asked {
-    fn ask(&mut self, hold: &HoldId, wish: &Wish) -> Result<(), Error> {
+    fn ask(&mut self, outer: &Outer, wish: &Wish) -> Result<(), Error> {
+        let Some(hold) = outer.hold() else { return Ok(()) };
+        if outer.is_elsewhere() {
+            self.out_of_reach = Some("it is in another network namespace");
+            return Ok(());
+        }
         match hold.ask(wish) {
             Ok(Answer::Ended(code, message)) => self.released.push((code, message)),
             Ok(Answer::Another(pid)) => self.another = pid.or(self.another),
-            Ok(Answer::Attached | Answer::Unknown) => {}
+            Ok(_) => {}
+            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+                self.out_of_reach =
+                    Some("it belongs to another user or is in another PID namespace");
+            }
             Err(error) if error.kind() == io::ErrorKind::TimedOut => {
                 let message = "the keeper process of `latchwork hold` does not answer";
                 return Err(Error::new(ErrorKind::Unreachable, message).next_step(
@@ -119,6 +130,12 @@ impl Asked {
                 "run `latchwork release` there, or add --pid {pid} in a subshell of it"
             )));
         }
+        if let Some(why) = self.out_of_reach {
+            let message = format!("cannot reach the keeper process of `latchwork hold`: {why}");
+            return Err(Error::new(ErrorKind::Denied, message).next_step(
+                "run `latchwork release` where `latchwork hold` was run, outside of the container",
+            ));
+        }
         if self.is_over {
             output.fail("Lost", "nothing to release: the lock was released earlier, or lost");
             return Ok(exit::LOST);
@@ -133,6 +150,8 @@ fn said(code: u8, message: &str, output: &Output) -> u8 {
     match code {
         0 => output.detail("released", message, &[]),
         exit::LOST => output.fail("Lost", message),
+        // A command runs under the hold.
+        exit::TIMED_OUT => output.fail("Running", message),
         _ => output.note("unreleased", message, &[]),
     }
     code

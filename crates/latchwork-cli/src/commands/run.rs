@@ -16,11 +16,6 @@ pub(crate) async fn run(args: &RunArgs, place: &Place) -> Result<u8, Error> {
     let (lock, words) = (&args.lock, args.words.all());
     let (ttl, wait) = (variables::ttl(lock.ttl)?, variables::wait(lock.wait)?);
     tell_if_words_may_be_a_command(place, &lock.names, &words);
-    if args.inherit
-        && let Some(code) = nested::inherit(place, lock, wait, &words).await?
-    {
-        return Ok(code);
-    }
     let task = Task {
         names: &lock.names,
         command: &words,
@@ -31,6 +26,11 @@ pub(crate) async fn run(args: &RunArgs, place: &Place) -> Result<u8, Error> {
         place,
     };
     let done = task.run(async |manager, wait| {
+        if args.inherit
+            && let Some(hold) = nested::borrow(place, manager, lock).await?
+        {
+            return Ok(Admitted::Hold(hold));
+        }
         nested::refuse(place, manager, &lock.names, lock.into(), nested::INHERIT).await?;
         locking::acquire(lock, ttl, wait, manager).await.map(Admitted::Hold)
     });

@@ -124,6 +124,10 @@ impl Task<'_> {
                         "latchwork did not run until it had expired (stopped, or the machine was overloaded)"
                             .to_owned()
                     }
+                    Loss::Outer => {
+                        "the outer command or shell has ended, lost the lock, or did not confirm it in time"
+                            .to_owned()
+                    }
                 };
                 output.fail("Lost", &format!("lost {names}: {reason}; the command was ended"));
                 exit::LOST
@@ -183,7 +187,16 @@ impl Session<'_> {
         let names = Names(&held);
         let fields = [("key", &*key), ("token", &token), ("holder", &**holder)];
         let tokens = token.replace('\n', ", ");
-        output.detail("acquired", &format!("acquired {names}, token {tokens}"), &fields);
+        match hold.is_borrowed() {
+            true => output.detail(
+                "inherited",
+                &format!("runs under the outer hold of {names}, token {tokens}"),
+                &fields,
+            ),
+            false => {
+                output.detail("acquired", &format!("acquired {names}, token {tokens}"), &fields)
+            }
+        }
         let mut terminal = Terminal::open();
         let run = Held { task, manager, hold: &hold, holder, mask: *mask };
         let mut told_to_end = None;
@@ -207,6 +220,7 @@ impl Session<'_> {
             output.note("open", &message, &fields);
         }
         let delay = task.lock_delay.filter(|_| is_cut_short(&ended));
+        let is_borrowed = hold.is_borrowed();
         let released = match delay {
             // What the command has begun may still be under way.
             Some(_) => {
@@ -234,6 +248,8 @@ impl Session<'_> {
                 );
                 output.detail("closed", &message, &fields);
             }
+            // The outer command has it still.
+            Some(Some(Ok(()))) if is_borrowed => {}
             Some(Some(Ok(()))) => {
                 output.detail("released", &format!("released {names}"), &fields);
             }

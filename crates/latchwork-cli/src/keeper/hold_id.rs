@@ -1,7 +1,7 @@
 //! Where a keeper listens, and what is said there: an abstract socket, which leaves no file behind.
 //!
-//! A request is a line, followed by a key if only that is to be released; the end of the stream ends it. The
-//! answer is one line.
+//! A request is a line, followed by a key if it is about one; the end of the stream ends it, but for a loan, whose
+//! stream stays open. The answer is one line.
 
 use std::io::{self, Read, Write};
 use std::net::Shutdown;
@@ -13,6 +13,7 @@ use std::time::Duration;
 use latchwork::store::random_u128;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, socket_with};
 use rustix::process::Pid;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 /// How long a keeper may take to answer, which asks its store for a release. It is longer than the store's limit.
 const LIMIT: Duration = Duration::from_secs(20);
@@ -20,7 +21,7 @@ const LIMIT: Duration = Duration::from_secs(20);
 /// The longest request or answer.
 pub(super) const LONGEST: u64 = 64 * 1024;
 
-/// A hold of some shell.
+/// A hold of some shell or command.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct HoldId(String);
 
@@ -49,21 +50,21 @@ impl HoldId {
         UnixListener::bind_addr(&SocketAddr::from_abstract_name(self.name())?)
     }
 
-    /// Whether its keeper may still listen; that of another user or network namespace is out of reach.
+    /// Whether its holder may still listen; that of another user is out of reach.
     pub(crate) fn goes_on(&self) -> bool {
         !self.connect().is_err_and(|error| error.kind() == io::ErrorKind::ConnectionRefused)
     }
 
     /// Never waits for somebody else: every user may listen at the address of a keeper that has ended.
-    fn connect(&self) -> io::Result<UnixStream> {
+    pub(super) fn connect(&self) -> io::Result<UnixStream> {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
         let address = SocketAddrUnix::new_abstract_name(self.name().as_bytes())?;
         rustix::net::connect(&socket, &address)?;
         let stream = UnixStream::from(socket);
         match peer(&stream)? {
-            Some(_) => Ok(stream),
-            None => Err(io::ErrorKind::PermissionDenied.into()),
+            Peer::Own(_) => Ok(stream),
+            Peer::Foreign => Err(io::ErrorKind::PermissionDenied.into()),
         }
     }
 
@@ -71,10 +72,14 @@ impl HoldId {
     ///
     /// # Errors
     ///
-    /// `ConnectionRefused` if the keeper has ended; `TimedOut` if it does not answer; what the system says
-    /// otherwise.
+    /// `ConnectionRefused` if the keeper has ended; `PermissionDenied` if it belongs to another user or is in
+    /// another PID namespace; `TimedOut` if it does not answer; what the system says otherwise.
     pub(crate) fn ask(&self, wish: &Wish) -> io::Result<Answer> {
         let mut stream = self.connect()?;
+        // It judges by the number of this process, which it has no other way to learn.
+        if let Peer::Own(None) = peer(&stream)? {
+            return Err(io::ErrorKind::PermissionDenied.into());
+        }
         stream.set_nonblocking(false)?;
         stream.set_read_timeout(Some(LIMIT))?;
         stream.set_write_timeout(Some(LIMIT))?;
@@ -90,12 +95,46 @@ impl HoldId {
             _ => error,
         })
     }
+
+    /// Asks the holder for what is left of its hold of `key`; `None` if it does not hold that any more. Count the
+    /// time that is left from before the call. The call has no limit of its own, and may be dropped.
+    ///
+    /// # Errors
+    ///
+    /// `ConnectionRefused` if the holder has ended, or is in another network namespace; what the system says
+    /// otherwise.
+    pub(crate) async fn terms(&self, key: &str) -> io::Result<Option<Terms>> {
+        let mut stream = tokio::net::UnixStream::from_std(self.connect()?)?;
+        let mut text = String::new();
+        let wish = Wish::Held(key.to_owned()).write();
+        let said = async {
+            stream.write_all(wish.as_bytes()).await?;
+            stream.shutdown().await?;
+            (&mut stream).take(LONGEST).read_to_string(&mut text).await
+        };
+        let said = said.await;
+        match Answer::read(&text) {
+            Some(Answer::Held(terms)) => Ok(Some(terms)),
+            Some(Answer::Unknown) => Ok(None),
+            // It has ended meanwhile.
+            _ if !self.goes_on() => Err(io::ErrorKind::ConnectionRefused.into()),
+            _ => Err(said.err().unwrap_or_else(|| io::ErrorKind::UnexpectedEof.into())),
+        }
+    }
 }
 
-/// The process on the other side, if it is of the same user and this one can see it. Every user can reach an
-/// abstract socket.
+/// Who is on the other side of a socket. Every user can reach an abstract one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Peer {
+    /// This process of the same user; `None` if it cannot be seen from here (another PID namespace).
+    Own(Option<Pid>),
+    /// A process of another user.
+    Foreign,
+}
+
+/// The process on the other side.
 #[expect(unsafe_code, reason = "rustix has no word for a process that cannot be seen from here")]
-pub(super) fn peer(stream: &impl AsRawFd) -> io::Result<Option<Pid>> {
+pub(super) fn peer(stream: &impl AsRawFd) -> io::Result<Peer> {
     let mut other = libc::ucred { pid: 0, uid: 0, gid: 0 };
     let mut length = libc::socklen_t::try_from(size_of::<libc::ucred>()).unwrap_or(0);
     // SAFETY: both pointers are to what their types say, and the length is that of the first.
@@ -111,9 +150,25 @@ pub(super) fn peer(stream: &impl AsRawFd) -> io::Result<Option<Pid>> {
     if done != 0 {
         return Err(io::Error::last_os_error());
     }
-    let is_same_user = other.uid == rustix::process::getuid().as_raw();
-    Ok(Pid::from_raw(other.pid).filter(|_| is_same_user))
+    Ok(match other.uid == rustix::process::getuid().as_raw() {
+        true => Peer::Own(Pid::from_raw(other.pid)),
+        false => Peer::Foreign,
+    })
 }
+
+/// What a holder says of a lock that it holds.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Terms {
+    pub(crate) token: String,
+    /// What is left of the validity; more than nothing.
+    pub(crate) left: Duration,
+    pub(crate) ttl: Duration,
+    /// Whether the hold is in doubt.
+    pub(crate) is_suspect: bool,
+}
+
+/// How a wish for a loan begins; the length of the key follows.
+const BORROW: &str = "borrow ";
 
 /// What a keeper is asked for.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -124,16 +179,29 @@ pub(crate) enum Wish {
     Release(Option<Pid>),
     /// To release this one of its locks, in the same case.
     ReleaseKey(Option<Pid>, String),
+    /// To say what is left of its hold of this key.
+    Held(String),
+    /// To lend its hold of this key for as long as the stream is open.
+    Borrow(String),
 }
 
 impl Wish {
-    fn write(&self) -> String {
+    pub(super) fn write(&self) -> String {
         let named = |pid: &Option<Pid>| pid.map(|pid| format!(" {pid}")).unwrap_or_default();
         match self {
             Self::Attach(pid) => format!("attach {pid}\n"),
             Self::Release(pid) => format!("release{}\n", named(pid)),
             Self::ReleaseKey(pid, key) => format!("release-key{}\n{key}", named(pid)),
+            Self::Held(key) => format!("held\n{key}"),
+            Self::Borrow(key) => format!("{BORROW}{}\n{key}", key.len()),
         }
+    }
+
+    /// A wish for a loan, once all of it has come: it ends before its stream does.
+    pub(super) fn read_borrow(bytes: &[u8]) -> Option<Self> {
+        let (length, key) =
+            std::str::from_utf8(bytes).ok()?.strip_prefix(BORROW)?.split_once('\n')?;
+        (length.parse() == Ok(key.len())).then(|| Self::Borrow(key.to_owned()))
     }
 
     pub(super) fn read(text: &str) -> Option<Self> {
@@ -146,6 +214,7 @@ impl Wish {
             ("attach", Some(pid), "") => Some(Self::Attach(pid)),
             ("release", pid, "") => Some(Self::Release(pid)),
             ("release-key", pid, key) => Some(Self::ReleaseKey(pid, key.to_owned())),
+            ("held", None, key) => Some(Self::Held(key.to_owned())),
             _ => None,
         }
     }
@@ -160,8 +229,12 @@ pub(crate) enum Answer {
     Unknown,
     /// It keeps its locks for another process, if it has got one.
     Another(Option<Pid>),
-    /// It has ended, with this exit code and message for the user.
+    /// It has ended or refuses to, with this exit code and message for the user.
     Ended(u8, String),
+    /// It holds the key.
+    Held(Terms),
+    /// It lends the key, with the lifeline of its session if there is one.
+    Lent(bool),
 }
 
 impl Answer {
@@ -173,15 +246,33 @@ impl Answer {
                 format!("another {}\n", pid.map_or(0, |pid| pid.as_raw_nonzero().get()))
             }
             Self::Ended(code, message) => format!("{code} {message}\n"),
+            Self::Held(Terms { token, left, ttl, is_suspect }) => {
+                let (left, ttl) = (left.as_nanos(), ttl.as_nanos());
+                format!("held {token} {left} {ttl} {}\n", u8::from(*is_suspect))
+            }
+            Self::Lent(has_lifeline) => format!("lent {}\n", u8::from(*has_lifeline)),
         }
     }
 
-    fn read(text: &str) -> Option<Self> {
+    pub(super) fn read(text: &str) -> Option<Self> {
+        let truth = |text: &str| ["0", "1"].iter().position(|word| *word == text);
         match text.strip_suffix('\n')? {
             "attached" => Some(Self::Attached),
             "unknown" => Some(Self::Unknown),
             more => Some(match more.split_once(' ')? {
                 ("another", pid) => Self::Another(Pid::from_raw(pid.parse().ok()?)),
+                ("held", terms) => {
+                    let words: Vec<_> = terms.split(' ').collect();
+                    let [token, left, ttl, is_suspect] = words[..] else { return None };
+                    let length = |text: &str| text.parse().ok().map(Duration::from_nanos);
+                    Self::Held(Terms {
+                        token: token.to_owned(),
+                        left: length(left)?,
+                        ttl: length(ttl)?,
+                        is_suspect: truth(is_suspect)? == 1,
+                    })
+                }
+                ("lent", has_lifeline) => Self::Lent(truth(has_lifeline)? == 1),
                 (code, message) => Self::Ended(code.parse().ok()?, message.to_owned()),
             }),
         }
@@ -204,8 +295,15 @@ mod tests {
             key("a\nb"),
             key(""),
             Wish::ReleaseKey(pid, "release 3\n".to_owned()),
+            Wish::Held("a\nb".to_owned()),
         ] {
             assert_eq!(Wish::read(&wish.write()), Some(wish));
+        }
+        let borrow = Wish::Borrow("a\n日".to_owned());
+        let text = borrow.write();
+        assert_eq!(Wish::read_borrow(text.as_bytes()), Some(borrow));
+        for end in 0..text.len() {
+            assert_eq!(Wish::read_borrow(&text.as_bytes()[..end]), None, "{end}");
         }
         for nothing in
             ["", "\n", "release", "release\nx", "release x\n", "release 0\n", "attach\n", "end\n"]
@@ -213,9 +311,22 @@ mod tests {
             assert_eq!(Wish::read(nothing), None, "{nothing:?}");
         }
         let ended = Answer::Ended(73, "lost \"x\"\nand y".into());
-        for answer in
-            [Answer::Attached, Answer::Unknown, Answer::Another(pid), Answer::Another(None), ended]
-        {
+        let left = Duration::from_nanos(29_999_999_999);
+        let ttl = Duration::from_secs(30);
+        let held = |is_suspect| {
+            Answer::Held(Terms { token: "9223372036854774784".to_owned(), left, ttl, is_suspect })
+        };
+        for answer in [
+            Answer::Attached,
+            Answer::Unknown,
+            Answer::Another(pid),
+            Answer::Another(None),
+            ended,
+            held(false),
+            held(true),
+            Answer::Lent(true),
+            Answer::Lent(false),
+        ] {
             assert_eq!(Answer::read(&answer.write()), Some(answer));
         }
         assert_eq!(Answer::read("attached"), None, "cut off");

@@ -14,6 +14,7 @@ use tokio::select;
 
 use super::hold_id::{Answer, Wish};
 use super::launch::Launcher;
+use super::lender::Loans;
 use super::requests::{Request, Requests};
 use super::shell::Shell;
 use crate::exit;
@@ -36,6 +37,7 @@ pub(crate) struct Keeper {
     /// Whether the lines were evaluated. From then on the keeper ends with the shell.
     pub(crate) is_attached: bool,
     pub(crate) requests: Requests,
+    pub(crate) loans: Loans,
     pub(crate) max_hold: Option<Duration>,
     pub(crate) lock_delay: Option<Duration>,
     /// What the shell gets if the lock is lost.
@@ -68,19 +70,17 @@ impl Keeper {
         signals: &mut Signals,
     ) -> io::Result<u8> {
         let stop = self.wait(launcher, lines, signals).await?;
+        let is_returned = self.call_in().await?;
+        // From here on nobody is told that the locks are held: a release may take its time.
+        drop(self.requests);
         while self.releasing.next().await.is_some() {}
         let names = self.hold.keys().replace('\n', ", ");
-        if let Stop::Lost = stop {
-            self.tell();
-        }
-        if matches!(stop, Stop::Ended) && self.lock_delay.is_some() {
-            // What the shell has begun may still be under way.
+        // What has begun may still be under way.
+        if !is_returned || (matches!(stop, Stop::Ended) && self.lock_delay.is_some()) {
             self.hold.leave_to_expire();
             return Ok(0);
         }
         let (code, message) = outcome(&names, self.hold.give_back(false).await);
-        // The next `hold` of the shell finds no keeper of what was released.
-        drop(self.requests);
         match stop {
             Stop::Asked(request) => request.answer(&Answer::Ended(code, message)).await,
             Stop::Unwanted | Stop::TooLate => return Ok(exit::BROKEN),
@@ -101,6 +101,7 @@ impl Keeper {
         let mut report = pin!(launcher.report(lines));
         let mut is_reported = false;
         let mut end = self.shell.as_ref().map(|shell| watch(shell.end()?)).transpose()?;
+        let mut has_ended = false;
         let mut is_told = false;
         loop {
             let ttl = self.hold.ttl();
@@ -120,6 +121,10 @@ impl Keeper {
             if !self.is_attached && now >= attach_by {
                 return Ok(Stop::Unwanted);
             }
+            // A command that runs under the hold keeps it for longer than the shell lives.
+            if has_ended && self.loans.is_empty() {
+                return Ok(Stop::Ended);
+            }
             let attach_by = if self.is_attached { Moment::NEVER } else { attach_by };
             let next = if now < due.ask {
                 due.ask
@@ -134,10 +139,16 @@ impl Keeper {
                 }
             };
             select! {
-                _ = self.hold.lost() => return Ok(Stop::Lost),
-                ended = ended => {
+                _ = self.hold.lost() => {
+                    self.tell();
+                    return Ok(Stop::Lost);
+                }
+                ended = ended, if !has_ended => {
                     ended?;
-                    return Ok(if self.is_attached { Stop::Ended } else { Stop::Unwanted });
+                    if !self.is_attached {
+                        return Ok(Stop::Unwanted);
+                    }
+                    has_ended = true;
                 }
                 printed = &mut report, if !is_reported => {
                     is_reported = true;
@@ -146,7 +157,9 @@ impl Keeper {
                         return Ok(Stop::Unwanted);
                     }
                 }
-                request = self.requests.next() => match request.wish.clone() {
+                request = self.requests.next() => {
+                    let Some(request) = self.loans.answer(request, &self.hold) else { continue };
+                    match request.wish.clone() {
                     Wish::Attach(shell) => {
                         // It would begin when it is to stop.
                         let due = deadlines.due(self.hold.ttl(), self.hold.valid_until());
@@ -175,6 +188,10 @@ impl Keeper {
                             continue;
                         }
                         let key = key.as_deref();
+                        if let Some(borrower) = self.loans.borrower(key) {
+                            request.answer_at_once(&is_lent(&self.hold, key, borrower));
+                            continue;
+                        }
                         let Some(guard) = key.and_then(|key| self.hold.take(key)) else {
                             return Ok(Stop::Asked(request));
                         };
@@ -185,7 +202,11 @@ impl Keeper {
                             request.answer(&Answer::Ended(code, message)).await;
                         }));
                     }
-                },
+                    // Answered above.
+                    Wish::Held(_) | Wish::Borrow(_) => {}
+                    }
+                }
+                () = self.loans.returned() => {}
                 Some(()) = self.releasing.next() => {}
                 // A service manager signals the shell as well, and the shell may clean up under the lock.
                 signal = signals.next() => if asks_to_end(signal) && !self.is_attached {
@@ -196,9 +217,25 @@ impl Keeper {
         }
     }
 
+    /// Tells the borrowers that the hold is over, and waits until they have ended their commands, which they do
+    /// before the validity ends. Returns whether they have.
+    async fn call_in(&mut self) -> io::Result<bool> {
+        self.loans.call_in();
+        let limit = self.hold.valid_until();
+        let naps = Naps::new()?;
+        while !self.loans.is_empty() && boot_time() < limit {
+            select! {
+                () = self.loans.returned() => {}
+                napped = naps.until(limit) => napped?,
+            }
+        }
+        Ok(self.loans.is_empty())
+    }
+
     /// Makes the hold that of the shell that runs `child`, unless it is that of another process.
-    fn attach(&mut self, child: Pid, shell: Pid) -> bool {
-        let Ok(asks) = Shell::that_runs(child, shell) else { return false };
+    fn attach(&mut self, child: Option<Pid>, shell: Pid) -> bool {
+        let asks = child.and_then(|child| Shell::that_runs(child, shell).ok());
+        let Some(asks) = asks else { return false };
         match &self.shell {
             None => self.shell = Some(asks),
             Some(shell) if shell.is(asks.pid()) => {}
@@ -214,12 +251,12 @@ impl Keeper {
     /// Whether `child` may release the locks: the shell's own command, or one that names the shell, as one does
     /// that has replaced it (`exec`, the last command of `sh -c`). Commands further inside have the hold's id
     /// as well, but it is not theirs.
-    fn may_release(&self, child: Pid, of: Option<Pid>) -> bool {
+    fn may_release(&self, child: Option<Pid>, of: Option<Pid>) -> bool {
         let mut shells = self.shell.iter().chain(&self.evaluator);
         self.is_attached
             && shells.any(|shell| match of {
                 Some(pid) => shell.is(pid),
-                None => shell.runs(child),
+                None => child.is_some_and(|child| shell.runs(child)),
             })
     }
 
@@ -242,6 +279,17 @@ fn too_late(hold: &Hold) -> Answer {
          lock in time, or --max-hold is over; run latchwork hold again"
     );
     Answer::Ended(exit::LOST, message)
+}
+
+/// The answer to a release while a command runs under the hold.
+fn is_lent(hold: &Hold, key: Option<&str>, borrower: Option<Pid>) -> Answer {
+    let names = key.map_or_else(|| hold.keys().replace('\n', ", "), str::to_owned);
+    let process = borrower.map(|pid| format!(" (process {pid})")).unwrap_or_default();
+    let message = format!(
+        "not released: `latchwork run --inherit`{process} still runs under the hold of {names}; wait for it to end, \
+         or end it, and run `latchwork release` again"
+    );
+    Answer::Ended(exit::TIMED_OUT, message)
 }
 
 /// What is said of a release.

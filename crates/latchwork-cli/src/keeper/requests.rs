@@ -12,7 +12,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{UnixListener, UnixStream};
 use tokio::select;
 
-use super::hold_id::{Answer, HoldId, LONGEST, Wish, peer};
+use super::hold_id::{Answer, HoldId, LONGEST, Peer, Wish, peer};
 use crate::process::timer::Naps;
 
 /// How long the other side may take to say what it wants, or to take its answer.
@@ -25,8 +25,8 @@ const AT_ONCE: usize = 32;
 #[derive(Debug)]
 pub(crate) struct Request {
     pub(super) wish: Wish,
-    /// The process that asks; it waits for the answer.
-    pub(super) from: Pid,
+    /// The process that asks, if it can be seen from here; it waits for the answer.
+    pub(super) from: Option<Pid>,
     stream: UnixStream,
 }
 
@@ -39,6 +39,11 @@ impl Request {
             _ = self.stream.write_all(text.as_bytes()) => {}
             _ = naps.nap(LIMIT) => {}
         }
+    }
+
+    /// Its stream, for what is not over with one answer.
+    pub(super) fn into_stream(self) -> UnixStream {
+        self.stream
     }
 
     /// Answers it with a short line, which always finds room.
@@ -78,18 +83,23 @@ impl Requests {
 
 /// Reads a request; `None` if somebody else's process asks, or says nothing in time.
 async fn read(mut stream: UnixStream) -> Option<Request> {
-    let from = peer(&stream).ok()??;
+    let Peer::Own(from) = peer(&stream).ok()? else { return None };
     let naps = Naps::new().ok()?;
-    let mut text = String::new();
-    let wish = {
-        let mut limited = (&mut stream).take(LONGEST);
-        select! {
-            read = limited.read_to_string(&mut text) => {
-                read.ok()?;
-                Wish::read(&text)?
-            }
-            _ = naps.nap(LIMIT) => return None,
-        }
+    let wish = select! {
+        wish = wish(&mut stream) => wish?,
+        _ = naps.nap(LIMIT) => return None,
     };
     Some(Request { wish, from, stream })
+}
+
+/// Reads what is wished for, up to the end of the stream or of a wish for a loan.
+async fn wish(stream: &mut UnixStream) -> Option<Wish> {
+    let mut limited = stream.take(LONGEST);
+    let mut bytes = Vec::new();
+    while limited.read_buf(&mut bytes).await.ok()? > 0 {
+        if let Some(borrow) = Wish::read_borrow(&bytes) {
+            return Some(borrow);
+        }
+    }
+    Wish::read(std::str::from_utf8(&bytes).ok()?)
 }

@@ -32,16 +32,18 @@ pub(crate) enum Report {
 }
 
 impl Guardian {
-    /// Starts a guardian that keeps `lifeline` open for as long as the command may run.
+    /// Starts a guardian that keeps these descriptors open for as long as the command may run: lifelines, and
+    /// what tells an outer command that this one has ended.
     ///
     /// It is forked and executes nothing: to load this binary once more was a fifth of the processor time
     /// of a free run (ADR 0039).
-    pub(crate) fn start(lifeline: Option<BorrowedFd<'_>>) -> io::Result<Self> {
+    pub(crate) fn start<'a>(kept: impl IntoIterator<Item = BorrowedFd<'a>>) -> io::Result<Self> {
         let (frames_read, frames) = pipe()?;
         let (report, report_write) = pipe()?;
-        // A duplicate: what is forked from this process has the descriptor itself no longer.
-        let lifeline = lifeline.map(|fd| fd.try_clone_to_owned()).transpose()?;
-        let pid = fork_blocked(Belongings { frames: frames_read, report: report_write, lifeline })?;
+        // Duplicates: what is forked from this process has the descriptors themselves no longer.
+        let kept = kept.into_iter().map(|fd| fd.try_clone_to_owned());
+        let kept = kept.collect::<io::Result<_>>()?;
+        let pid = fork_blocked(Belongings { frames: frames_read, report: report_write, kept })?;
         Ok(Self { pid, frames, report: watch(report)? })
     }
 

@@ -1,8 +1,8 @@
 //! The guardian itself: a process that outlives latchwork and ends the command in its stead.
 //!
 //! It is forked from latchwork with every signal blocked, and leaves it at once: for a session of its own,
-//! the root directory, the frames on its standard input and its report on its standard output. It has one
-//! more descriptor open, the lifeline, and never touches it. It ends with the run.
+//! the root directory, the frames on its standard input and its report on its standard output. It keeps
+//! other descriptors open, such as the lifeline, and never touches them. It ends with the run.
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -23,7 +23,8 @@ use crate::process::name;
 pub(crate) struct Belongings {
     pub(crate) frames: OwnedFd,
     pub(crate) report: OwnedFd,
-    pub(crate) lifeline: Option<OwnedFd>,
+    /// Whose other sides are to know by their end that the command has ended.
+    pub(crate) kept: Vec<OwnedFd>,
 }
 
 /// A guardian's life, in the process that was forked for it.
@@ -48,20 +49,21 @@ fn leave(belongings: &Belongings) -> std::io::Result<BootTimer> {
     // What `ps` shows: 15 bytes at most of the first, and all words of the second.
     let _ = rustix::thread::set_name(c"latchwork-guard");
     name::set(c"latchwork-guardian");
-    let null =
-        rustix::fs::open("/dev/null", rustix::fs::OFlags::WRONLY, rustix::fs::Mode::empty())?;
     rustix::stdio::dup2_stdin(&belongings.frames)?;
     rustix::stdio::dup2_stdout(&belongings.report)?;
+    // First, so that there is a descriptor for the rest also where latchwork has used up all of them.
+    close_all_but_standard(&belongings.kept);
+    let null =
+        rustix::fs::open("/dev/null", rustix::fs::OFlags::WRONLY, rustix::fs::Mode::empty())?;
     rustix::stdio::dup2_stderr(&null)?;
     drop(null);
-    close_all_but_standard(belongings.lifeline.as_ref());
     BootTimer::new()
 }
 
-/// Closes every descriptor but the standard ones and `kept`, so that the guardian keeps no pipe or file
+/// Closes every descriptor but the standard ones and those in `kept`, so that the guardian keeps no pipe or file
 /// of its callers open, nor latchwork's end of its own pipe.
 #[expect(unsafe_code, reason = "neither std nor rustix has close_range")]
-fn close_all_but_standard(kept: Option<&OwnedFd>) {
+fn close_all_but_standard(kept: &[OwnedFd]) {
     let close = |from: libc::c_uint, to: libc::c_uint| {
         // SAFETY: nobody uses what is closed: the guardian never returns to what owns it.
         if from > to || unsafe { libc::syscall(libc::SYS_close_range, from, to, 0) } == 0 {
@@ -73,13 +75,15 @@ fn close_all_but_standard(kept: Option<&OwnedFd>) {
             unsafe { libc::close(fd as libc::c_int) };
         }
     };
-    match kept.map(|fd| fd.as_raw_fd() as libc::c_uint) {
-        Some(kept) => {
-            close(3, kept - 1);
-            close(kept + 1, libc::c_uint::MAX);
-        }
-        None => close(3, libc::c_uint::MAX),
+    let mut kept: Vec<_> = kept.iter().map(|fd| fd.as_raw_fd() as libc::c_uint).collect();
+    kept.sort_unstable();
+    let mut from = 3;
+    for kept in kept {
+        // None of them is below 3: those are open already in a program that the standard library started.
+        close(from, kept - 1);
+        from = kept + 1;
     }
+    close(from, libc::c_uint::MAX);
 }
 
 /// Runs until latchwork says that the command is done, or until there is no latchwork any more and

@@ -4,14 +4,19 @@ use std::time::Duration;
 
 use latchwork::once::Run;
 use latchwork::store::Moment;
-use latchwork::{Error, Guard, HoldState, Lost, MultiGuard, NotHeld};
+use latchwork::store::clock::boot_time;
+use latchwork::{Error, ErrorKind, Guard, HoldState, Lost, MultiGuard, NotHeld};
 
-/// A hold of one lock or several.
+use crate::keeper::hold_id::Terms;
+use crate::keeper::loan::{self, Loan};
+
+/// A hold of one lock or several, or of what the command around this one holds.
 #[derive(Debug)]
 pub(crate) enum Hold {
     One(Guard),
     Several(MultiGuard),
     Task(Run),
+    Borrowed(Vec<Loan>),
 }
 
 impl Hold {
@@ -20,12 +25,41 @@ impl Hold {
             Self::One(guard) => std::slice::from_ref(guard),
             Self::Several(guards) => guards.guards(),
             Self::Task(run) => std::slice::from_ref(run),
+            Self::Borrowed(_) => &[],
         }
+    }
+
+    /// What is borrowed.
+    pub(crate) fn loans(&self) -> &[Loan] {
+        match self {
+            Self::Borrowed(loans) => loans,
+            _ => &[],
+        }
+    }
+
+    /// Whether it is that of the command around this one.
+    pub(crate) fn is_borrowed(&self) -> bool {
+        matches!(self, Self::Borrowed(_))
     }
 
     /// The keys, in the order of the tokens.
     pub(crate) fn names(&self) -> Vec<String> {
-        self.guards().iter().map(|guard| guard.key().to_string()).collect()
+        let own = self.guards().iter().map(|guard| guard.key().to_string());
+        own.chain(self.loans().iter().map(|loan| loan.key.clone())).collect()
+    }
+
+    /// What a borrower of this key has to know; `None` if it is not held.
+    pub(crate) fn terms(&self, key: &str) -> Option<Terms> {
+        let state = self.state();
+        let guard = self.guards().iter().find(|guard| guard.key().as_str() == key)?;
+        let left = self.valid_until().since(boot_time());
+        let is_held = !matches!(state, HoldState::Lost(_)) && !left.is_zero();
+        is_held.then(|| Terms {
+            token: guard.token().to_string(),
+            left,
+            ttl: self.ttl(),
+            is_suspect: state == HoldState::Suspect,
+        })
     }
 
     /// The keys, one a line.
@@ -37,13 +71,14 @@ impl Hold {
     pub(crate) fn take(&mut self, key: &str) -> Option<Guard> {
         match self {
             Self::Several(guards) => guards.take(key),
-            Self::One(_) | Self::Task(_) => None,
+            Self::One(_) | Self::Task(_) | Self::Borrowed(_) => None,
         }
     }
 
     /// The tokens, in the order of the keys.
     pub(crate) fn each_token(&self) -> Vec<String> {
-        self.guards().iter().map(|guard| guard.token().to_string()).collect()
+        let own = self.guards().iter().map(|guard| guard.token().to_string());
+        own.chain(self.loans().iter().map(|loan| loan.token.clone())).collect()
     }
 
     /// The tokens, one a line, as the keys.
@@ -53,18 +88,20 @@ impl Hold {
 
     /// The shortest ttl.
     pub(crate) fn ttl(&self) -> Duration {
-        self.guards().iter().map(Guard::ttl).min().unwrap_or_default()
+        let own = self.guards().iter().map(Guard::ttl);
+        own.chain(self.loans().iter().map(Loan::ttl)).min().unwrap_or_default()
     }
 
     /// Until when all may be counted on.
     pub(crate) fn valid_until(&self) -> Moment {
-        self.guards().iter().map(Guard::valid_until).min().unwrap_or(Moment::NEVER)
+        let own = self.guards().iter().map(Guard::valid_until);
+        own.chain(self.loans().iter().map(Loan::valid_until)).min().unwrap_or(Moment::NEVER)
     }
 
     /// When the period of a task is over, by the wall clock; `None` for a lock.
     pub(crate) fn period_end(&self) -> Option<Duration> {
         match self {
-            Self::One(_) | Self::Several(_) => None,
+            Self::One(_) | Self::Several(_) | Self::Borrowed(_) => None,
             Self::Task(run) => Some(run.period().end),
         }
     }
@@ -75,6 +112,14 @@ impl Hold {
             Self::One(guard) => guard.state(),
             Self::Several(guards) => guards.state(),
             Self::Task(run) => run.state(),
+            Self::Borrowed(loans) => {
+                let states = loans.iter().map(Loan::state);
+                let worse = |one, other| match (one, other) {
+                    (HoldState::Lost(_), _) | (_, HoldState::Held) => one,
+                    (_, worse) => worse,
+                };
+                states.fold(HoldState::Held, worse)
+            }
         }
     }
 
@@ -84,6 +129,13 @@ impl Hold {
             Self::One(guard) => guard.lost().await,
             Self::Several(guards) => guards.lost().await,
             Self::Task(run) => run.lost().await,
+            Self::Borrowed(loans) => {
+                let lost = |state| match state {
+                    HoldState::Lost(lost) => Some(lost),
+                    HoldState::Held | HoldState::Suspect => None,
+                };
+                loan::until(loans, lost).await
+            }
         }
     }
 
@@ -93,6 +145,14 @@ impl Hold {
             Self::One(guard) => guard.not_held().await,
             Self::Several(guards) => guards.not_held().await,
             Self::Task(run) => run.not_held().await,
+            Self::Borrowed(loans) => {
+                let not_held = |state| match state {
+                    HoldState::Held => None,
+                    HoldState::Suspect => Some(NotHeld::Suspect),
+                    HoldState::Lost(lost) => Some(NotHeld::Lost(lost)),
+                };
+                loan::until(loans, not_held).await
+            }
         }
     }
 
@@ -104,13 +164,17 @@ impl Hold {
         std::mem::forget(self);
     }
 
-    /// Releases it. A task is closed for its period if it succeeded.
+    /// Releases it. A task is closed for its period if it succeeded. What is borrowed is returned.
     pub(crate) async fn give_back(self, succeeded: bool) -> Result<(), Error> {
         match self {
             Self::One(guard) => guard.release().await,
             Self::Several(guards) => guards.release().await,
             Self::Task(run) if succeeded => run.succeed().await,
             Self::Task(run) => run.fail().await,
+            Self::Borrowed(_) => match self.state() {
+                HoldState::Lost(_) => Err(Error::new(ErrorKind::Lost, "the outer hold is over")),
+                HoldState::Held | HoldState::Suspect => Ok(()),
+            },
         }
     }
 }

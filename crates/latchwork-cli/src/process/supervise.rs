@@ -17,6 +17,8 @@ use super::hold::Hold;
 use super::signals::{Signals, asks_to_end, be_hit_by};
 use super::terminal::Terminal;
 use super::timer::Naps;
+use crate::keeper::lender::Lender;
+use crate::keeper::requests::Request;
 use crate::news::Heard;
 use crate::output::{Output, coarse};
 
@@ -58,6 +60,8 @@ pub(crate) enum Loss {
     MaxHold,
     /// latchwork itself did not run (stopped, starved), and the guardian did its work.
     Stalled,
+    /// The outer command or shell ended, lost the lock, or did not confirm it in time.
+    Outer,
 }
 
 /// A command that runs under a lock.
@@ -70,6 +74,8 @@ pub(crate) struct Run<'a> {
     pub(crate) deadlines: Deadlines,
     pub(crate) output: &'a Output,
     pub(crate) heard: &'a mut UnboundedReceiver<Heard>,
+    /// Lends the hold to commands inside of the command.
+    pub(crate) lender: Option<Lender>,
     pub(crate) naps: Naps,
     /// What the guardian was last told.
     pub(crate) told: Moment,
@@ -89,7 +95,8 @@ pub(crate) struct State {
     pub(crate) told_to_end: Option<Signal>,
     /// Since when the hold is in doubt.
     doubt_since: Option<Moment>,
-    /// How the command ended while others of its group still clean up, and until when they may.
+    /// How the command ended while others of its group still clean up, and until when they may; or while a
+    /// command runs that has borrowed the hold, for as long as that takes.
     rest: Option<(Ended, Moment)>,
 }
 
@@ -107,7 +114,11 @@ impl Run<'_> {
                 let since = *late_since.get_or_insert(now);
                 let settled = since.plus(deadlines::settle(ttl)).min(due.kill);
                 if due.by_max_hold || is_in_doubt || now >= settled {
-                    let loss = if due.by_max_hold { Loss::MaxHold } else { Loss::Unconfirmed };
+                    let loss = match due.by_max_hold {
+                        true => Loss::MaxHold,
+                        false if self.hold.is_borrowed() => Loss::Outer,
+                        false => Loss::Unconfirmed,
+                    };
                     return self.end(due.kill, loss).await;
                 }
                 next = settled;
@@ -134,6 +145,14 @@ impl Run<'_> {
                     return self.end_for(lost, &due).await;
                 }
                 Some(heard) = self.heard.recv() => self.tell(heard),
+                request = asked(&mut self.lender) => {
+                    self.lend(request);
+                    if self.state.rest.is_some()
+                        && let Some(ended) = self.changed().await?
+                    {
+                        return Ok(ended);
+                    }
+                }
                 // In doubt, or lost: the next round says which.
                 _ = self.hold.not_held(), if !is_in_doubt => {}
                 napped = self.naps.until(next) => {
@@ -145,6 +164,17 @@ impl Run<'_> {
                 }
             }
         }
+    }
+
+    /// Answers a command that wants to run under this hold; any other request is not for a command.
+    fn lend(&mut self, request: Option<Request>) {
+        if let (Some(lender), Some(request)) = (&mut self.lender, request) {
+            let _ = lender.loans.answer(request, self.hold);
+        }
+    }
+
+    fn is_lent(&self) -> bool {
+        self.lender.as_ref().is_some_and(|lender| !lender.loans.is_empty())
     }
 
     /// Tells of renewals, if somebody wants to know.
@@ -227,7 +257,7 @@ impl Run<'_> {
         }
         if let Some((ended, until)) = self.state.rest {
             let over = self.child.group().is_empty() || boot_time() >= until;
-            return Ok(over.then_some(ended));
+            return Ok((over && !self.is_lent()).then_some(ended));
         }
         let ended = match change {
             Change::Exited(code) => Ended::Exited(code),
@@ -239,11 +269,26 @@ impl Run<'_> {
             }
             Change::Stopped(_) | Change::Continued => return Ok(None),
         };
-        if self.state.was_asked && !self.child.group().is_empty() {
-            self.state.rest = Some((ended, boot_time().plus(CLEAN_UP)));
+        let cleans_up = self.state.was_asked && !self.child.group().is_empty();
+        if cleans_up || self.is_lent() {
+            let patience = if cleans_up { CLEAN_UP } else { Duration::ZERO };
+            self.state.rest = Some((ended, boot_time().plus(patience)));
+            self.tell_of_borrower();
             return Ok(None);
         }
         Ok(Some(ended))
+    }
+
+    /// Says why the lock is still held, although the command has ended.
+    fn tell_of_borrower(&self) {
+        let borrower = self.lender.as_ref().and_then(|lender| lender.loans.borrower(None));
+        let Some(borrower) = borrower else { return };
+        let process = borrower.map(|pid| format!(" (process {pid})")).unwrap_or_default();
+        let message = format!(
+            "the command has ended, but `latchwork run --inherit`{process} still runs under its lock, which is \
+             released after that"
+        );
+        self.output.note("lent", &message, &[("key", &self.hold.keys())]);
     }
 
     /// The signal that has stopped the command since the last look.
@@ -334,11 +379,31 @@ impl Run<'_> {
 
     async fn end_for(&mut self, lost: Lost, due: &Due) -> io::Result<Ended> {
         // What is left of the validity is a courtesy of the past: the lock may pass on already.
-        self.end(due.kill.min(boot_time().plus(GRACE)), Loss::Told(lost)).await
+        let loss = if self.hold.is_borrowed() { Loss::Outer } else { Loss::Told(lost) };
+        self.end(due.kill.min(boot_time().plus(GRACE)), loss).await
     }
 
-    /// Ends the command's group: SIGTERM now, SIGKILL at `kill_at`. Returns when nobody in it runs.
+    /// Ends the command's group: SIGTERM now, SIGKILL at `kill_at`. Returns when nobody in it runs, nor under a
+    /// loan: borrowers end their commands by the same moments.
     async fn end(&mut self, kill_at: Moment, loss: Loss) -> io::Result<Ended> {
+        if let Some(lender) = &self.lender {
+            lender.loans.call_in();
+        }
+        let ended = self.end_group(kill_at, loss).await?;
+        let limit = boot_time().plus(LAST_BREATH).max(self.hold.valid_until());
+        while let Some(lender) = &mut self.lender
+            && !lender.loans.is_empty()
+            && boot_time() < limit
+        {
+            select! {
+                () = lender.loans.returned() => {}
+                napped = self.naps.until(limit) => napped?,
+            }
+        }
+        Ok(ended)
+    }
+
+    async fn end_group(&mut self, kill_at: Moment, loss: Loss) -> io::Result<Ended> {
         let group = self.child.group();
         if boot_time() < kill_at {
             let _ = group.signal(Signal::TERM);
@@ -384,5 +449,13 @@ impl Run<'_> {
             nap *= 2;
         }
         Ok(())
+    }
+}
+
+/// The next request to a lender, or nothing when a loan was returned.
+async fn asked(lender: &mut Option<Lender>) -> Option<Request> {
+    match lender {
+        Some(lender) => lender.next().await,
+        None => std::future::pending().await,
     }
 }

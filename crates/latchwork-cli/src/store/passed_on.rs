@@ -5,11 +5,10 @@
 
 use std::fs::File;
 use std::io::Write;
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{MemfdFlags, Mode, fchmod, memfd_create};
-use rustix::io::{FdFlags, fcntl_setfd};
 
 /// Where such files are.
 const FILES: &str = "/proc/";
@@ -17,7 +16,8 @@ const FILES: &str = "/proc/";
 /// A file with an address, which is there for as long as this process is.
 #[derive(Debug)]
 pub(super) struct PassedOn {
-    fd: OwnedFd,
+    /// Kept open, because the path leads to it.
+    _fd: OwnedFd,
     path: PathBuf,
 }
 
@@ -31,17 +31,11 @@ impl PassedOn {
         fchmod(&fd, Mode::RUSR).ok()?;
         let path = format!("{FILES}{}/fd/{}", std::process::id(), fd.as_raw_fd()).into();
         File::open(&path).ok()?;
-        Some(Self { fd, path })
+        Some(Self { _fd: fd, path })
     }
 
     pub(super) fn path(&self) -> &Path {
         &self.path
-    }
-
-    /// Keeps the file for the program that replaces this one, under the same name.
-    pub(super) fn keep_over_exec(&self) {
-        // If this fails, a command inside reports that the file does not exist.
-        let _ = fcntl_setfd(self.fd.as_fd(), FdFlags::empty());
     }
 }
 

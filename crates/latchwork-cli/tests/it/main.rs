@@ -18,6 +18,7 @@ mod etcd;
 mod hold;
 mod hold_keeper;
 mod hold_shells;
+mod inherit;
 mod kill;
 mod kinds;
 mod kubernetes;

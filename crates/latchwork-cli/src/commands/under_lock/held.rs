@@ -9,8 +9,11 @@ use rustix::process::Signal;
 use tokio::sync::mpsc::UnboundedReceiver;
 
 use super::{Failed, Task};
-use crate::commands::{around, variables};
+use crate::commands::around::{self, Mine};
+use crate::commands::variables;
 use crate::exit;
+use crate::keeper::lender::Lender;
+use crate::keeper::loan::Loan;
 use crate::news::Heard;
 use crate::process::child::{Child, Start};
 use crate::process::deadlines::Deadlines;
@@ -44,11 +47,17 @@ impl Held<'_> {
         let naps = Naps::new()?;
         let deadlines = Deadlines::new(boot_time(), self.task.max_hold);
         let lifeline = self.manager.lifeline();
+        // What is borrowed is lent by its holder.
+        let lender = match self.hold.is_borrowed() {
+            true => None,
+            false => Lender::new(lifeline.clone()),
+        };
         let lifeline = lifeline.as_ref().map(|lifeline| lifeline.0.as_fd());
+        let kept = lifeline.into_iter().chain(self.hold.loans().iter().flat_map(Loan::descriptors));
         // Before the guardian is there: until it has a session of its own, it looks like one who shares the
         // terminal.
         let lent = terminal.as_deref_mut().and_then(Terminal::lend_at_start);
-        let guardian = Guardian::start(lifeline).map_err(|error| Failed {
+        let guardian = Guardian::start(kept).map_err(|error| Failed {
             code: exit::BROKEN,
             message: format!("cannot start the guardian process: {error}"),
             has_run: false,
@@ -57,7 +66,7 @@ impl Held<'_> {
         guardian.kill_at(due.guardian);
         let child = Child::start(Start {
             words: self.task.command,
-            environment: self.environment(),
+            environment: self.environment(lender.as_ref()),
             guardian: &guardian,
             terminal: lent,
             mask: self.mask,
@@ -80,6 +89,7 @@ impl Held<'_> {
             deadlines,
             output: &self.task.place.output,
             heard,
+            lender,
             naps,
             told: due.guardian,
             state: State::default(),
@@ -92,9 +102,11 @@ impl Held<'_> {
         Ok(ended)
     }
 
-    fn environment(&self) -> Vec<(&'static str, Option<OsString>)> {
-        let Task { place, .. } = self.task;
-        let held = around::with(place, self.hold, self.holder, None);
+    fn environment(&self, lender: Option<&Lender>) -> Vec<(&'static str, Option<OsString>)> {
+        let Task { place, lock_delay, .. } = *self.task;
+        let lender = lender.map(|lender| &lender.id);
+        let mine = Mine { holder: self.holder, lender, is_of_shell: false, lock_delay };
+        let held = around::with(place, self.hold, &mine);
         let floor = place.token_floor.map(|floor| floor.to_string().into());
         let lock = [
             (around::KEY, Some(self.hold.keys().into())),

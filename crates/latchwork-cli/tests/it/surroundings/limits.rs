@@ -1,0 +1,57 @@
+//! Limits on descriptors and processes, down to where nothing can start.
+
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::process::Command;
+
+use latchwork_services::{RedisOptions, RedisServer};
+use rustix::process::{Resource, Rlimit, setrlimit};
+
+use crate::common::{Running, Store};
+
+/// After so many limits that were enough, each larger one is.
+const ENOUGH: u32 = 10;
+
+/// The command with this limit.
+fn limited(mut command: Command, resource: Resource, limit: u64) -> Running {
+    let limit = Rlimit { current: Some(limit), maximum: Some(limit) };
+    let set = move || Ok(setrlimit(resource, limit)?);
+    // SAFETY: one system call.
+    #[expect(unsafe_code, reason = "between fork and exec")]
+    unsafe {
+        command.pre_exec(set);
+    }
+    Running::start(command)
+}
+
+/// Each of them either does its work or says what it lacks.
+#[test]
+fn h224_too_few_descriptors_are_named_and_end_no_command_by_a_panic() {
+    let server = RedisServer::start(&RedisOptions::new()).unwrap();
+    for url in [None, Some(server.url())] {
+        let store = Store::new();
+        // So that every verb has something to read.
+        assert_eq!(store.output(&["run", "x", "--", "true"]).code(), 0);
+        for args in [&["run", "x", "--", "true"][..], &["ls"], &["show", "x"]] {
+            let mut worked = 0;
+            // With less than that the program itself cannot be loaded.
+            for limit in 4..=64 {
+                let mut command = store.latchwork(args);
+                if let Some(url) = &url {
+                    command.env("LATCHWORK_STORE", url);
+                }
+                let done = limited(command, Resource::Nofile, limit).finish();
+                let status = done.status;
+                assert_eq!(status.signal(), None, "{url:?} {args:?} {limit}: {done:?}");
+                assert!(!done.stderr.contains("panicked"), "{url:?} {args:?} {limit}: {done:?}");
+                let works = status.code() == Some(0);
+                let is_named = done.stderr.to_lowercase().contains("too many open files");
+                assert!(works || is_named, "{url:?} {args:?} {limit}: {done:?}");
+                worked = if works { worked + 1 } else { 0 };
+                if worked == ENOUGH {
+                    break;
+                }
+            }
+            assert_eq!(worked, ENOUGH, "{url:?} {args:?}");
+        }
+    }
+}
