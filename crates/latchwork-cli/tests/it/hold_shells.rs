@@ -160,7 +160,7 @@ fn a_silent_client_delays_no_report_of_a_loss() {
                 echo \"$LATCHWORK_HELD\"; while :; do sleep 0.1; done";
     let shell = Running::start(script(&store, "bash", text));
     let held = shell.stdout.next().unwrap();
-    let id = held.rsplit('"').nth(1).unwrap();
+    let id = held.split("\"hold\":\"").nth(1).unwrap().split('"').next().unwrap();
     let address = SocketAddr::from_abstract_name(format!("latchwork-hold-{id}")).unwrap();
     let silent: Vec<_> = (0..40).map(|_| UnixStream::connect_addr(&address).unwrap()).collect();
     let nothing = UnixStream::connect_addr(&address).unwrap();
