@@ -20,7 +20,7 @@ use crate::values::{Uuid, column, number, strange};
 const LOOKS: u32 = 3;
 /// After a try that has not come to the row of its key, the next one comes so much later, or up to twice as much.
 const CROWDED: Duration = Duration::from_millis(100);
-/// What is in the way of such a try.
+/// Named as the holder that blocks such a try.
 const LOCKED: &str =
     "other transactions, which lock the row of the key (see pg_stat_activity and pg_locks)";
 

@@ -27,7 +27,7 @@ COMMENT ON COLUMN @line@.ttl IS 'the length of its lease in microseconds';
 COMMENT ON COLUMN @line@.probation IS 'the length of a lease that it is given while it waits, in microseconds';
 COMMENT ON COLUMN @line@.word IS 'by what it knows that such a grant is the store''s';
 COMMENT ON COLUMN @line@.process IS 'the number of its process, which holds an advisory lock of that number while it listens';
-COMMENT ON COLUMN @line@.told IS 'whether it was told to look';
+COMMENT ON COLUMN @line@.told IS 'whether it was notified since its last try';
 COMMENT ON COLUMN @line@.holder IS 'what it says of itself';
 COMMENT ON TABLE @alive@ IS 'Latchwork: one row, not logged: by it the guard notices a loss of data';
 COMMENT ON COLUMN @alive@.one IS 'there is one row';

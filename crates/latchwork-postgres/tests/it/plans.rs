@@ -87,7 +87,7 @@ async fn use_many(server: &PostgresServer) -> String {
     log().split_off(from)
 }
 
-/// What is called on a key whose row somebody has locked.
+/// A call on a key whose row somebody has locked.
 #[derive(Clone, Copy, Debug)]
 enum Call {
     Stand,

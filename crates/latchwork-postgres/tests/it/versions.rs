@@ -118,7 +118,7 @@ fn h197_missing_or_older_functions_are_a_clear_error() {
     });
 }
 
-/// For whoever meets the tables without this documentation.
+/// An administrator meets the tables without this documentation.
 #[test]
 fn tables_columns_and_functions_say_what_they_are() {
     let server = server();
