@@ -63,7 +63,7 @@ fn a_free_lock_is_one_statement_and_so_is_its_release() {
     let server = logging();
     run(async {
         let bare = bare(&server.url()).await;
-        // The first call of the function in a session has another one before it (`h191_...`).
+        // The first call of a function in a session plans its statements (`h191_...`).
         let reader = claim("first").with(|it| it.mode = Mode::Read);
         bare.granted(&reader).await;
         bare.released(&reader).await;

@@ -112,7 +112,17 @@ async fn first_call(server: &PostgresServer, call: Call, n: usize) -> (f64, f64)
     let fresh = bare(&server.url()).await;
     let other = bare(&server.url()).await;
     let log = || fs::read_to_string(server.folder().join("log")).unwrap();
-    let function = format!("latchwork_{}", format!("{call:?}").to_lowercase());
+    let is_call = |line: &&str| {
+        let function = match call {
+            Call::Stand => line.contains("latchwork_stand"),
+            // The statement that also keeps messages begins with its comment.
+            Call::Leave => {
+                line.contains("latchwork_leave") || line.contains("As the function alone")
+            }
+            Call::Keep => line.contains("latchwork_keep"),
+        };
+        function && line.contains("execute")
+    };
     let from = log().len();
     let locked = Locked::row(server, &key, 0.3).await;
     let ask = async |bare: &Bare, claim: &Claim| match call {
@@ -130,8 +140,7 @@ async fn first_call(server: &PostgresServer, call: Call, n: usize) -> (f64, f64)
         (at.parse::<f64>().unwrap() * 1_000.0, duration.parse::<f64>().unwrap())
     };
     let freed = said.lines().find(|line| line.contains("pg_sleep") && line.contains("duration: "));
-    let mut calls =
-        said.lines().filter(|line| line.contains("execute") && line.contains(&function));
+    let mut calls = said.lines().filter(is_call);
     let freed = ended(&freed.expect("the other transaction has ended")).0;
     let had = ended(&calls.next_back().expect("it was called")).0 - freed;
     let from = log().len();
@@ -141,8 +150,7 @@ async fn first_call(server: &PostgresServer, call: Call, n: usize) -> (f64, f64)
         ask(&other, &alone).await;
     }
     let said = log().split_off(from);
-    let mut calls =
-        said.lines().filter(|line| line.contains("execute") && line.contains(&function));
+    let mut calls = said.lines().filter(is_call);
     (had, ended(&calls.next().expect("it was called")).1)
 }
 
@@ -164,11 +172,11 @@ fn h191_a_first_call_is_planned_before_it_locks_the_row() {
             had.sort_by(f64::total_cmp);
             planned.sort_by(f64::total_cmp);
             assert!(
-                had[2] * 3.0 < planned[2],
+                had[2] * 2.0 < planned[2],
                 "{call:?}: it had the row for {had:?} ms, and planned for {planned:?} ms"
             );
         }
-        let rows = "SELECT count(*) FROM latchwork l FULL JOIN latchwork_line p ON p.k = l.k WHERE get_byte(coalesce(l.k, p.k), 0) = 255";
+        let rows = "SELECT count(*) FROM latchwork l FULL JOIN latchwork_line p ON p.k = l.k WHERE substr(coalesce(l.k, p.k), 1, 1) = '\\xff'";
         assert_eq!(server.psql(rows).unwrap(), "0", "a rehearsal has left something");
     });
 }
