@@ -141,7 +141,7 @@ async fn ask(
         .replace("@lineage@", lineage);
     let tables = TABLES.map(|suffix| format!("{}{suffix}", config.table));
     let functions = FUNCTIONS_OF_A_TABLE.map(|suffix| format!("{}_{suffix}", config.table));
-    let table = format!("{}.{}", quoted(&config.schema), quoted(&config.table));
+    let table = lane.table();
     let (tables, functions) = (&tables[..], &functions[..]);
     let params: [(&(dyn ToSql + Sync), Type); 6] = [
         (&table, Type::TEXT),

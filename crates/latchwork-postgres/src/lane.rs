@@ -138,6 +138,11 @@ impl Lane {
         Ok(())
     }
 
+    /// The table of locks, as `to_regclass` reads it.
+    pub(crate) fn table(&self) -> String {
+        self.statements.table()
+    }
+
     pub(crate) fn statement(&self, ask: Ask) -> &statements::Statement {
         self.statements.pooled(ask)
     }

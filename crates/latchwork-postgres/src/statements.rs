@@ -120,6 +120,11 @@ impl Statements {
         self.names.fill(text)
     }
 
+    /// The table of locks, as `to_regclass` reads it.
+    pub(crate) fn table(&self) -> String {
+        self.names.object("")
+    }
+
     /// The number that sets the advisory locks of this table apart.
     pub(crate) fn class(&self) -> i32 {
         class(&self.names.schema, &self.names.table)
