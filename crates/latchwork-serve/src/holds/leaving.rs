@@ -1,7 +1,5 @@
 //! What becomes of a hold that its client gives up. The first request and its repeats are told the same.
 
-use std::fmt;
-
 use axum::http::StatusCode;
 use tokio::sync::watch;
 
@@ -111,11 +109,5 @@ pub(crate) fn answer(asked: How, how: How, said: Said, name: &str) -> Result<Con
         (_, _, Said::Nothing | Said::Lost(_) | Said::Unknown) => {
             Err(Ending::Left(how, said).error(name))
         }
-    }
-}
-
-impl fmt::Debug for Told {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Told(..)")
     }
 }
