@@ -3,14 +3,16 @@
 use std::sync::Arc;
 
 use latchwork::store::clock::boot_time;
-use latchwork::{ErrorKind, LockManager};
+use latchwork::{ErrorKind, FencingToken, LockManager};
 
 use crate::event::What;
 use crate::log::Log;
 use crate::luck::Luck;
+use crate::service::Service;
 
-/// Evicts the holders of one key, if any is held, and notes down which claims they had. A store that
-/// does not answer keeps its holders, and so do clients of another kind.
+/// Evicts the holders of one key, if any is held, and notes down which claims they had: at the store, or through the
+/// service that holds it for its clients. A store that does not answer keeps its holders, and so do clients of another
+/// kind.
 ///
 /// # Errors
 ///
@@ -18,6 +20,7 @@ use crate::luck::Luck;
 pub(crate) async fn evict(
     locks: &LockManager,
     prefix: &str,
+    service: Option<&Service>,
     log: &Log,
     luck: &mut Luck,
 ) -> Result<(), latchwork::Error> {
@@ -27,17 +30,31 @@ pub(crate) async fn evict(
         held => held?,
     };
     let held: Vec<_> = held.into_iter().filter(|seen| !seen.holders.is_empty()).collect();
-    let Some(seen) = held.get(luck.below(held.len())) else { return Ok(()) };
+    // The key with the most waiters every other time: somebody gets it in that moment.
+    let place = match luck.percent(50) {
+        true => (0..held.len()).max_by_key(|place| held[*place].waiters.len()),
+        false => Some(luck.below(held.len())),
+    };
+    let Some(seen) = place.and_then(|place| held.get(place)) else { return Ok(()) };
     let name = seen.key.as_str();
     let name = name.strip_prefix(prefix).unwrap_or(name);
     let asked = boot_time();
+    let key: Arc<str> = name.into();
+    let evicted = |grant| {
+        log.note(None, What::Evicted { key: key.clone(), grant, asked });
+    };
+    if let Some(service) = service.filter(|_| luck.percent(70)) {
+        match service.force_release(name) {
+            Ok(tokens) => tokens.into_iter().map(FencingToken::grant_number).for_each(evicted),
+            // Nobody knows what it has done.
+            Err(_) => seen.holders.iter().filter_map(|party| party.token).for_each(evicted),
+        }
+        return Ok(());
+    }
     let released = match locks.force_release(name).await {
         Err(error) if matches!(error.kind(), Unreachable | TimedOut | Unsupported) => return Ok(()),
         released => released?,
     };
-    let key: Arc<str> = name.into();
-    for grant in released.evicted.iter().filter_map(|party| party.token) {
-        log.note(None, What::Evicted { key: key.clone(), grant, asked });
-    }
+    released.evicted.iter().filter_map(|party| party.token).for_each(evicted);
     Ok(())
 }

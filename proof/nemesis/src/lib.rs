@@ -90,7 +90,8 @@
 //!
 //! With `--service`, the workers do not use the library: they speak HTTP to a `latchwork serve`
 //! between them and the store ([`service`]), which is killed, stopped and restarted, and whose
-//! connections are cut. What is judged then is what its clients may rely on.
+//! connections are cut. What is judged then is what its clients may rely on. Most evictions go through
+//! the service, and where nothing else is broken, each loss must have its cause (`loss_reason`).
 //!
 //! # Limits
 //!

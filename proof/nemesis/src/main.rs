@@ -21,6 +21,7 @@ use latchwork_nemesis::service::{self, Fault};
 use latchwork_nemesis::stores::{self, KINDS, Store};
 use latchwork_nemesis::terms::Terms;
 use latchwork_nemesis::worker::{Orders, work};
+use latchwork_serve::Listen;
 
 const HELP: &str = "\
 latchwork-nemesis run --store URL [options]
@@ -109,7 +110,8 @@ fn main() -> ExitCode {
 
 fn serve(mut flags: Flags) -> Result<bool, Box<dyn Error>> {
     let (store, namespace) = (flags.needed("store")?, flags.needed("namespace")?);
-    let listen = flags.needed("listen")?.parse()?;
+    let listen = [flags.needed("listen")?, flags.needed("admin")?].map(|text| text.parse::<Listen>());
+    let listen = listen.into_iter().collect::<Result<_, _>>()?;
     flags.done()?;
     service::serve(&store, &namespace, listen)?;
     Ok(true)

@@ -211,7 +211,7 @@ impl Plan {
             nemeses: &mut self.nemeses,
             luck: Luck::of(self.seed, u64::MAX),
             evict: &mut |luck| {
-                let evicted = evict(&locks, &prefix, &log, luck);
+                let evicted = evict(&locks, &prefix, self.service.as_ref(), &log, luck);
                 runtime.block_on(evicted).map_err(io::Error::other)
             },
             log: log.clone(),
@@ -245,7 +245,12 @@ impl Plan {
             }
         }
         let expected = self.expected(fair);
-        let of_service = |check: &Check| self.service.is_none() || CHECKS.contains(&check.name);
+        // Where nothing but the clients and the evictions can end a hold, each loss has its cause.
+        let has_causes = self.nemeses.is_empty() && !self.frozen_clock;
+        let of_service = |check: &Check| {
+            let is_judged = CHECKS.contains(&check.name);
+            self.service.is_none() || is_judged || (has_causes && check.name == LOSS_REASON)
+        };
         let judges = |check: &Check| of_service(check) && !self.without.contains(&check.name);
         let checks: Vec<Check> = ALL.iter().copied().filter(judges).collect();
         let terms = Terms { bounds: self.bounds, checks };

@@ -1,13 +1,16 @@
 //! The service between the workers and the store, and what is done to it.
 
-use std::io;
+use std::io::{self, Read, Write};
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use latchwork::FencingToken;
 use latchwork_serve::{Listen, Settings};
 use latchwork_services::{Cut, Port, Process, Proxy};
+use serde_json::Value;
 
 use crate::faults::Nemesis;
 use crate::luck::Luck;
@@ -73,6 +76,8 @@ struct Inner {
     program: PathBuf,
     args: Vec<String>,
     log: PathBuf,
+    /// Where it hears its administrator.
+    socket: PathBuf,
     port: Port,
 }
 
@@ -85,6 +90,7 @@ impl Service {
     pub fn start(program: &Path, store: &str, namespace: &str, folder: &Path) -> io::Result<Self> {
         let port = Port::reserve().map_err(io::Error::other)?;
         let proxy = Proxy::plain(port.number()).map_err(io::Error::other)?;
+        let socket = folder.join("admin.sock");
         let args = [
             "serve",
             "--store",
@@ -93,11 +99,13 @@ impl Service {
             namespace,
             "--listen",
             &format!("127.0.0.1:{}", port.number()),
+            "--admin",
+            &format!("unix:{}", socket.display()),
         ];
         let args: Vec<_> = args.into_iter().map(str::to_owned).collect();
         let log = folder.join("service.txt");
         let process = start(program, &args, &log)?;
-        let inner = Inner { process, program: program.into(), args, log, port };
+        let inner = Inner { process, program: program.into(), args, log, socket, port };
         await_port(&inner)?;
         Ok(Self(Arc::new(Mutex::new(inner)), Arc::new(proxy)))
     }
@@ -105,6 +113,34 @@ impl Service {
     /// The address that clients use.
     pub fn address(&self) -> String {
         format!("127.0.0.1:{}", self.1.port())
+    }
+
+    /// Takes a lock away from its holders, as an administrator does; the tokens of those that were evicted. A service
+    /// that took the request and does not answer may have evicted any holder.
+    ///
+    /// # Errors
+    ///
+    /// If it does not answer in time.
+    pub fn force_release(&self, name: &str) -> io::Result<Vec<FencingToken>> {
+        let socket = self.lock().socket.clone();
+        // One that is away evicts nobody.
+        let Ok(mut stream) = UnixStream::connect(socket) else { return Ok(Vec::new()) };
+        stream.set_read_timeout(Some(Duration::from_secs(5)))?;
+        let body = r#"{"reason": "a trial"}"#;
+        let head = format!(
+            "POST /v1/locks/{name}/force-release HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\
+             Content-Type: application/json\r\nContent-Length: {}\r\n\r\n",
+            body.len()
+        );
+        stream.write_all((head + body).as_bytes())?;
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer)?;
+        let refused = || io::Error::other(format!("no forced release: {answer:?}"));
+        let (head, body) = answer.split_once("\r\n\r\n").ok_or_else(refused)?;
+        let body: Value = serde_json::from_str(body).map_err(io::Error::other)?;
+        let evicted = body["evicted"].as_array().filter(|_| head.contains(" 200 "));
+        let tokens = evicted.ok_or_else(refused)?.iter().filter_map(|it| it["token"].as_str());
+        Ok(tokens.filter_map(|token| token.parse().ok()).collect())
     }
 
     /// A fault of it, for a plan.
@@ -193,10 +229,10 @@ impl Nemesis for Breaks {
 /// # Errors
 ///
 /// As [`latchwork_serve::serve`].
-pub fn serve(store: &str, namespace: &str, listen: Listen) -> Result<(), latchwork::Error> {
+pub fn serve(store: &str, namespace: &str, listen: Vec<Listen>) -> Result<(), latchwork::Error> {
     let mut settings = Settings::new(store);
     settings.namespace = namespace.to_owned();
-    settings.listen = vec![listen];
+    settings.listen = listen;
     let runtime =
         tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
     let runtime = runtime.map_err(|error| {

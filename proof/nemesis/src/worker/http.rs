@@ -276,6 +276,7 @@ impl Client {
         };
         let answer = match self.request(&line).await {
             Some(Said { status: 200, .. }) => Answer::Yes,
+            Some(Said { status: 410, body }) if body["kind"] == "Unconfirmed" => Answer::Failed,
             Some(Said { status: 404 | 410, .. }) => Answer::NotHeld,
             _ => Answer::Failed,
         };
@@ -296,7 +297,7 @@ impl Client {
                 self.note(What::Renewed { attempt, valid_until });
                 None
             }
-            Some(Ok(Said { status: 404 | 410, .. })) => Some("taken"),
+            Some(Ok(Said { status: 404 | 410, body })) => Some(reason(&body)),
             _ => {
                 hold.renew_at = self.clock.now().plus(self.shop.orders.ttl / 20);
                 None
@@ -342,6 +343,16 @@ impl Client {
         let accepted = self.desk.write(&hold.key, attempt, token).await?;
         self.note(What::Wrote { attempt, token, accepted });
         Ok(())
+    }
+}
+
+/// Why the service has ended a hold.
+fn reason(body: &Value) -> &'static str {
+    match body["reason"].as_str() {
+        Some("forced" | "taken") => "taken",
+        Some("not_renewed") => "not_renewed",
+        Some("expired") => "expired_at_service",
+        _ => "unknown",
     }
 }
 

@@ -64,6 +64,22 @@ fn locks_of_the_service_are_taken_away() {
     assert!(lost.filter(|(.., reason)| &**reason == "taken").count() > 0, "{outcome}");
 }
 
+/// Clients queue at a store that grants a lock to the next one in the moment in which it is taken away: that one keeps it.
+#[test]
+fn h214_a_forced_release_spares_the_next_client() {
+    let folder = tempfile::tempdir().unwrap();
+    let servers = Servers::start(Kind::Single, "").unwrap();
+    let plan = plan(&servers.url(), &folder).ttl(TTL * 2);
+    let (length, fault) = (Duration::from_millis(6_500), Duration::from_millis(4_500));
+    let schedule = Schedule { length, fault, ..plan.schedule };
+    let faults = vec![ClientFault::Evict];
+    let plan = Plan { faults, schedule, longest: 3.0, keys: 1, processes: 2, tasks: 14, ..plan };
+    let outcome = play(folder, plan.serve(&[]).unwrap());
+    let lost = outcome.history.attempts.iter().filter_map(|a| a.hold.as_ref()?.lost.as_ref());
+    assert!(lost.filter(|(.., reason)| &**reason == "taken").count() > 0, "{outcome}");
+    assert!(outcome.verdict("loss_reason").unwrap().checked > 0, "{outcome}");
+}
+
 /// Their clocks stand still while they are stopped, as those of a machine that sleeps. Such a client believes for
 /// too long, whatever the service does, and the resource refuses its writes.
 #[test]
