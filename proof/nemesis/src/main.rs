@@ -110,7 +110,8 @@ fn main() -> ExitCode {
 
 fn serve(mut flags: Flags) -> Result<bool, Box<dyn Error>> {
     let (store, namespace) = (flags.needed("store")?, flags.needed("namespace")?);
-    let listen = [flags.needed("listen")?, flags.needed("admin")?].map(|text| text.parse::<Listen>());
+    let listen =
+        [flags.needed("listen")?, flags.needed("admin")?].map(|text| text.parse::<Listen>());
     let listen = listen.into_iter().collect::<Result<_, _>>()?;
     flags.done()?;
     service::serve(&store, &namespace, listen)?;

@@ -58,7 +58,7 @@ impl Registry {
             };
             let name = epitaph.name.clone();
             return match (said, state.leaving.get(&id)) {
-                (Said::Nothing, Some(told)) if !(asked == How::Succeed && how == How::Release) => {
+                (Said::Nothing, Some(told)) if asked != How::Succeed || how != How::Release => {
                     Ok(GivenUp::Before { how, name, told: told.clone() })
                 }
                 _ => answer(asked, how, said, &name).map(GivenUp::Confirmed),
