@@ -7,7 +7,7 @@ use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use tokio::runtime::{Builder, Handle};
+use tokio::runtime::{Builder, Handle, Runtime};
 use tokio::sync::oneshot;
 
 use crate::runtime::timer::{SystemClock, Timers};
@@ -110,6 +110,7 @@ impl Driver {
             .build()
             .map_err(|e| failed("make a runtime", e))?;
         let handle: Handle = runtime.handle().clone();
+        let runtime = Background(Some(runtime));
         let (stop, stopped) = oneshot::channel::<()>();
         let work = Arc::new(Work::default());
         let (clock, under_way) = (timers.clone(), work.clone());
@@ -130,7 +131,7 @@ impl Driver {
                 }
             });
             stopping.close();
-            runtime.shutdown_background();
+            drop(runtime);
             ending.stop();
         });
         if let Err(error) = started {
@@ -164,6 +165,26 @@ impl Driver {
 
     pub(crate) fn work(&self) -> Arc<Work> {
         self.work.clone()
+    }
+}
+
+/// A runtime that may be dropped anywhere: in an async context, tokio panics where one is dropped as it is. That
+/// would be so if the system gave no thread for it.
+struct Background(Option<Runtime>);
+
+impl Background {
+    fn block_on(&self, work: impl Future<Output = ()>) {
+        if let Some(runtime) = &self.0 {
+            runtime.block_on(work);
+        }
+    }
+}
+
+impl Drop for Background {
+    fn drop(&mut self) {
+        if let Some(runtime) = self.0.take() {
+            runtime.shutdown_background();
+        }
     }
 }
 

@@ -1,5 +1,7 @@
 //! Limits on descriptors and processes, down to where nothing can start.
 
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::Command;
 
@@ -54,5 +56,25 @@ fn h224_too_few_descriptors_are_named_and_end_no_command_by_a_panic() {
             }
             assert_eq!(worked, ENOUGH, "{url:?} {args:?}");
         }
+    }
+}
+
+/// A thread that the system refuses once the runtime for it is there.
+#[test]
+fn h224_too_few_threads_are_named_and_end_no_command_by_a_panic() {
+    let store = Store::new();
+    let program = store.file("program");
+    fs::copy(env!("CARGO_BIN_EXE_latchwork"), &program).unwrap();
+    fs::set_permissions(store.file(""), fs::Permissions::from_mode(0o777)).unwrap();
+    for limit in 0..=2 {
+        let mut command = Command::new(&program);
+        command.args(["run", "x", "--", "true"]).current_dir("/");
+        if rustix::process::geteuid().is_root() {
+            // The limit is for other users.
+            command.uid(65_534).gid(65_534);
+        }
+        let done = limited(store.at_this_store(command), Resource::Nproc, limit).finish();
+        assert_eq!(done.code(), 69, "{limit}: {done:?}");
+        assert!(done.stderr.contains("cannot start a thread"), "{limit}: {done:?}");
     }
 }
