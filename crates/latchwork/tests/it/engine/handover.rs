@@ -245,3 +245,26 @@ async fn a_waiter_with_other_options_gets_its_own_hold() {
     assert_eq!(&*seen.holders[0].holder.text, "second");
     assert_eq!(second.lost().await.reason, LostReason::MaxHold);
 }
+
+/// The store may have granted the key to anybody meanwhile.
+#[tokio::test(start_paused = true)]
+async fn h215_a_grant_that_was_taken_away_is_not_handed_over() {
+    let world = World::new();
+    let locks = world.locks.clone().ttl(9 * SEC).handover(Handover { slice: 4 * SEC, times: 10 });
+    let first = locks.mutex("k").acquire().await.unwrap();
+    let mutex = locks.mutex("k");
+    let (second, released) = tokio::join!(mutex.acquire(), async {
+        world.settle().await;
+        let released = locks.force_release("k").await.unwrap();
+        // Known at once, and not at the next renewal.
+        assert!(matches!(first.state(), HoldState::Lost(lost) if lost.reason == LostReason::Taken));
+        let token = first.token();
+        drop(first);
+        (released, token)
+    });
+    let (second, (released, token)) = (second.unwrap(), released);
+    assert_eq!(released.evicted.len(), 1);
+    assert!(second.token().grant_number() > token.grant_number(), "the grant was handed over");
+    world.io.sleep(20 * SEC).await;
+    assert_eq!(second.ensure_held(), Ok(second.token()), "the next holder was not evicted");
+}

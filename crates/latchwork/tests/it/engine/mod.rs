@@ -7,6 +7,7 @@
 mod support;
 
 mod adaptive;
+mod answered;
 mod cancel;
 mod crowd;
 mod drop_safety;
