@@ -96,7 +96,7 @@ async fn held_outside(
     let held = |(outer, silence): (Outer, Option<Option<io::Error>>)| {
         let party = outer.party(&seen, place.token_floor)?;
         let goes_on = silence.is_none() || !outer.is_in_delay(party);
-        goes_on.then(|| Held { mode: party.mode, outer, silence })
+        goes_on.then_some(Held { mode: party.mode, outer, silence })
     };
     Ok(outside.into_iter().filter_map(held).collect())
 }

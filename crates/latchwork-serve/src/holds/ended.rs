@@ -51,7 +51,7 @@ impl Ending {
         match self {
             Self::Left(_, Said::Held) => gone("Released", "hold: it was released before".to_owned())
                 .next_step("nothing to do; to lock again, acquire with another Idempotency-Key"),
-            Self::Left(_, Said::Lost(reason)) => return Self::Lost(reason).error(name),
+            Self::Left(_, Said::Lost(reason)) => Self::Lost(reason).error(name),
             Self::Left(_, Said::Nothing) => gone(
                 "Unconfirmed",
                 "hold: it was given up, and the store has not answered its release yet".to_owned(),
