@@ -45,8 +45,8 @@ pub(crate) struct Watcher {
     gaps: AtomicU64,
     /// The version after which the watch goes on.
     after: AtomicU64,
-    /// The watch has to begin anew, whatever it is told.
-    anew: Notify,
+    /// The watch has to begin restart, whatever it is told.
+    restart: Notify,
     /// It is being checked whether the server's data were restored.
     pub(crate) looks_back: AtomicBool,
 }
@@ -90,7 +90,7 @@ impl Watcher {
     pub(crate) fn start_over(&self) {
         self.after.store(0, Ordering::SeqCst);
         self.gaps.fetch_add(1, Ordering::SeqCst);
-        self.anew.notify_one();
+        self.restart.notify_one();
     }
 }
 
@@ -152,7 +152,7 @@ async fn run(store: Weak<Store>, mut is_sure: bool) {
         let start = io.now();
         let end = tokio::select! {
             end = held.follow() => end,
-            () = held.watcher.anew.notified() => End::Gone,
+            () = held.watcher.restart.notified() => End::Gone,
             _ = shut.wait_for(|is_shut| *is_shut) => End::Unneeded,
         };
         held.watcher.live.store(false, Ordering::SeqCst);
