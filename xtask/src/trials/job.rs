@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use super::plan::{Part, Run};
 
 /// A binary that takes longer than this hangs.
-const LONGEST: Duration = Duration::from_secs(8 * 60);
+const LONGEST: Duration = Duration::from_secs(12 * 60);
 
 /// What became of it.
 pub(crate) struct Ended {
