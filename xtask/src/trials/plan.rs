@@ -9,9 +9,9 @@ use super::binaries::Binary;
 /// So many binaries run at a time at the most, for each processor.
 const SIDE_BY_SIDE: usize = 2;
 
-/// So much weight runs on each processor. A weight of 3 takes about one, so the machine has some left: tests that wait
+/// So much weight runs on two processors. A weight of 3 takes about one, so the machine has some left: tests that wait
 /// for a real clock must get it when they wake up.
-const PROCESSOR: u32 = 2;
+const TWO_PROCESSORS: u32 = 5;
 
 /// What a binary needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -246,9 +246,13 @@ impl Room {
         SIDE_BY_SIDE * self.processors as usize
     }
 
+    fn capacity(&self) -> u32 {
+        TWO_PROCESSORS.saturating_mul(self.processors).div_ceil(2)
+    }
+
     /// Whether the processors carry so much more. Alone, anything runs.
     fn fits(&self, taken: u32, weight: u32) -> bool {
-        taken == 0 || taken + weight <= PROCESSOR.saturating_mul(self.processors)
+        taken == 0 || taken + weight <= self.capacity()
     }
 
     /// Waits until there is room for so much.
@@ -326,7 +330,7 @@ mod tests {
     #[test]
     fn an_oversized_call_is_admitted_alone() {
         let room = Room::of(NonZero::<usize>::MIN);
-        let place = room.enter(PROCESSOR * 2);
+        let place = room.enter(TWO_PROCESSORS * 2);
         drop(place);
         let _one = room.enter(1);
     }
@@ -336,7 +340,8 @@ mod tests {
         for processors in [1, 2, 8] {
             let room = Room::of(NonZero::new(processors).unwrap());
             assert_eq!(room.side_by_side(), 2 * processors);
-            let most = PROCESSOR * room.processors;
+            let most = room.capacity();
+            assert_eq!(u64::from(most), (5 * processors as u64).div_ceil(2));
             assert!(room.fits(most - 1, 1) && !room.fits(most, 1) && room.fits(0, most + 1));
         }
     }
