@@ -55,6 +55,10 @@ pub fn words(terms: &Terms, history: &History) -> Vec<String> {
     for fault in &faults {
         // What a fault did to a lease shows when that lease ends.
         allow("calm", fault, bounds.settle * 2, "");
+        // While a voter is away, the one that keeps a claim for the shortest time is asked.
+        if bounds.votes {
+            allow("kept", fault, bounds.settle, "");
+        }
         // Elections and a quarantine keep a key closed for longer than the eye knows, and what another client left does.
         if bounds.settle > bounds.ttl || bounds.foreign.is_some() {
             allow("handed-on", fault, bounds.settle * 2, "");
