@@ -45,7 +45,7 @@ const PLANS: &[(&str, &str, Needs)] = &[
     ("latchwork-file", "it", Needs { threads: 6, weight: 2, rank: 5 }),
     ("latchwork-zookeeper", "contract", Needs { threads: 10, weight: 2, rank: 5 }),
     ("latchwork-postgres", "it", Needs { threads: 6, weight: 2, rank: 10 }),
-    ("latchwork-postgres", "contract", Needs { threads: 8, weight: 2, rank: 9 }),
+    ("latchwork-postgres", "contract", Needs { threads: 4, weight: 3, rank: 9 }),
     // Minutes of requests that are counted. They begin when their API server is built.
     (KUBERNETES, "it", Needs { threads: 8, weight: 1, rank: 11 }),
     (KUBERNETES, "contract", Needs { threads: 4, weight: 2, rank: 6 }),

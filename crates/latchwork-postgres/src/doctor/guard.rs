@@ -9,8 +9,9 @@ use super::Server;
 pub(super) async fn examine(server: &Server<'_>) -> Vec<Finding> {
     let config = server.config();
     let longest: Option<i64> = server.value("SELECT longest FROM @alive@").await;
-    let was_guarded: Option<bool> =
-        server.value("SELECT EXISTS (SELECT FROM @locks@ WHERE k = '')").await;
+    let was_guarded: Option<bool> = server
+        .value("SELECT EXISTS (SELECT FROM @locks@ WHERE k = '' AND claim IS NOT NULL)")
+        .await;
     if !config.guard {
         if was_guarded != Some(true) {
             return vec![

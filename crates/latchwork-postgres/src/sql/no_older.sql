@@ -2,7 +2,7 @@
 DO @body@
 BEGIN
   IF EXISTS (SELECT FROM pg_proc p WHERE p.oid = to_regproc(@literal:_stand@)
-      AND substring(p.prosrc FROM '-- latchwork \d+ functions (\d+)')::integer > @functions@) THEN
+      AND substring(p.prosrc FROM '-- latchwork [0-9]+ functions ([0-9]+)')::integer > @functions@) THEN
     RAISE EXCEPTION 'the functions of a newer client were made meanwhile';
   END IF;
 END @body@;

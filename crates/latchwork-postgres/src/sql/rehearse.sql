@@ -5,8 +5,8 @@ CREATE OR REPLACE FUNCTION @rehearse@(a_what text) RETURNS void LANGUAGE plpgsql
 -- @made@
 DECLARE
   n CONSTANT text := 'latchwork.' || a_what || '_@class@';
-  alone CONSTANT bytea := '\xff'::bytea || decode(replace(gen_random_uuid()::text, '-', ''), 'hex');
-  shared CONSTANT bytea := alone || '\x00'::bytea;
+  alone CONSTANT bytea := decode('ff', 'hex') || decode(replace(gen_random_uuid()::text, '-', ''), 'hex');
+  shared CONSTANT bytea := alone || decode('00', 'hex');
   c CONSTANT uuid[] := ARRAY[gen_random_uuid(), gen_random_uuid(), gen_random_uuid(), gen_random_uuid()];
   s CONSTANT bigint := 60000000;
   t CONSTANT timestamptz := clock_timestamp();

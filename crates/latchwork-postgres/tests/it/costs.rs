@@ -229,6 +229,9 @@ fn a_renewal_sends_64_bytes_and_the_key_for_each_claim() {
             bare.granted(claim).await;
         }
         assert!(bare.held(&claims[0]).await);
+        // The connection for renewals, which need not wait for it.
+        let open = "SELECT count(*) FROM pg_stat_activity WHERE application_name LIKE 'latchwork%' AND query NOT LIKE '-- What a new%'";
+        until(&server, open, |n| n == "2").await;
         proxy.reset_counts();
         let renewed = bare.renew_all(&claims).await;
         assert!(renewed.iter().all(|it| matches!(it, Ok(Renewal::Held { .. }))));

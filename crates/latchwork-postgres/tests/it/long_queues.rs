@@ -80,7 +80,8 @@ fn calls(mode: u16, limit: u16, process: &str) -> Vec<(String, String)> {
 fn reads_a_part(mode: u16, limit: u16, process: &str, before: &str) {
     let server = server();
     let calls = calls(mode, limit, process);
-    let mut text = SESSION.to_owned() + before + &queue(mode, limit, process);
+    let plan = ["stand", "leave", "keep"].map(|it| format!("SELECT latchwork_rehearse('{it}');"));
+    let mut text = SESSION.to_owned() + before + &plan.concat() + &queue(mode, limit, process);
     let read = "SELECT idx_tup_fetch + seq_tup_read FROM pg_stat_xact_user_tables WHERE relname = 'latchwork_line'";
     for (call, _) in &calls {
         text += &format!("SELECT 'from ' || ({read}); {call}; SELECT 'to ' || ({read});");

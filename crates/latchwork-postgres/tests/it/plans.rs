@@ -28,7 +28,14 @@ fn after(line: &str, word: &str) -> Option<usize> {
 /// The most rows that one part of a plan has read or thrown away, and that part. The plan says them for one of its loops.
 fn most(log: &str) -> (usize, String) {
     let (mut most, mut of, mut part, mut loops) = (0, String::new(), "", 1);
+    let mut is_of_keys = true;
     for line in log.lines() {
+        // A new connection reads the catalogue.
+        is_of_keys |= line.contains("LOG:");
+        is_of_keys &= !line.contains("What a new connection asks first");
+        if !is_of_keys {
+            continue;
+        }
         if let Some(count) = after(line, " loops=") {
             (part, loops) = (line, count);
         }

@@ -15,6 +15,9 @@ use crate::locks::manager::LockManager;
 use crate::rules::observe::Event;
 use crate::rules::token_base;
 
+/// In which steps stores say how long a hold lasts, at the most.
+const GRAIN: Duration = Duration::from_secs(1);
+
 impl LockManager {
     /// Adopts a hold that another process has [detached](Guard::detach), with the same key and
     /// token.
@@ -119,7 +122,8 @@ impl LockManager {
                 kept.shown()
             )));
         }
-        let whole = ticket.ttl.saturating_add(kept.room_for_delay());
+        // A store may say the remaining time in steps of its own, rounded up.
+        let whole = ticket.ttl.saturating_add(kept.room_for_delay()).saturating_add(GRAIN);
         if let Some(left) = party.remaining.filter(|left| *left > whole) {
             return Err(differs(&format!(
                 "ttl, {:?}, is less than the lock has left, {left:?}",
