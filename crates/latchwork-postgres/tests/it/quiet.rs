@@ -175,19 +175,17 @@ fn h196_a_sweep_goes_on_until_few_rows_are_left() {
         // The first one raises the token below which rows may go.
         sweep(&server.url()).await;
         let start = Instant::now();
-        while rows(&server) > 1_000 {
-            assert!(start.elapsed() < 60 * SEC, "{} rows are left", rows(&server));
+        while rows(&server) > 3_000 {
+            assert!(start.elapsed() < 120 * SEC, "{} rows are left", rows(&server));
+            let before = rows(&server);
             let (bare, claim) = (bare(&server.url()).await, sweeps());
             bare.acquired(&claim).await;
             bare.released(&claim).await;
-            let before = rows(&server);
             // It lives for longer than it sweeps.
             tokio::time::sleep(2_500 * MS).await;
-            assert!(
-                (before - rows(&server)) * 10 > before || rows(&server) < 1_000,
-                "{before} rows, then {}: one statement, not more",
-                rows(&server)
-            );
+            let left = rows(&server);
+            // A statement removes what is in 32 of some hundred pages.
+            assert!(before < 20_000 || left < before / 2, "{before} rows, then {left}");
         }
     });
 }
