@@ -105,6 +105,7 @@ def test_h234_a_fence_in_postgresql_refuses_what_is_no_token(postgres_server):
     with psycopg.connect(postgres_server) as connection, connection.cursor() as cursor:
         fences.create(cursor)
         refuses_what_is_no_token(lambda token: fences.check(cursor, "stock", token))
+        connection.commit()
         with pytest.raises(psycopg.IntegrityError):
             cursor.execute("INSERT INTO strange_fences VALUES ('other', -1)")
 
