@@ -143,8 +143,9 @@ def test_a_lead_of_tasks_is_stopped_and_begins_again(url):
             async def work(leadership):
                 terms.append(leadership.token)
                 if len(terms) == 1:
-                    await locks.force_release("scheduler")
                     try:
+                        # The guard of this process learns of it at once, perhaps before the call returns.
+                        await locks.force_release("scheduler")
                         await asyncio.sleep(60)
                     except asyncio.CancelledError:
                         stopped.append(True)
