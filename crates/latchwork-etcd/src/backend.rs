@@ -176,7 +176,7 @@ impl Shared {
         let (answer, alive) = self
             .members
             .ask(|link| {
-                // Who has a place only reads: a transaction that may put costs the servers a write.
+                // A claim with a place only reads: a transaction that may put costs the servers a write.
                 let request = match revision.filter(|_| takes_place) {
                     Some(own) => Ask::Read(requests::line_up_to(prefix, own)),
                     None => Ask::Put(requests::put(condition, prefix, &key, &value, lease.id)),

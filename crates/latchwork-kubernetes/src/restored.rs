@@ -26,7 +26,7 @@ impl Store {
     }
 
     /// Checks whether the server's data are as new as they were, once it answers: a watch that goes on after a version
-    /// of the future is told nothing.
+    /// of the future gets no answer.
     pub(crate) async fn look_back(self: Arc<Self>) {
         if self.watcher.looks_back.swap(true, Ordering::SeqCst) {
             return;

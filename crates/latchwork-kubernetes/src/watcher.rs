@@ -45,7 +45,7 @@ pub(crate) struct Watcher {
     gaps: AtomicU64,
     /// The version after which the watch goes on.
     after: AtomicU64,
-    /// The watch has to restart, whatever it is told.
+    /// The watch has to restart, whatever its server sends.
     restart: Notify,
     /// It is being checked whether the server's data were restored.
     pub(crate) looks_back: AtomicBool,

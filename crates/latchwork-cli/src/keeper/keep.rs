@@ -71,7 +71,7 @@ impl Keeper {
     ) -> io::Result<u8> {
         let stop = self.wait(launcher, lines, signals).await?;
         let is_returned = self.call_in().await?;
-        // From here on nobody is told that the locks are held: a release may take its time.
+        // From here on no client gets the answer that the locks are held: a release may take its time.
         drop(self.requests);
         while self.releasing.next().await.is_some() {}
         let names = self.hold.keys().replace('\n', ", ");

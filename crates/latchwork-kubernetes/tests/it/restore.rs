@@ -70,7 +70,7 @@ async fn h237_a_restore_of_etcd_locks_no_running_process_out() {
     restore(&mut server, &backup);
     let (ready, asked) = (Instant::now(), server.lease_requests(&space).expect("a log"));
 
-    let lost = tokio::time::timeout(10 * SEC, after.lost()).await.expect("it is told");
+    let lost = tokio::time::timeout(10 * SEC, after.lost()).await.expect("the guard is notified");
     assert_eq!(lost.reason, LostReason::Taken, "its own clock is not over");
     println!("told of its loss {:?} after the restore", ready.elapsed());
     let next = tokio::time::timeout(15 * SEC, waits).await.expect("it looks");
@@ -78,7 +78,7 @@ async fn h237_a_restore_of_etcd_locks_no_running_process_out() {
     println!("served {:?} after the restore", ready.elapsed());
     assert!(
         next.token() > token,
-        "{} after {token}: who has seen it gives no smaller one",
+        "{} after {token}: a process that has seen it gives no smaller one",
         next.token()
     );
     // The holder of that time has its lock, and renews it.
@@ -143,7 +143,7 @@ async fn serve(mut stream: TcpStream, space: &str, counted: Arc<AtomicU32>) {
         }
         let path = head.split(' ').nth(1).unwrap_or_default();
         let (status, answer) = if path.contains("watch=1") {
-            // Nothing is told.
+            // No loss is reported.
             let _ =
                 stream.write_all(b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n").await;
             return std::future::pending().await;

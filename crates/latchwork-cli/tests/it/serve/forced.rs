@@ -30,7 +30,7 @@ impl Forced {
         Self { service, admin: Address::Unix(socket), url: url.map(str::to_owned), _dir: dir }
     }
 
-    /// Takes the lock away from who has it.
+    /// Takes the lock away from its holder.
     fn force(&self, name: &str) -> Answer {
         let line = format!("POST /v1/locks/{name}/force-release");
         self.admin.ask(&line, &[], r#"{"reason": "a trial"}"#)
