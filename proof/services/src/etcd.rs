@@ -4,13 +4,13 @@ use std::collections::BTreeMap;
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Command;
 use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use crate::folder::Folder;
 use crate::port::{Port, despite_collisions};
-use crate::process::{Process, is_a_process, log_tail};
+use crate::process::{Process, built, is_a_process, log_tail};
 use crate::tls::{self, Certificates};
 use crate::wait::{LIMIT, until};
 use crate::{Error, Result, ServerClock};
@@ -364,9 +364,8 @@ pub(crate) fn program() -> Result<PathBuf> {
     if let Some(program) = PROGRAM.get() {
         return Ok(program.clone());
     }
-    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("etcd/build");
-    let path = said("sh", Command::new("sh").arg(script).stdin(Stdio::null()))?;
-    Ok(PROGRAM.get_or_init(|| path.into()).clone())
+    let path = built("etcd/build", &[])?;
+    Ok(PROGRAM.get_or_init(|| path).clone())
 }
 
 /// Calls `etcdctl` for the server on a port, and gives what it prints.

@@ -3,11 +3,11 @@
 use std::collections::HashSet;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Command;
 
 use crate::folder::Folder;
 use crate::port::{Port, despite_collisions};
-use crate::process::{Process, is_a_process, log_tail};
+use crate::process::{Process, built, is_a_process, log_tail};
 use crate::tls::openssl;
 use crate::wait::{LIMIT, until};
 use crate::{Error, EtcdOptions, EtcdServer, Result};
@@ -285,13 +285,7 @@ impl KubernetesServer {
 ///
 /// If it is not there and cannot be built; the text says what is missing.
 pub fn program(name: &str) -> Result<PathBuf> {
-    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("kube-apiserver/build");
-    let output = Command::new("sh").arg(&script).arg(name).stdin(Stdio::null()).output();
-    let output = output.map_err(|e| Error::while_("sh", e))?;
-    if !output.status.success() {
-        return Err(Error::new(String::from_utf8_lossy(&output.stderr).trim_end()));
-    }
-    Ok(String::from_utf8_lossy(&output.stdout).trim_end().into())
+    built("kube-apiserver/build", &[name])
 }
 
 fn audit_id(line: &str) -> Option<&str> {

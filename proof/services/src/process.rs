@@ -16,6 +16,21 @@ use crate::{Error, Result};
 /// How much of a log an error message shows.
 const TAIL: usize = 3_000;
 
+/// The program that a script of this crate builds, unless it is there, and whose path it prints.
+///
+/// # Errors
+///
+/// If it is not there and cannot be built; the text says what is missing.
+pub(crate) fn built(script: &str, args: &[&str]) -> Result<PathBuf> {
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join(script);
+    let output = Command::new("sh").arg(&script).args(args).stdin(Stdio::null()).output();
+    let output = output.map_err(|e| Error::while_("sh", e))?;
+    if !output.status.success() {
+        return Err(Error::new(String::from_utf8_lossy(&output.stderr).trim_end()));
+    }
+    Ok(String::from_utf8_lossy(&output.stdout).trim_end().into())
+}
+
 /// A server as a child process, with a file for what it prints.
 ///
 /// Dropping it ends the process (SIGKILL) and waits for it. If this process dies first, the
