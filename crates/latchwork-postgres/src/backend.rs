@@ -143,7 +143,7 @@ impl Store {
                 }
                 let Some(store) = store.upgrade() else { return };
                 // Another client may do it, or the next time.
-                let _ = store.sweep(SWEEP).await;
+                let _ = io.within(SWEEP, store.sweep()).await;
             }
         });
     }
@@ -155,24 +155,21 @@ impl Store {
         }
         let store = self.clone();
         self.access.io.finish(async move {
-            let _ = store.sweep(SHORT_SWEEP).await;
+            let _ = store.access.io.within(SHORT_SWEEP, store.sweep()).await;
         });
     }
 
-    /// Removes such rows until there are few, or for so long.
-    async fn sweep(&self, limit: Duration) -> Result<(), BackendError> {
-        let io = &self.access.io;
-        let end = io.now().plus(limit);
-        while io.now() < end {
+    /// Removes such rows until there are few.
+    async fn sweep(&self) -> Result<(), BackendError> {
+        loop {
             let seat = self.pool.seat().await?;
             let rows = seat.ask(Ask::Sweep, &[], None).await?;
             let [row] = &rows[..] else { return Err(strange(0)) };
             let (removed, has_prepared): (i64, bool) = (column(row, 0)?, column(row, 1)?);
             if removed < FEW && !has_prepared {
-                break;
+                return Ok(());
             }
         }
-        Ok(())
     }
 }
 
