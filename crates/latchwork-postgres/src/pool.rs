@@ -103,10 +103,15 @@ impl Pool {
 
     /// The least busy connection of all.
     fn any(&self) -> Option<Seat> {
-        let renewals = lock(&self.renewals).clone();
-        let lanes = lock(&self.lanes);
-        let open = lanes.iter().chain(&renewals).filter(|lane| self.is_fit(lane));
-        open.min_by_key(|lane| lane.load()).cloned().map(Seat::on)
+        let open = self.all().into_iter().filter(|lane| self.is_fit(lane));
+        open.min_by_key(|lane| lane.load()).map(Seat::on)
+    }
+
+    /// All connections, to be checked without the lock: a check reads from a connection, and what it reads wakes tasks.
+    fn all(&self) -> Vec<Arc<Lane>> {
+        let mut all = lock(&self.lanes).clone();
+        all.extend(lock(&self.renewals).clone());
+        all
     }
 
     /// Whether it takes requests.
@@ -177,11 +182,17 @@ impl Pool {
     }
 
     fn present(self: &Arc<Self>) -> Option<Seat> {
-        let mut lanes = lock(&self.lanes);
-        lanes.retain(|lane| lane.is_open() && !self.was_replaced(lane));
-        let fit = lanes.iter().filter(|lane| !lane.is_doubted());
+        let mut open = lock(&self.lanes).clone();
+        open.retain(|lane| {
+            let stays = lane.is_open() && !self.was_replaced(lane);
+            if !stays {
+                lock(&self.lanes).retain(|other| !Arc::ptr_eq(lane, other));
+            }
+            stays
+        });
+        let fit = open.iter().filter(|lane| !lane.is_doubted());
         let least = fit.min_by_key(|lane| lane.load())?.clone();
-        if least.load() > 0 && lanes.len() + self.opening.load(Ordering::Relaxed) < self.most() {
+        if least.load() > 0 && open.len() + self.opening.load(Ordering::Relaxed) < self.most() {
             self.add();
         }
         Some(Seat::on(least))
@@ -259,9 +270,8 @@ impl Pool {
 
     /// Asks each connection for a sign of life: the way to the server may have been closed in silence.
     pub(crate) fn doubt_all(&self) {
-        let renewals = lock(&self.renewals).clone();
-        for lane in lock(&self.lanes).iter().chain(&renewals) {
-            doubt(lane, &self.access.io);
+        for lane in self.all() {
+            doubt(&lane, &self.access.io);
         }
     }
 

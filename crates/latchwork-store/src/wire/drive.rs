@@ -69,11 +69,13 @@ thread_local! {
     /// While a thread sends on a connection or polls it, its address; and whether there is something
     /// to move.
     static BUSY: Cell<(usize, bool)> = const { Cell::new((0, false)) };
+    /// Whether it reads for a caller that may hold a lock.
+    static CHECKS: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Whether this thread sends on a connection or reads from one.
+/// Whether this thread sends on a connection or reads from one, and may do what an answer brings.
 pub(crate) fn is_moving_here() -> bool {
-    BUSY.get().0 != 0
+    BUSY.get().0 != 0 && !CHECKS.get()
 }
 
 impl Drive {
@@ -127,11 +129,15 @@ impl Drive {
     /// Reads all received bytes, including the end of the connection, if it was not moved for a
     /// while. Call it before a request is sent: a request that is sent after the end has an unknown
     /// effect.
+    ///
+    /// The caller may hold locks: a task of [`Io::finish`] whose answer is read is polled elsewhere.
     pub fn refresh(self: &Arc<Self>) {
         let moved_at = Moment::from_nanos(self.moved_at.load(Ordering::Relaxed));
         if self.io.now().since(moved_at) > STALE {
             self.door.open();
+            let before = CHECKS.replace(true);
             self.pump();
+            CHECKS.set(before);
         }
     }
 

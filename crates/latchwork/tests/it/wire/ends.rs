@@ -3,7 +3,7 @@
 use std::future::Future;
 use std::io::{Read, Write};
 use std::net::TcpListener;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::task::{Context, Waker};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -109,6 +109,34 @@ fn a_closed_idle_connection_is_noticed_before_reuse() {
         link.drive.refresh();
         assert!(link.drive.has_ended());
     });
+}
+
+/// H244: a thread that checks a connection may hold a lock that a task needs whose answer is read by that check.
+#[test]
+fn h244_a_check_of_a_connection_polls_no_task_under_a_lock() {
+    let server = TcpListener::bind("127.0.0.1:0").unwrap();
+    let link = Link::to(&server);
+    let mut stream = server.accept().unwrap().0;
+    let (ended, end) = std::sync::mpsc::channel();
+    let checks = async move {
+        let pool = Arc::new(Mutex::new(()));
+        let (asks, needed) = (link.clone(), pool.clone());
+        // As from a verb: this runtime is to read the answer, and the far side leaves it the time.
+        link.driver.io().finish(async move {
+            let answer = asks.ask_for(1).await;
+            drop(needed.lock().unwrap());
+            ended.send(answer.is_some()).unwrap();
+        });
+        stream.read_exact(&mut [0]).unwrap();
+        let held = pool.lock().unwrap();
+        stream.write_all(&[7]).unwrap();
+        thread::sleep(Duration::from_millis(8));
+        link.drive.refresh();
+        drop(held);
+    };
+    thread::spawn(|| runtime().block_on(checks));
+    let limit = Duration::from_secs(10);
+    assert_eq!(end.recv_timeout(limit), Ok(true), "the thread waits for itself");
 }
 
 /// A blocked thread that goes on waiting for messages does not watch a descriptor that is always
