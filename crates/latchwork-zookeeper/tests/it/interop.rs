@@ -106,7 +106,7 @@ async fn mutexes_exclude_each_other(server: &ZooKeeperServer, start: fn(u16) -> 
     let error = mutex.acquire_within(100 * MS).await.expect_err("it is held");
     assert_eq!(error.kind(), ErrorKind::TimedOut);
     let evicted = locks.force_release("k").await.expect_err("not ours to evict");
-    assert_eq!(evicted.kind(), ErrorKind::Unsupported, "{evicted}");
+    assert_eq!(evicted.kind(), ErrorKind::Mismatch, "{evicted}");
     let frees = async {
         until(&locks, "k", |shown| shown.waiters.len() == 1).await;
         assert_eq!(peer.tell("free /k"), "free");

@@ -301,7 +301,7 @@ impl LockManager {
     ///
     /// # Errors
     ///
-    /// `Unreachable` if the store does not answer, and `Unsupported` if a holder is not a Latchwork
+    /// `Unreachable` if the store does not answer, and `Mismatch` if a holder is not a Latchwork
     /// client but another client that uses the same key: its lock is not deleted. Other holders may
     /// have been evicted by then.
     ///
@@ -338,7 +338,7 @@ impl LockManager {
         if let (None, [stays, ..]) = (token, &others[..]) {
             let message =
                 format!("not released: the holder is not a Latchwork client: {}", stays.holder);
-            return Err(Error::new(ErrorKind::Unsupported, message)
+            return Err(Error::new(ErrorKind::Mismatch, message)
                 .key(key)
                 .store(engine.capabilities.store.clone())
                 .next_step("make sure that the holder is dead, then delete the key in the store"));

@@ -76,6 +76,7 @@ fn h232_a_value_that_is_no_lock_is_a_mismatch_to_every_verb() {
                 assert!(told.contains("no lock") && told.contains("lw:"), "{value:?}: {told}");
             }
             let error = manager.locks.force_release("k").await.unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Mismatch, "{value:?}: {error}");
             assert!(error.to_string().contains("no lock"), "{value:?}: {error}");
             assert!(error.to_string().contains("delete the key"), "{value:?}: {error}");
             assert_eq!(world.text(&["GET", "k"]), value, "nobody has changed it");
