@@ -4,9 +4,11 @@ use std::path::Path;
 use std::sync::atomic::Ordering;
 
 use latchwork_store::kit::record::Record;
-use latchwork_store::{BackendError, BackendErrorKind, Key, Mode, Party, Query, Snapshot};
+use latchwork_store::{BackendError, BackendErrorKind, Effect, Key, Mode, Party, Query, Snapshot};
+use rustix::io::Errno;
 
 use crate::backend::{BATCH, Shared};
+use crate::failure::failed_at;
 use crate::layout::{Place, STRIPES};
 use crate::record_file::{ASIDE, RecordFile};
 
@@ -42,9 +44,10 @@ impl Shared {
         found: &mut Vec<Snapshot>,
     ) -> Result<(), BackendError> {
         let records = self.layout.records(stripe);
-        let Ok(mut names) = records.list() else {
-            return Err(self.removed());
-        };
+        let mut names = records.list().map_err(|errno| match errno {
+            Errno::NOENT => self.removed(),
+            errno => failed_at("read", &records, errno, Effect::NotApplied),
+        })?;
         names.retain(|name| name != ASIDE);
         for batch in names.chunks(BATCH) {
             let locked = self.lock(stripe).await?.ok_or_else(|| self.removed())?;

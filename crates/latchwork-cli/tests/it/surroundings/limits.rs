@@ -34,10 +34,10 @@ fn h224_too_few_descriptors_are_named_and_end_no_command_by_a_panic() {
         // So that every verb has something to read.
         assert_eq!(store.output(&["run", "x", "--", "true"]).code(), 0);
         // Without a limit, `run` waits for a store that is short of descriptors, too.
-        for args in [&["run", "--wait", "1", "x", "--", "true"][..], &["show", "x"]] {
+        for args in [&["run", "--wait", "1", "x", "--", "true"][..], &["show", "x"], &["ls"]] {
             let mut worked = 0;
             // With less than that the program itself cannot be loaded.
-            for limit in 4..=64 {
+            for limit in 4..=128 {
                 let mut command = store.latchwork(args);
                 if let Some(url) = &url {
                     command.env("LATCHWORK_STORE", url);
