@@ -84,7 +84,7 @@ mod tests {
     use latchwork_store::Holder;
 
     use super::*;
-    use crate::boot::Lives;
+    use crate::record_file::tests::All;
     use crate::session::Life;
 
     const SEC: Duration = Duration::from_secs(1);
@@ -92,20 +92,8 @@ mod tests {
     const WALL: Duration = Duration::from_secs(1_790_000_000);
     const HERE: u128 = 7;
 
-    struct Nobody;
-
-    impl Lives for Nobody {
-        fn life(&self, _: u128) -> Life {
-            Life::Dead
-        }
-
-        fn has_boot(&self, _: u128) -> bool {
-            false
-        }
-    }
-
     fn era(boot: u128, lease: Duration, wall: Duration) -> Era<'static> {
-        Era { boot, lives: &Nobody, now: Now { lease, wall } }
+        Era { boot, lives: &All(Life::Dead), now: Now { lease, wall } }
     }
 
     /// A key that is closed for ten minutes, by a clock that is so far ahead.
