@@ -84,6 +84,9 @@ const STATES: [(&str, &str, Reaction); 5] = [
 const IS_REPLICA: &str =
     "this server is a replica: connect to the master, or use redis+sentinel://";
 
+/// How Redis up to 7 and since 8, and Valkey, say that a script may not do one of its steps.
+const DENIED_INSIDE: [&str; 2] = ["user executing the script", "ACL failure in script"];
+
 /// Reads an error. `from` is the server that the command was sent to.
 pub(crate) fn failure(error: &RedisError, from: &Endpoint) -> Failure {
     let code = error.code().unwrap_or_default();
@@ -117,7 +120,7 @@ pub(crate) fn failure(error: &RedisError, from: &Endpoint) -> Failure {
         return make(*kind, Effect::NotApplied, step, reaction.clone());
     }
     // A script that may not do one of its steps says so without the code.
-    if code == "NOPERM" || detail.contains("user executing the script") {
+    if code == "NOPERM" || DENIED_INSIDE.iter().any(|said| detail.contains(said)) {
         // Inside a script the right may be missing for a later step than the first write.
         let effect = if detail.contains("script") { Effect::Unknown } else { Effect::NotApplied };
         let step = "give the user the commands, keys and channels that docs/redis.md lists; name its \
@@ -215,9 +218,13 @@ mod tests {
             assert!(failure.error.message.contains(code), "{code}");
         }
         assert_eq!(said("ERR", "something new").error.effect, Effect::Unknown);
-        let inside = "The user executing the script can't run this command or subcommand script: x";
-        let inside = said("ERR", inside).error;
-        assert_eq!((inside.kind, inside.effect), (Denied, Effect::Unknown));
+        for inside in [
+            "The user executing the script can't run this command or subcommand script: x",
+            "ACL failure in script: User app has no permissions to run the 'get' command script: x",
+        ] {
+            let error = said("ERR", inside).error;
+            assert_eq!((error.kind, error.effect), (Denied, Effect::Unknown), "{inside}");
+        }
         assert_eq!(said("NOPERM", "for 'publish' script: x").error.effect, Effect::Unknown);
     }
 
