@@ -77,9 +77,11 @@ fn h178_a_user_who_only_connects_can_delay_and_no_more() {
         one.granted(&held).await;
         let waits = like(&held);
         let release = async {
-            until(&server, "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory'", |n| {
-                n == "1"
-            })
+            until(
+                &server,
+                "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND objid <> 0",
+                |n| n == "1",
+            )
             .await;
             let locks = "SELECT classid::bigint::integer, objid::bigint::integer FROM pg_locks \
                  WHERE locktype = 'advisory' AND granted";

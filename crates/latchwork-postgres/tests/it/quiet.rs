@@ -184,8 +184,8 @@ fn h196_a_sweep_goes_on_until_few_rows_are_left() {
             // It lives for longer than it sweeps.
             tokio::time::sleep(2_500 * MS).await;
             let left = rows(&server);
-            // A statement removes what is in 32 of some hundred pages.
-            assert!(before < 20_000 || left < before / 2, "{before} rows, then {left}");
+            // A statement removes what is in 32 of some hundred pages, which are some thousand rows.
+            assert!(before < 20_000 || left < before - 8_000, "{before} rows, then {left}");
         }
     });
 }
