@@ -1,7 +1,7 @@
 """Servers of the stores, as processes on free ports: started at their first use, and ended by their pid."""
 
 import contextlib
-import glob
+import functools
 import os
 import pathlib
 import shutil
@@ -42,6 +42,13 @@ def program(name, *folders):
     return found
 
 
+@functools.cache
+def provided(name):
+    """Where a server of the tests is, which is fetched or built if it is not there."""
+    script = pathlib.Path(__file__).resolve().parents[2] / "proof/services/provide"
+    return subprocess.check_output(["sh", script, name], text=True).strip()
+
+
 @contextlib.contextmanager
 def running(command, port, stop=signal.SIGTERM, **more):
     """A process, from when its port is open; it is ended by its pid."""
@@ -59,7 +66,7 @@ def running(command, port, stop=signal.SIGTERM, **more):
 def redis(folder):
     port = free_port()
     options = ["--port", str(port), "--bind", "127.0.0.1", "--save", "", "--dir", str(folder)]
-    with running([program("redis-server"), *options], port) as process:
+    with running([provided("redis"), *options], port) as process:
         yield port, process
 
 
@@ -83,9 +90,8 @@ def etcd_server(tmp_path_factory):
     """An etcd server of its own: its address."""
     port, peer = free_port(), free_port()
     urls = {"client": f"http://127.0.0.1:{port}", "peer": f"http://127.0.0.1:{peer}"}
-    build = pathlib.Path(__file__).resolve().parents[2] / "proof/services/etcd/build"
     command = [
-        subprocess.check_output(["sh", build], text=True).strip(), f"--data-dir={tmp_path_factory.mktemp('etcd')}/data", "--name=only",
+        provided("etcd"), f"--data-dir={tmp_path_factory.mktemp('etcd')}/data", "--name=only",
         f"--listen-client-urls={urls['client']}", f"--advertise-client-urls={urls['client']}",
         f"--listen-peer-urls={urls['peer']}", f"--initial-advertise-peer-urls={urls['peer']}",
         f"--initial-cluster=only={urls['peer']}",
@@ -103,7 +109,7 @@ def zookeeper_server(tmp_path_factory):
         "admin.enableServer=false\nmaxClientCnxns=0\nmaxSessionTimeout=300000\n"
     )
     main = "org.apache.zookeeper.server.quorum.QuorumPeerMain"
-    command = [program("java"), "-Xmx128m", "-XX:TieredStopAtLevel=1", "-cp", JARS, main, str(folder / "zoo.cfg")]
+    command = [program("java"), "-Xmx128m", "-XX:TieredStopAtLevel=1", "-cp", provided("zookeeper"), main, str(folder / "zoo.cfg")]
     url = f"zk://127.0.0.1:{port}"
     with running(command, port):
         # It listens before it serves.
@@ -111,30 +117,29 @@ def zookeeper_server(tmp_path_factory):
         yield url
 
 
-JARS = "/usr/share/java/zookeeper.jar:/usr/share/java/slf4j-simple.jar"
-
-
 @pytest.fixture(scope="session")
 def postgres_server(tmp_path_factory):
     """A PostgreSQL server of its own, prepared for locks: its address. It refuses to run as root."""
-    programs = sorted(glob.glob("/usr/lib/postgresql/*/bin"))
-    assert programs, "postgresql is not installed: cargo xtask setup"
+    programs = pathlib.Path(provided("postgres"))
     folder = tmp_path_factory.mktemp("postgres")
-    user = {}
+    # Those of the registries bring their libraries.
+    libraries = programs.parent / "lib"
+    brings = (libraries / "libpq.so.5").exists()
+    user = {"env": {**os.environ, **({"LD_LIBRARY_PATH": str(libraries)} if brings else {})}}
     if os.geteuid() == 0:
         import pwd
 
         entry = pwd.getpwnam("nobody")
-        user = {"user": entry.pw_uid, "group": entry.pw_gid, "extra_groups": []}
+        user |= {"user": entry.pw_uid, "group": entry.pw_gid, "extra_groups": []}
         # Only the folders that pytest has made: with workers there is one more.
         for path in (path for path in [folder, *folder.parents] if "pytest-" in str(path)):
             os.chmod(path, 0o755)
         os.chown(folder, entry.pw_uid, entry.pw_gid)
     port, data = free_port(), folder / "data"
-    initdb = [f"{programs[-1]}/initdb", "-D", data, "-U", "postgres", "--auth=trust", "--no-sync"]
+    initdb = [f"{programs}/initdb", "-D", data, "-U", "postgres", "--auth=trust", "--no-sync"]
     subprocess.run(initdb, check=True, stdout=subprocess.DEVNULL, cwd=folder, **user)
     command = [
-        f"{programs[-1]}/postgres", "-D", data, "-p", str(port), "-k", folder, "-c", "listen_addresses=127.0.0.1",
+        f"{programs}/postgres", "-D", data, "-p", str(port), "-k", folder, "-c", "listen_addresses=127.0.0.1",
     ]
     url = f"postgres://postgres@127.0.0.1:{port}/postgres"
     # A fast shutdown: it does not wait for connections.

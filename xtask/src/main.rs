@@ -35,15 +35,13 @@ cargo xtask COMMAND
   fix                formats and applies what the lints can mend; writes
   setup              installs what the tests need and is not there
   servers [NAME@VERSION...]
-                     builds the servers that the tests use and the system has not,
-                     or these alone, unless they were built before: etcd@3.7.3,
-                     kube-apiserver@1.31.4
-  kube-apiserver     the same as `servers kube-apiserver`
+                     fetches or builds the newest of each server that the tests use,
+                     or these, unless they are there; proof/services/servers.tsv
+                     has the versions
   bench [NAME...]    measures; without a name lists what can be measured, `all`
                      measures everything but the curves of how cost grows
                      (`growth`); `bench --help` tells of --short, --record,
                      --out and --svg
-  etcd PATH          tests etcd with this program instead of version 3.7.3
   stubs              makes the stubs of etcd's API anew from its protocol file
   package            packs each published crate and builds it from its package
   licences           checks the licences of all dependencies, and that none is
@@ -76,9 +74,7 @@ fn main() -> ExitCode {
         Some("fix") => stages::fix(),
         Some("setup") => setup::run(),
         Some("servers") => servers::run(&rest),
-        Some("kube-apiserver") => servers::run(&["kube-apiserver".to_owned()]),
         Some("bench") => stages::bench(&rest),
-        Some("etcd") => stages::etcd(&rest),
         Some("stubs") => stages::stubs(),
         Some("package") => package::run(),
         Some("licences") => licences::run(),

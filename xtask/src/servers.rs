@@ -1,65 +1,51 @@
-//! Builds the servers that tests run on and that the system has not, or has in an older version.
+//! Fetches or builds the servers that tests run on and that the system has not.
 
-use std::path::Path;
 use std::process::Command;
 
-/// A server, and the script that builds it unless it is there; the script prints its path.
-struct Server {
-    name: &'static str,
-    version: &'static str,
-    script: &'static str,
-}
+use crate::stages::root;
 
-/// All that the tests need.
-const SERVERS: &[Server] = &[
-    Server { name: "etcd", version: "3.7.3", script: "proof/services/etcd/build" },
-    Server {
-        name: "kube-apiserver",
-        version: "1.31.4",
-        script: "proof/services/kube-apiserver/build",
-    },
-];
+/// What the tests start often, so that it is there before they begin.
+pub(crate) const USED_BY_MOST: &[&str] = &["redis", "valkey", "etcd", "zookeeper", "postgres"];
 
-/// Builds these, or all.
+/// Fetches or builds these, or the newest of each.
 pub(crate) fn run(wanted: &[String]) -> Result<(), String> {
-    let chosen = wanted.iter().map(|wanted| find(wanted)).collect::<Result<Vec<_>, _>>()?;
-    let all = SERVERS.iter().collect();
-    for server in if chosen.is_empty() { all } else { chosen } {
-        build(server)?;
+    let all = names()?;
+    for name in if wanted.is_empty() { &all } else { wanted } {
+        println!("{name}: {}", place(name)?);
     }
     Ok(())
 }
 
-/// The server of this name, whatever its version, or of this name and version.
-fn find(wanted: &str) -> Result<&'static Server, String> {
-    let (name, version) = wanted.split_once('@').map_or((wanted, None), |(n, v)| (n, Some(v)));
-    let is_it = |server: &&Server| {
-        server.name == name && version.is_none_or(|version| version == server.version)
-    };
-    SERVERS.iter().find(is_it).ok_or_else(|| {
-        let all: Vec<_> = SERVERS.iter().map(|s| format!("{}@{}", s.name, s.version)).collect();
-        format!("there is no server {wanted:?} to build; choose from {}", all.join(", "))
-    })
+/// Where a server is, which is fetched or built first; what that takes is told on standard error.
+pub(crate) fn place(name: &str) -> Result<String, String> {
+    let script = root().join("proof/services/provide");
+    let mut command = Command::new("sh");
+    let output = command.arg(&script).arg(name).stderr(std::process::Stdio::inherit()).output();
+    let output = output.map_err(|e| format!("{}: {e}", script.display()))?;
+    match output.status.success() {
+        true => Ok(String::from_utf8_lossy(&output.stdout).trim_end().to_owned()),
+        false => Err(format!("{name} is not there")),
+    }
 }
 
-fn build(server: &Server) -> Result<(), String> {
-    let script = crate::stages::root().join(server.script);
-    let status = Command::new("sh").arg(&script).status();
-    let status = status.map_err(|e| format!("{}: {e}", script.display()))?;
-    let Server { name, version, .. } = server;
-    if status.success() { Ok(()) } else { Err(format!("{name} {version} was not built")) }
+/// All names of the table, each once.
+fn names() -> Result<Vec<String>, String> {
+    let path = root().join("proof/services/servers.tsv");
+    let table = std::fs::read_to_string(&path).map_err(|e| format!("{}: {e}", path.display()))?;
+    let rows = table.lines().filter(|line| !line.starts_with('#'));
+    let mut names: Vec<_> =
+        rows.filter_map(|row| row.split('\t').next()).map(str::to_owned).collect();
+    names.dedup();
+    Ok(names)
 }
 
-/// Whether the API server of Kubernetes was built before; what is being built has another name.
+/// Whether an API server of Kubernetes was built before; what is being built has another name.
 pub(crate) fn has_kube_apiserver() -> bool {
-    has_kube_apiserver_in(&crate::stages::root().join("target/kube-apiserver"))
-}
-
-fn has_kube_apiserver_in(folder: &Path) -> bool {
-    let is_built = |name: &str| name.starts_with("kube-apiserver-") && !name.ends_with(".new");
-    std::fs::read_dir(folder).is_ok_and(|entries| {
-        let mut names = entries.flatten().map(|entry| entry.file_name());
-        names.any(|name| is_built(&name.to_string_lossy()))
+    let servers = std::fs::read_dir(root().join("target/servers")).into_iter().flatten().flatten();
+    let mut places = servers.map(|server| server.path());
+    places.any(|place| {
+        let name = place.file_name().unwrap_or_default().to_string_lossy();
+        name.starts_with("kube-apiserver-") && place.join("whole/kube-apiserver").exists()
     })
 }
 
@@ -68,23 +54,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_table_names_the_versions_that_are_built() {
-        for Server { name, version, script } in SERVERS {
-            let modules = crate::stages::root().join(script).with_file_name("go.mod");
-            let modules = std::fs::read_to_string(modules).unwrap();
-            let (etcd, kubernetes) = ("go.etcd.io/etcd/server/v3", "k8s.io/kubernetes");
-            let module = if *name == "etcd" { etcd } else { kubernetes };
-            let line = format!("{module} v{version}");
-            assert!(modules.contains(&line), "{script} does not build {line}");
-        }
-    }
-
-    #[test]
-    fn a_server_is_found_with_or_without_its_version() {
-        assert_eq!(find("etcd").unwrap().script, find("etcd@3.7.3").unwrap().script);
-        for unknown in ["etcd@1.0.0", "ectd", ""] {
-            let error = find(unknown).map(|_| ()).unwrap_err();
-            assert!(error.contains("etcd@3.7.3, kube-apiserver@"), "{error}");
-        }
+    fn each_server_is_named_once() {
+        let names = names().unwrap();
+        assert!(USED_BY_MOST.iter().all(|used| names.iter().any(|name| name == used)), "{names:?}");
+        let mut sorted = names.clone();
+        sorted.sort();
+        sorted.dedup();
+        assert_eq!(sorted.len(), names.len(), "the rows of a name stand together: {names:?}");
     }
 }

@@ -29,7 +29,7 @@ const DOCS: Stage = (
 /// What is compiled while the tests wait.
 const BESIDE: &[Stage] = &[
     // The first: the tests that need it wait for it.
-    ("kube-apiserver", &["xtask", "kube-apiserver"], &[]),
+    ("kube-apiserver", &["xtask", "servers", "kube-apiserver", "elector"], &[]),
     DOCS,
     ("features", &["check", "--package", "latchwork", "--no-default-features"], &[]),
     (
@@ -82,8 +82,11 @@ pub(crate) fn test() -> Result<(), String> {
     let start = Instant::now();
     let mut table = Vec::new();
     timed(&mut table, "setup", crate::setup::run)?;
-    // Nearly all test programs start one; the API server, which takes longer, is built beside the tests.
-    timed(&mut table, "etcd", || crate::servers::run(&["etcd".to_owned()]))?;
+    // The API server, which takes longer, is built beside the tests.
+    let servers = std::thread::spawn(|| {
+        let names: Vec<_> = crate::servers::USED_BY_MOST.iter().map(|n| (*n).to_owned()).collect();
+        crate::servers::run(&names)
+    });
     timed(&mut table, "mutations, map, recipes, words", || {
         crate::mutations::page(false)?;
         crate::house::map(false)?;
@@ -96,6 +99,9 @@ pub(crate) fn test() -> Result<(), String> {
         cargo(FORMAT_PYTHON.0, FORMAT_PYTHON.1, FORMAT_PYTHON.2)
     })?;
     let binaries = timed(&mut table, "build and lints", crate::trials::build)?;
+    timed(&mut table, "servers, beside the build", || {
+        servers.join().unwrap_or(Err("what fetches the servers has panicked".into()))
+    })?;
     let logs = root().join("target").join("trials");
     let (tests, beside) = std::thread::scope(|scope| {
         let others = scope.spawn(|| beside(&logs));
@@ -193,29 +199,6 @@ pub(crate) fn bench(args: &[String]) -> Result<(), String> {
     let status = Command::new(&program).args(args).status();
     let status = status.map_err(|e| format!("{}: {e}", program.display()))?;
     if status.success() { Ok(()) } else { Err(format!("bench: {status}")) }
-}
-
-/// All that is tested with etcd, with another version of it.
-pub(crate) fn etcd(args: &[String]) -> Result<(), String> {
-    let [path] = args else {
-        return Err("which program? cargo xtask etcd /path/to/etcd".into());
-    };
-    let path = std::fs::canonicalize(path).map_err(|e| format!("{path}: {e}"))?;
-    let path = path.to_string_lossy();
-    let version = Command::new(&*path).arg("--version").output();
-    let version = version.map_err(|e| format!("{path} cannot be run: {e}"))?;
-    print!("{}", String::from_utf8_lossy(&version.stdout));
-    let env = [("LATCHWORK_ETCD", &*path)];
-    for package in [
-        &["latchwork-services", "--test", "it", "etcd"][..],
-        &["latchwork-etcd"],
-        &["latchwork-cli", "--test", "it", "etcd"],
-    ] {
-        let args = [&["test", "--no-fail-fast", "--package"], package].concat();
-        println!("==> cargo {}", args.join(" "));
-        cargo(package[0], &args, &env)?;
-    }
-    Ok(())
 }
 
 /// Runs the simulation as fast as it goes.

@@ -5,18 +5,21 @@ use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::{Mutex, OnceLock, PoisonError};
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use crate::folder::Folder;
 use crate::port::{Port, despite_collisions};
-use crate::process::{Process, built, is_a_process, log_tail};
+use crate::process::{Process, is_a_process, log_tail, provided};
 use crate::tls::{self, Certificates};
 use crate::wait::{LIMIT, until};
 use crate::{Error, Result, ServerClock};
 
 /// How long a probe waits for an answer.
 const PROBE_LIMIT: Duration = Duration::from_secs(5);
+
+/// That of the system, whatever its version.
+const OF_THE_SYSTEM: &str = "etcd@system";
 
 /// How a server is to be started.
 #[derive(Debug, Clone, Default)]
@@ -151,10 +154,8 @@ impl EtcdServer {
         cluster: &str,
         ports: EtcdPorts,
     ) -> Result<Self> {
-        let program = match options.is_of_the_system {
-            true => "etcd".into(),
-            false => program()?,
-        };
+        let name_of_program = if options.is_of_the_system { OF_THE_SYSTEM } else { "etcd" };
+        let program = PathBuf::from(provided(name_of_program)?);
         let folder = Folder::new()?;
         let certificates = match options.tls {
             Tls::Nobody => None,
@@ -355,17 +356,6 @@ impl EtcdServer {
         };
         self.restart()
     }
-}
-
-/// The program to start: that of `LATCHWORK_ETCD`, or the version that the tests use, which is built
-/// if it is not there yet.
-pub(crate) fn program() -> Result<PathBuf> {
-    static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
-    if let Some(program) = PROGRAM.get() {
-        return Ok(program.clone());
-    }
-    let path = built("etcd/build", &[])?;
-    Ok(PROGRAM.get_or_init(|| path).clone())
 }
 
 /// Calls `etcdctl` for the server on a port, and gives what it prints.

@@ -4,10 +4,10 @@ use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::process::Command;
 use std::time::Duration;
 
-use crate::etcd::{is_healthy_at, program};
+use crate::etcd::is_healthy_at;
 use crate::folder::Folder;
 use crate::port::{Port, despite_collisions};
-use crate::process::{Process, is_a_process};
+use crate::process::{Process, is_a_process, provided};
 use crate::wait::{LIMIT, until};
 use crate::{Error, Result};
 
@@ -50,7 +50,7 @@ impl EtcdFront {
     fn start(kind: &str, upstream: u16) -> Result<Self> {
         despite_collisions(|| {
             let (folder, port) = (Folder::new()?, Port::reserve()?);
-            let mut command = Command::new(program()?);
+            let mut command = Command::new(provided("etcd")?);
             command.args([kind, "start"]).current_dir(folder.path());
             command.arg(format!("--endpoints=127.0.0.1:{upstream}"));
             command.arg(format!("--listen-addr=127.0.0.1:{}", port.number()));

@@ -7,7 +7,7 @@ use std::process::Command;
 
 use crate::folder::Folder;
 use crate::port::{Port, despite_collisions};
-use crate::process::{Process, built, is_a_process, log_tail};
+use crate::process::{Process, is_a_process, log_tail, provided};
 use crate::tls::openssl;
 use crate::wait::{LIMIT, until};
 use crate::{Error, EtcdOptions, EtcdServer, Result};
@@ -85,8 +85,8 @@ impl KubernetesServer {
     }
 
     fn launch(options: impl FnOnce(&Path) -> Result<Vec<String>>) -> Result<Self> {
-        let program = program("kube-apiserver")?;
-        let etcd = EtcdServer::start(&EtcdOptions::of_the_system())?;
+        let program = PathBuf::from(provided("kube-apiserver")?);
+        let etcd = EtcdServer::start(&EtcdOptions::new())?;
         let folder = Folder::new()?;
         let path = folder.path();
         let key = path.join("sa.key").to_string_lossy().into_owned();
@@ -276,16 +276,6 @@ impl KubernetesServer {
         let body = format!("{{\"metadata\":{{\"name\":\"{name}\"}}}}");
         self.request("POST", "/api/v1/namespaces", &body).map(drop)
     }
-}
-
-/// A program of the tests' Kubernetes, built if it is not there: `kube-apiserver`, or `elector`, which elects a leader
-/// by client-go.
-///
-/// # Errors
-///
-/// If it is not there and cannot be built; the text says what is missing.
-pub fn program(name: &str) -> Result<PathBuf> {
-    built("kube-apiserver/build", &[name])
 }
 
 fn audit_id(line: &str) -> Option<&str> {

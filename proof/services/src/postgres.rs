@@ -1,6 +1,7 @@
 //! One PostgreSQL server.
 
 use std::fs;
+use std::io::Write as _;
 use std::os::unix::fs::{PermissionsExt as _, chown};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -9,7 +10,7 @@ use rustix::process::{Signal, geteuid};
 
 use crate::folder::Folder;
 use crate::port::{Port, despite_collisions};
-use crate::process::{Process, is_a_process, log_tail};
+use crate::process::{Process, is_a_process, log_tail, provided, version};
 use crate::program;
 use crate::tls;
 use crate::wait::{LIMIT, until};
@@ -27,12 +28,26 @@ pub struct PostgresOptions {
     tls: bool,
     clock: bool,
     place: Option<PathBuf>,
+    is_of_the_system: bool,
+    is_of_its_own: bool,
 }
 
 impl PostgresOptions {
     /// A server that writes nothing to the disk for sure, and lets everybody in.
     pub fn new() -> Self {
         Self::default()
+    }
+
+    /// As [`new`](Self::new), of the version that the system has, as `pg_dump` must be.
+    pub fn of_the_system() -> Self {
+        Self { is_of_the_system: true, ..Self::default() }
+    }
+
+    /// With a system identifier of its own. All others of a version have the same, as if each were a copy of one.
+    #[must_use]
+    pub fn of_its_own(mut self) -> Self {
+        self.is_of_its_own = true;
+        self
     }
 
     /// A setting as in `postgresql.conf`: `max_connections=20`.
@@ -105,10 +120,11 @@ impl PostgresServer {
     /// As [`Self::start`].
     pub fn start_with(options: &PostgresOptions) -> Result<Self> {
         Self::begin(options, |programs, data| {
-            let mut initdb = unprivileged(&programs.join("initdb"));
-            initdb.args(["--username=postgres", "--auth=trust", "--encoding=UTF8", "--locale=C"]);
-            initdb.args(["--no-sync", "--no-instructions", "--pgdata"]).arg(data);
-            done(&mut initdb, "initdb").map(drop)
+            if options.is_of_its_own {
+                return initdb(programs, data);
+            }
+            done(Command::new("cp").arg("-r").arg(template(programs)?).arg(data), "cp")?;
+            own_all(data)
         })
     }
 
@@ -119,13 +135,33 @@ impl PostgresServer {
     ///
     /// If it cannot be copied, or the copy does not answer.
     pub fn copy(&self, follows: bool) -> Result<Self> {
-        let from = self.conninfo();
-        Self::begin(&self.options, |programs, data| {
-            let mut copy = unprivileged(&programs.join("pg_basebackup"));
-            copy.args(["--checkpoint=fast", "--no-sync", "--wal-method=stream", "--dbname", &from]);
-            copy.args(if follows { &["--write-recovery-conf"][..] } else { &[] });
-            copy.arg("--pgdata").arg(data);
-            done(&mut copy, "pg_basebackup").map(drop)
+        let from = data_of(&self.options, self.folder.path());
+        Self::begin(&self.options, |_, data| {
+            // As `pg_basebackup` does, which not every version here has. What is written meanwhile may vanish.
+            let (from, to) = (from.display(), data.display());
+            let script = self.folder.path().join("copy");
+            fs::write(
+                &script,
+                format!(
+                    "\\o /dev/null\nSELECT pg_backup_start('copy', true);\n\\o\n\
+                     \\! cp -r {from} {to} 2>/dev/null\n\
+                     SELECT labelfile FROM pg_backup_stop(false);\n\
+                     \\! cp -r {from}/pg_wal/. {to}/pg_wal\n"
+                ),
+            )?;
+            let label = self.client_with(&["--tuples-only", "--no-align", "--file"], &script)?;
+            fs::write(data.join("backup_label"), label.trim_end().to_owned() + "\n")?;
+            for of_the_other in ["postmaster.pid", "postmaster.opts"] {
+                fs::remove_file(data.join(of_the_other))?;
+            }
+            if follows {
+                fs::write(data.join("standby.signal"), "")?;
+                let source = format!("primary_conninfo = '{}'\n", self.conninfo());
+                let mut settings =
+                    fs::OpenOptions::new().append(true).open(data.join("postgresql.auto.conf"))?;
+                settings.write_all(source.as_bytes())?;
+            }
+            own_all(data)
         })
     }
 
@@ -142,7 +178,8 @@ impl PostgresServer {
         options: &PostgresOptions,
         fill: impl Fn(&Path, &Path) -> Result<()>,
     ) -> Result<Self> {
-        let programs = programs()?;
+        let name = if options.is_of_the_system { "postgres@system" } else { "postgres" };
+        let programs = PathBuf::from(provided(name)?);
         let folder = Folder::new()?;
         own(folder.path())?;
         let data = data_of(options, folder.path());
@@ -285,7 +322,7 @@ impl PostgresServer {
     ///
     /// If it fails; the text is the program's.
     pub fn dump(&self) -> Result<String> {
-        let mut dump = Command::new(self.programs.join("pg_dump"));
+        let mut dump = client("pg_dump")?;
         done(dump.args(["--dbname", &self.conninfo()]), "pg_dump")
     }
 
@@ -297,15 +334,14 @@ impl PostgresServer {
     pub fn load(&self, statements: &str) -> Result<()> {
         let file = self.folder.path().join("statements");
         fs::write(&file, statements)?;
-        let mut psql = Command::new(self.programs.join("psql"));
-        psql.args([
-            "--no-psqlrc",
-            "--quiet",
-            "--set=ON_ERROR_STOP=1",
-            "--dbname",
-            &self.conninfo(),
-        ]);
-        done(psql.arg("--file").arg(file), "psql").map(drop)
+        self.client_with(&["--file"], &file).map(drop)
+    }
+
+    fn client_with(&self, args: &[&str], file: &Path) -> Result<String> {
+        let mut psql = client("psql")?;
+        psql.args(["--no-psqlrc", "--quiet", "--set=ON_ERROR_STOP=1"]);
+        psql.args(["--dbname", &self.conninfo()]).args(args);
+        done(psql.arg(file), "psql")
     }
 
     /// What `psql` prints for a statement: rows in lines, columns separated by `|`.
@@ -314,7 +350,7 @@ impl PostgresServer {
     ///
     /// If it fails; the text is the server's.
     pub fn psql(&self, statement: &str) -> Result<String> {
-        let mut psql = Command::new(self.programs.join("psql"));
+        let mut psql = client("psql")?;
         psql.args(["--no-psqlrc", "--tuples-only", "--no-align", "--set=ON_ERROR_STOP=1"]);
         psql.args(["--dbname", &self.conninfo(), "--command", statement]);
         Ok(done(&mut psql, "psql")?.trim_end().to_owned())
@@ -337,6 +373,11 @@ pub(crate) fn unprivileged(program: &Path) -> Command {
     }
     // After a change of the user: that clears what was set before.
     command.args(["--pdeathsig", "QUIT"]).arg(program);
+    // Those of the registries bring their libraries.
+    let libraries = program.parent().map(|programs| programs.with_file_name("lib"));
+    if let Some(libraries) = libraries.filter(|folder| folder.join("libpq.so.5").exists()) {
+        command.env("LD_LIBRARY_PATH", libraries);
+    }
     // Where everybody may be.
     command.current_dir("/");
     command
@@ -352,6 +393,46 @@ pub(crate) fn own(path: &Path) -> Result<()> {
         chown(path, Some(NOBODY), Some(NOBODY))?;
     }
     Ok(())
+}
+
+/// The same for a folder and all that is in it.
+fn own_all(folder: &Path) -> Result<()> {
+    if geteuid().is_root() {
+        let owner = format!("{NOBODY}:{NOBODY}");
+        done(Command::new("chown").args(["-R", &owner]).arg(folder), "chown")?;
+    }
+    Ok(())
+}
+
+fn initdb(programs: &Path, data: &Path) -> Result<()> {
+    let mut initdb = unprivileged(&programs.join("initdb"));
+    initdb.args(["--username=postgres", "--auth=trust", "--encoding=UTF8", "--locale=C"]);
+    initdb.args(["--no-sync", "--no-instructions", "--pgdata"]).arg(data);
+    done(&mut initdb, "initdb").map(drop)
+}
+
+/// A database that was made once for each version: making one takes a second of a processor, and a copy of it little.
+fn template(programs: &Path) -> Result<PathBuf> {
+    let numbers: Vec<_> =
+        version(programs.join("postgres")).iter().map(ToString::to_string).collect();
+    let name = format!("postgres-data-{}", numbers.join("."));
+    let place = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/servers");
+    fs::create_dir_all(&place)?;
+    let lock = fs::File::create(place.join(format!("{name}.lock")))?;
+    lock.lock()?;
+    let template = place.join(&name);
+    if !template.exists() {
+        // Where the user may write as whom the server runs.
+        let folder = Folder::new()?;
+        own(folder.path())?;
+        let made = folder.path().join("data");
+        initdb(programs, &made)?;
+        let new = place.join(format!("{name}.new"));
+        let _ = fs::remove_dir_all(&new);
+        done(Command::new("cp").arg("-r").args([&made, &new]), "cp")?;
+        fs::rename(&new, &template)?;
+    }
+    Ok(template)
 }
 
 /// What starts the server.
@@ -403,17 +484,7 @@ pub(crate) fn done(command: &mut Command, name: &str) -> Result<String> {
     }
 }
 
-/// The folder with the programs of the newest version, which Debian does not put into the path.
-fn programs() -> Result<PathBuf> {
-    let versions = fs::read_dir("/usr/lib/postgresql").into_iter().flatten().flatten();
-    let newest = versions
-        .filter_map(|entry| Some((entry.file_name().to_str()?.parse::<u32>().ok()?, entry.path())))
-        .map(|(version, path)| (version, path.join("bin")))
-        .filter(|(_, path)| path.join("postgres").is_file())
-        .max();
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    newest
-        .map(|(_, path)| path)
-        .or_else(|| std::env::split_paths(&path).find(|path| path.join("postgres").is_file()))
-        .ok_or_else(|| Error::new("no postgres in /usr/lib/postgresql: install postgresql"))
+/// A client of the system: those of the registries have none.
+fn client(name: &str) -> Result<Command> {
+    Ok(Command::new(Path::new(&provided("postgres@system")?).join(name)))
 }

@@ -1,11 +1,12 @@
 //! Child processes that end with the value that started them, or with this process.
 
+use std::collections::BTreeMap;
 use std::fs::{self, OpenOptions};
 use std::io;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
-use std::sync::{Mutex, OnceLock, mpsc};
+use std::sync::{Mutex, OnceLock, PoisonError, mpsc};
 use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
@@ -16,19 +17,42 @@ use crate::{Error, Result};
 /// How much of a log an error message shows.
 const TAIL: usize = 3_000;
 
-/// The program that a script of this crate builds, unless it is there, and whose path it prints.
+/// Where a server is, which is fetched or built first if it is not there: a program, the folder of the programs of
+/// PostgreSQL, or the class path of ZooKeeper. `name` may have a version, as in `redis@7.0.15`.
 ///
 /// # Errors
 ///
-/// If it is not there and cannot be built; the text says what is missing.
-pub(crate) fn built(script: &str, args: &[&str]) -> Result<PathBuf> {
-    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join(script);
-    let output = Command::new("sh").arg(&script).args(args).stdin(Stdio::null()).output();
+/// If it is not there and cannot be had; the text says what is missing.
+pub fn provided(name: &str) -> Result<String> {
+    static KNOWN: Mutex<BTreeMap<String, String>> = Mutex::new(BTreeMap::new());
+    let known = || KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(place) = known().get(name) {
+        return Ok(place.clone());
+    }
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("provide");
+    let output = Command::new("sh").arg(&script).arg(name).stdin(Stdio::null()).output();
     let output = output.map_err(|e| Error::while_("sh", e))?;
     if !output.status.success() {
         return Err(Error::new(String::from_utf8_lossy(&output.stderr).trim_end()));
     }
-    Ok(String::from_utf8_lossy(&output.stdout).trim_end().into())
+    let place = String::from_utf8_lossy(&output.stdout).trim_end().to_owned();
+    known().insert(name.to_owned(), place.clone());
+    Ok(place)
+}
+
+/// The first numbers of what a program says of its version, such as `[7, 0, 15]`; none if it says nothing. Asked once.
+pub fn version(program: impl AsRef<Path>) -> Vec<u32> {
+    static KNOWN: Mutex<BTreeMap<PathBuf, Vec<u32>>> = Mutex::new(BTreeMap::new());
+    let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
+    let ask = || {
+        let said = Command::new(program.as_ref()).arg("--version").output();
+        let said = said.map(|said| String::from_utf8_lossy(&said.stdout).into_owned());
+        let said = said.unwrap_or_default();
+        let is_number = |c: char| c.is_ascii_digit() || c == '.';
+        let words = said.split(|c: char| !is_number(c)).find(|word| word.contains('.'));
+        words.into_iter().flat_map(|word| word.split('.')).map_while(|n| n.parse().ok()).collect()
+    };
+    known.entry(program.as_ref().to_owned()).or_insert_with(ask).clone()
 }
 
 /// A server as a child process, with a file for what it prints.

@@ -8,7 +8,7 @@ use std::time::Duration;
 use crate::clock_shim::ServerClock;
 use crate::folder::Folder;
 use crate::port::{Port, despite_collisions};
-use crate::process::{Process, is_a_process, log_tail};
+use crate::process::{Process, is_a_process, log_tail, provided, version};
 use crate::resp::{Probe, Value};
 use crate::tls::{self, Certificates};
 use crate::wait::{LIMIT, until};
@@ -109,13 +109,23 @@ impl RedisOptions {
         self.password.is_some() || !self.users.is_empty()
     }
 
-    fn conf(&self, folder: &Path, port: u16, certificates: Option<&Certificates>) -> String {
+    /// The program to start. Those of the registries were built without TLS.
+    fn program(&self) -> Result<String> {
+        provided(if self.tls { "redis@system" } else { "redis" })
+    }
+
+    fn conf(
+        &self,
+        program: &str,
+        folder: &Path,
+        port: u16,
+        certificates: Option<&Certificates>,
+    ) -> String {
         let mut conf = vec![
             "bind 127.0.0.1".into(),
             "protected-mode no".into(),
             "daemonize no".into(),
             "always-show-logo no".into(),
-            "enable-debug-command yes".into(),
             // Replicas get their data at once, and from memory.
             "repl-diskless-sync-delay 0".into(),
             "repl-ping-replica-period 1".into(),
@@ -123,6 +133,10 @@ impl RedisOptions {
             format!("dir {}", folder.join("data").display()),
             format!("unixsocket {}", folder.join("socket").display()),
         ];
+        // Before, everybody might.
+        if version(program) >= vec![7, 0] {
+            conf.push("enable-debug-command yes".into());
+        }
         match certificates {
             None => conf.push(format!("port {port}")),
             Some(c) => conf.extend([
@@ -166,6 +180,7 @@ impl RedisOptions {
 #[derive(Debug)]
 pub struct RedisServer {
     process: Process,
+    program: String,
     options: RedisOptions,
     certificates: Option<Certificates>,
     clock: Option<ServerClock>,
@@ -199,7 +214,8 @@ impl RedisServer {
             true => Some(tls::make(path)?),
             false => None,
         };
-        let conf = options.conf(path, port.number(), certificates.as_ref());
+        let program = options.program()?;
+        let conf = options.conf(&program, path, port.number(), certificates.as_ref());
         fs::write(path.join("redis.conf"), conf)?;
         if let Some(text) = &options.nodes_conf {
             fs::write(path.join("nodes.conf"), text)?;
@@ -208,8 +224,8 @@ impl RedisServer {
             true => Some(ServerClock::new(path)?),
             false => None,
         };
-        let process = spawn(path, clock.as_ref())?;
-        Ok(Self { process, options: options.clone(), certificates, clock, port, folder })
+        let process = spawn(&program, path, clock.as_ref())?;
+        Ok(Self { process, program, options: options.clone(), certificates, clock, port, folder })
     }
 
     pub(crate) fn await_ready(&mut self) -> Result<()> {
@@ -344,7 +360,7 @@ impl RedisServer {
         }
         // The file of the killed server: a probe must not find it.
         let _ = fs::remove_file(self.folder.path().join("socket"));
-        self.process = spawn(self.folder.path(), self.clock.as_ref())?;
+        self.process = spawn(&self.program, self.folder.path(), self.clock.as_ref())?;
         Ok(())
     }
 
@@ -378,8 +394,8 @@ pub fn redis_cli(port: u16, args: &[&str]) -> Result<String> {
     }
 }
 
-fn spawn(folder: &Path, clock: Option<&ServerClock>) -> Result<Process> {
-    let mut command = Command::new("redis-server");
+fn spawn(program: &str, folder: &Path, clock: Option<&ServerClock>) -> Result<Process> {
+    let mut command = Command::new(program);
     command.arg(folder.join("redis.conf"));
     if let Some(clock) = clock {
         clock.give_to(&mut command);

@@ -7,7 +7,7 @@ use std::time::Duration;
 use crate::folder::Folder;
 use crate::node::{Node, Place};
 use crate::port::{Port, despite_collisions};
-use crate::process::{Process, is_a_process};
+use crate::process::{Process, is_a_process, provided};
 use crate::resp::{Probe, Value};
 use crate::wait::{LIMIT, until};
 use crate::{Error, RedisOptions, Result};
@@ -73,8 +73,8 @@ impl Sentinel {
     }
 
     fn spawn(folder: &Folder) -> Result<Process> {
-        let mut command = Command::new("redis-sentinel");
-        command.arg(folder.path().join("sentinel.conf"));
+        let mut command = Command::new(provided("redis")?);
+        command.arg(folder.path().join("sentinel.conf")).arg("--sentinel");
         Process::start(&command, &folder.path().join("log"))
     }
 

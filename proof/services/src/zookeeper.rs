@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use crate::folder::Folder;
 use crate::port::{Port, despite_collisions};
-use crate::process::{Process, is_a_process, log_tail};
+use crate::process::{Process, is_a_process, log_tail, provided};
 use crate::proxy::Proxy;
 use crate::tls::{self, Certificates};
 use crate::wait::{LIMIT, until};
@@ -22,10 +22,6 @@ const PROBE_LIMIT: Duration = Duration::from_secs(5);
 /// How long servers wait for others when they have chosen a leader.
 const CHOICE: Duration = Duration::from_secs(8);
 
-/// ZooKeeper and what prints its log; the first names all that it needs.
-const CLASS_PATH: &[&str] = &["/usr/share/java/zookeeper.jar", "/usr/share/java/slf4j-simple.jar"];
-/// Needed for TLS, and not named by the first.
-const NETTY: &[&str] = &["/usr/share/java/netty-codec.jar", "/usr/share/java/netty-resolver.jar"];
 const MAIN_CLASS: &str = "org.apache.zookeeper.server.quorum.QuorumPeerMain";
 
 /// A start that does not wait for the best code.
@@ -372,16 +368,8 @@ impl ZooKeeperServer {
 }
 
 fn spawn(folder: &Path, flags: &[String]) -> Result<Process> {
-    let missing = CLASS_PATH.iter().find(|jar| !Path::new(jar).exists());
-    if let Some(jar) = missing {
-        return Err(Error::new(format!("{jar} is missing (package zookeeper)")));
-    }
     let mut command = Command::new("java");
-    command.args(JAVA_FLAGS).args(flags).args([
-        "-cp",
-        &[CLASS_PATH, NETTY].concat().join(":"),
-        MAIN_CLASS,
-    ]);
+    command.args(JAVA_FLAGS).args(flags).args(["-cp", &provided("zookeeper")?, MAIN_CLASS]);
     command.arg(folder.join("zoo.cfg"));
     Process::start(&command, &folder.join("log"))
         .map_err(|e| Error::while_("java (package default-jre-headless)", e))

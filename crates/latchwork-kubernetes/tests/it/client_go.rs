@@ -6,7 +6,7 @@ use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 
 use latchwork::{ErrorKind, LostReason};
-use latchwork_services::{ADMIN, KubernetesServer, kubernetes_program};
+use latchwork_services::{ADMIN, KubernetesServer, provided};
 use latchwork_store::{Attempt, Backend as _};
 
 use crate::common::{client, lease, namespace, shared, until};
@@ -22,7 +22,7 @@ struct Elector {
 impl Elector {
     fn start(server: &KubernetesServer, namespace: &str, name: &str, id: &str) -> Self {
         let config = server.kubeconfig("admin", ADMIN, server.port()).expect("a file");
-        let mut child = Command::new(kubernetes_program("elector").expect("the elector"))
+        let mut child = Command::new(provided("elector").expect("the elector"))
             .args(["-kubeconfig", &config.to_string_lossy(), "-namespace", namespace])
             .args(["-name", name, "-id", id, "-lease", "4s", "-renew", "3s", "-retry", "500ms"])
             .stdout(Stdio::piped())

@@ -3,7 +3,7 @@
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use latchwork_services::{ADMIN, KubernetesServer, kubernetes_program};
+use latchwork_services::{ADMIN, KubernetesServer, provided};
 
 use crate::common::{client, namespace};
 
@@ -88,7 +88,7 @@ async fn a_leader_and_a_candidate_ask_less_than_those_of_client_go() {
     let alone = minute().await;
     let electors = ["a", "b"].map(|id| {
         let config = server.kubeconfig("admin", ADMIN, server.port()).expect("a file");
-        Command::new(kubernetes_program("elector").expect("the elector"))
+        Command::new(provided("elector").expect("the elector"))
             .args(["-kubeconfig", &config.to_string_lossy(), "-namespace", &space])
             .args(["-name", "theirs", "-id", id])
             .stdout(Stdio::null())

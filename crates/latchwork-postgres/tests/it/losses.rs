@@ -226,7 +226,7 @@ fn init_takes_the_quarantine_off_unless_locks_are_in_use() {
 /// H147: a dump from before the lock is restored into a new server.
 #[test]
 fn h147_a_restored_dump_raises_tokens_and_the_guard_notices() {
-    let server = server_with(&PostgresOptions::new(), GUARDED);
+    let server = server_with(&PostgresOptions::of_the_system(), GUARDED);
     let url = |server: &PostgresServer| format!("{}{GUARDED}", server.url());
     let held = claim("k").with(|it| it.ttl = 3 * SEC);
     let (dump, last) = run(async {
@@ -237,7 +237,7 @@ fn h147_a_restored_dump_raises_tokens_and_the_guard_notices() {
         let dump = server.dump().unwrap();
         (dump, client.granted(&held).await.token)
     });
-    let other = PostgresServer::start().unwrap();
+    let other = PostgresServer::start_with(&PostgresOptions::new().of_its_own()).unwrap();
     other.load(&dump).unwrap();
     run(async {
         let plain = bare(&other.url()).await;

@@ -51,9 +51,9 @@ impl Kind {
     fn install(self) -> Result<(), String> {
         match self {
             Self::Latchwork => Ok(()),
-            Self::ClientGo => latchwork_services::kubernetes_program("elector")
-                .map(drop)
-                .map_err(|error| error.to_string()),
+            Self::ClientGo => {
+                latchwork_services::provided("elector").map(drop).map_err(|error| error.to_string())
+            }
             Self::Coordinate | Self::LeaderElection => crate::installing::kubernetes_peers(),
         }
     }

@@ -5,7 +5,7 @@ use std::process::Command;
 use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 
-use latchwork_services::{ADMIN, KubernetesServer, OTHER_ADMIN, kubernetes_program};
+use latchwork_services::{ADMIN, KubernetesServer, OTHER_ADMIN, provided};
 use rustix::process::{Pid, Signal, kill_process};
 
 use super::Kind;
@@ -154,7 +154,7 @@ fn start(
             own.args(["child-elect".as_ref(), kubeconfig.as_os_str()]);
             own
         }
-        Kind::ClientGo => Command::new(kubernetes_program("elector")?),
+        Kind::ClientGo => Command::new(provided("elector")?),
         Kind::Coordinate | Kind::LeaderElection => {
             let mut peer = Command::new(crate::installing::kubernetes_peers_program());
             peer.args([kind.name().as_ref(), kubeconfig.as_os_str()]);

@@ -13,6 +13,7 @@ mod cluster;
 mod etcd;
 mod kubernetes;
 mod postgres;
+mod provide;
 mod proxy;
 mod redis;
 mod sentinel;
