@@ -7,6 +7,7 @@ use latchwork_store::{Attempt, BackendError, Blocked, Cause, Claim, Grant, Momen
 
 use crate::backend::Store;
 use crate::change::{Look, Step};
+use crate::errors::managed;
 use crate::known::Entry;
 use crate::names::object_of;
 use crate::object::{is_foreign, longest_rest, times};
@@ -37,6 +38,12 @@ impl Store {
         let mut is_fresh = false;
         let judge = |record: &mut Record, look: &Look<'_>| {
             is_fresh = look.is_fresh;
+            if let Some(field) = &look.managed_by
+                && look.before.held.iter().all(|held| held.id != asked.id)
+            {
+                let error = || managed(&self.namespace, &entry.name, field);
+                return if look.is_fresh { Step::Done(Err(error())) } else { Step::Ask };
+            }
             let (answer, _) = record.try_acquire(&asked, 0, 0, times(look.now), ALIVE);
             match answer {
                 Err(error) if look.is_fresh => Step::Done(Err(error)),

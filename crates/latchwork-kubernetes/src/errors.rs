@@ -75,6 +75,19 @@ pub(crate) fn refused(answer: &Answer, doing: &str, namespace: &str, writes: boo
     BackendError::new(kind, effect, message).next_step(step)
 }
 
+/// The Lease belongs to a leader election that a controller decides.
+pub(crate) fn managed(namespace: &str, name: &str, field: &str) -> BackendError {
+    BackendError::new(
+        BackendErrorKind::Mismatch,
+        Effect::NotApplied,
+        format!(
+            "the Lease {namespace}/{name} is managed by coordinated leader election ({field}): a controller decides \
+             who holds it"
+        ),
+    )
+    .next_step("use another name, or remove that field if no candidate uses the Lease any more")
+}
+
 /// An object that cannot be understood.
 pub(crate) fn corrupt(namespace: &str, name: &str, why: &str) -> BackendError {
     BackendError::new(

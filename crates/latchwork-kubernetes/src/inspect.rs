@@ -100,6 +100,9 @@ impl Store {
         let record = object.record(sight, now, wall, *lock(&self.link.time));
         record.snapshot(key, times(now), ALIVE).with(|it| {
             it.notes.push(format!("the Lease {}/{}", self.namespace, object.name()));
+            if let Some(field) = object.managed_by() {
+                it.notes.push(format!("managed by coordinated leader election: {field}"));
+            }
             for party in it.holders.iter_mut().filter(|party| party.id == Some(FOREIGN)) {
                 (party.id, party.token) = (None, None);
                 let endless = object.foreign.as_ref().is_some_and(|it| it.duration.is_none());

@@ -113,6 +113,16 @@ impl Object {
         Ok(Self { lease, version, stored, foreign, touched })
     }
 
+    /// The field by which something else decides who gets the Lease: the controller of coordinated leader election.
+    pub(crate) fn managed_by(&self) -> Option<String> {
+        let spec = self.lease.spec.as_ref()?;
+        let field = |name: &str, value: &Option<String>| {
+            value.as_deref().filter(|v| !v.is_empty()).map(|v| format!("spec.{name} is {v:?}"))
+        };
+        field("strategy", &spec.strategy)
+            .or_else(|| field("preferredHolder", &spec.preferred_holder))
+    }
+
     pub(crate) fn name(&self) -> &str {
         self.lease.metadata.name.as_deref().unwrap_or_default()
     }

@@ -9,7 +9,7 @@ use latchwork::{ErrorKind, LostReason};
 use latchwork_services::{ADMIN, KubernetesServer, provided};
 use latchwork_store::{Attempt, Backend as _};
 
-use crate::common::{client, lease, namespace, shared, until};
+use crate::common::{client, lease, namespace, path, shared, until};
 
 const SEC: Duration = Duration::from_secs(1);
 
@@ -99,6 +99,48 @@ async fn an_elector_excludes_latchwork_and_its_release_is_followed() {
     println!("client-go's release was followed after {:?}", at - asked);
     assert!(at - asked < 2 * SEC, "{:?}: its duration is 4 s", at - asked);
     led.resign().await.expect("it led");
+}
+
+/// H245: a controller decides who holds a Lease of coordinated leader election, whatever it says of its duration.
+#[tokio::test(flavor = "multi_thread")]
+async fn h245_a_lease_of_coordinated_election_is_refused() {
+    // The feature is off by default, and the server drops the fields then.
+    let on = [
+        "--feature-gates=CoordinatedLeaderElection=true",
+        "--runtime-config=api/alpha=true,api/beta=true",
+    ];
+    let server = KubernetesServer::start_with(&on).expect("an API server");
+    let space = namespace(&server);
+    let locks = client(&server, &space).await;
+    let mine = locks.mutex("held").acquire().await.expect("it is free");
+    for (name, spec) in [
+        ("strategy", "{\"strategy\":\"OldestEmulationVersion\"}"),
+        ("preferred", "{\"strategy\":\"OldestEmulationVersion\",\"preferredHolder\":\"b\"}"),
+        (
+            "led",
+            "{\"strategy\":\"OldestEmulationVersion\",\"holderIdentity\":\"a\",\"leaseDurationSeconds\":1}",
+        ),
+    ] {
+        let body = format!("{{\"metadata\":{{\"name\":\"{name}\"}},\"spec\":{spec}}}");
+        let leases = path(&space, "");
+        let made = server.request("POST", leases.trim_end_matches('/'), &body).expect("a lease");
+        assert!(made.contains("OldestEmulationVersion"), "{made}");
+        let mutex = locks.mutex(name);
+        for error in [
+            mutex.try_acquire().await.expect_err("it is managed"),
+            mutex.acquire_within(20 * SEC).await.expect_err("it is managed"),
+        ] {
+            assert_eq!(error.kind(), ErrorKind::Mismatch, "{name}: {error}");
+            assert!(error.to_string().contains("spec.strategy is"), "{name}: {error}");
+            assert!(error.hint().is_some_and(|hint| hint.contains("another name")), "{error}");
+        }
+        let shown = locks.inspect(name).await.expect("it is shown");
+        assert!(shown.notes.iter().any(|note| note.contains("coordinated")), "{shown:?}");
+    }
+    // A hold from before goes on, and can be released.
+    let patch = "{\"spec\":{\"strategy\":\"OldestEmulationVersion\"}}";
+    server.request("PATCH", &path(&space, "held"), patch).expect("a patch");
+    mine.release().await.expect("it was held");
 }
 
 /// While Latchwork leads, an elector does not; it takes the key after the release, at its next look.
