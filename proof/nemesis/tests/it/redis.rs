@@ -55,6 +55,10 @@ fn play_at(
     plan.schedule = Schedule { length: fault + calm * 2, fault, calm, ..plan.schedule };
     // The witness sees one thread's delays, and telling takes two of them one after the other.
     plan.bounds.told = Duration::from_millis(100);
+    if !matches!(kind, Kind::Single) {
+        // Nobody measures how long several servers stand still that share the machine with other trials.
+        plan.without.push("no_false_alarm");
+    }
     servers.arm(&mut plan, faults).unwrap();
     change(&mut plan);
     let outcome = plan.run(&mut |_| {});
