@@ -58,6 +58,9 @@ cargo xtask COMMAND
                      `simulate --help` tells of --seeds, --seed and --planted
   soak --hours N     runs faults, simulation and conformance in rotation, goes on
                      after an interruption, and writes proof/RECORD.md
+  matrix [NAME@VERSION...]
+                     the contract and a minute of the nemesis on each version of
+                     each server, or on these; writes docs/servers.md
   mutations [ID...]  breaks the code on purpose, one change at a time, and
                      tells whether the tests notice
   mutants [MODULE]   changes the modules that carry safety by cargo-mutants, and tells
@@ -91,6 +94,7 @@ fn main() -> ExitCode {
         Some("trials") => trials::names::write(),
         Some("simulate") => stages::simulate(&rest),
         Some("soak") => soak::run(&rest),
+        Some("matrix") => soak::matrix::run(&rest),
         Some("mutants") => mutants::run(&rest),
         Some("mutations") => mutations::run(&rest),
         Some("help" | "--help" | "-h") => {

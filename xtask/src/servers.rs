@@ -28,13 +28,22 @@ pub(crate) fn place(name: &str) -> Result<String, String> {
     }
 }
 
-/// All names of the table, each once.
-fn names() -> Result<Vec<String>, String> {
+/// All servers of the table, as `NAME@VERSION`.
+pub(crate) fn versions() -> Result<Vec<String>, String> {
     let path = root().join("proof/services/servers.tsv");
     let table = std::fs::read_to_string(&path).map_err(|e| format!("{}: {e}", path.display()))?;
     let rows = table.lines().filter(|line| !line.starts_with('#'));
-    let mut names: Vec<_> =
-        rows.filter_map(|row| row.split('\t').next()).map(str::to_owned).collect();
+    let server = |row: &str| {
+        let mut fields = row.split('\t');
+        Some(format!("{}@{}", fields.next()?, fields.next()?))
+    };
+    Ok(rows.filter_map(server).collect())
+}
+
+/// All names of the table, each once.
+fn names() -> Result<Vec<String>, String> {
+    let name = |server: &String| server.split('@').next().map(str::to_owned);
+    let mut names: Vec<_> = versions()?.iter().filter_map(name).collect();
     names.dedup();
     Ok(names)
 }

@@ -36,9 +36,9 @@ pub(crate) struct Asked {
 }
 
 impl Asked {
-    /// Reads the words; `None` for `--help`.
-    pub(crate) fn read(args: &[String]) -> Result<Option<Self>, String> {
-        let mut asked = Self {
+    /// What holds without a word.
+    pub(crate) fn nothing() -> Self {
+        Self {
             hours: 0.0,
             round: Duration::from_secs(120),
             seeds: 1_000,
@@ -47,7 +47,12 @@ impl Asked {
             except: Vec::new(),
             list: false,
             debug: false,
-        };
+        }
+    }
+
+    /// Reads the words; `None` for `--help`.
+    pub(crate) fn read(args: &[String]) -> Result<Option<Self>, String> {
+        let mut asked = Self::nothing();
         let mut args = args.iter();
         while let Some(name) = args.next() {
             let mut value = || args.next().ok_or(format!("soak: {name} needs a value"));

@@ -8,9 +8,11 @@
 //! | `said.rs` | what a job printed, as numbers |
 //! | `state.rs` | all that was done so far, kept in a file |
 //! | `record.rs` | `proof/RECORD.md` |
+//! | `matrix.rs` | the same jobs on each version of each server, and `docs/servers.md` |
 
 mod asked;
 mod jobs;
+pub(crate) mod matrix;
 mod record;
 mod running;
 mod said;
