@@ -61,7 +61,7 @@ fn a_foreign_holder_is_not_taken_away_by_force() {
     let (store, server) = (Store::new(), server());
     server.command(&["SET", "nightly", "v"]).unwrap().ok().unwrap();
     let done = latchwork(&store, &server, &["release", "nightly", "--force"]).finish();
-    assert_eq!(done.code(), 64, "{done:?}");
+    assert_eq!(done.code(), 78, "{done:?}");
     for part in ["\"nightly\"", "a client of another kind", "delete the key"] {
         assert!(done.stderr.contains(part), "{done:?}");
     }
