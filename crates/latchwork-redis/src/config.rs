@@ -26,6 +26,41 @@ pub(crate) enum Deployment {
     Cluster(Vec<Endpoint>),
 }
 
+/// The word in the scheme of an address. Both mean the same, and messages repeat the one that was written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Word {
+    Redis,
+    Valkey,
+}
+
+/// The parts of a scheme: of `valkeys+cluster` the word, that it is by TLS, and `cluster`.
+pub(crate) fn parts(scheme: &str) -> Option<(Word, bool, Option<&str>)> {
+    let (start, kind) = match scheme.split_once('+') {
+        Some((start, kind)) => (start, Some(kind)),
+        None => (scheme, None),
+    };
+    let (word, tls) = match start {
+        "redis" => (Word::Redis, false),
+        "rediss" => (Word::Redis, true),
+        "valkey" => (Word::Valkey, false),
+        "valkeys" => (Word::Valkey, true),
+        _ => return None,
+    };
+    Some((word, tls, kind))
+}
+
+impl Word {
+    /// The scheme of one server.
+    pub(crate) fn scheme(self, tls: bool) -> &'static str {
+        match (self, tls) {
+            (Self::Redis, false) => "redis",
+            (Self::Redis, true) => "rediss",
+            (Self::Valkey, false) => "valkey",
+            (Self::Valkey, true) => "valkeys",
+        }
+    }
+}
+
 /// A user and a password.
 #[derive(Clone, PartialEq, Eq, Default)]
 pub(crate) struct Credentials {
@@ -40,7 +75,7 @@ impl fmt::Debug for Credentials {
     }
 }
 
-/// How to reach Redis and what to ask of it.
+/// How to reach Redis or Valkey and what to ask of it.
 ///
 /// | address | deployment |
 /// | --- | --- |
@@ -48,8 +83,9 @@ impl fmt::Debug for Credentials {
 /// | `redis+sentinel://[user:password@]h1[:port],h2,h3/service[/database]` | a master behind Sentinels |
 /// | `redis+cluster://[user:password@]h1[:port],h2` | a Cluster |
 ///
-/// With `rediss` instead of `redis` the servers are spoken to by TLS. Options follow after `?`,
-/// separated by `&`; what an address may not hold is written as `%XX`:
+/// With `rediss` instead of `redis` the servers are spoken to by TLS. `valkey` and `valkeys` mean what
+/// `redis` and `rediss` mean. Options follow after `?`, separated by `&`; what an address may not hold
+/// is written as `%XX`:
 ///
 /// | option | meaning |
 /// | --- | --- |
@@ -66,6 +102,7 @@ impl fmt::Debug for Credentials {
 /// | `namespaces=shop,web` | namespaces with a token counter, a guard's marker and channels of their own; all other keys share one. The same for all clients |
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RedisConfig {
+    pub(crate) word: Word,
     pub(crate) deployment: Deployment,
     pub(crate) credentials: Credentials,
     pub(crate) sentinel_credentials: Credentials,
@@ -112,16 +149,25 @@ impl RedisConfig {
     ///
     /// `Invalid` with the part that cannot be read; the password is never repeated.
     pub fn parse(url: &str) -> Result<Self, Error> {
-        let (scheme, rest) =
-            url.split_once("://").ok_or_else(|| invalid("store: not a Redis address".into()))?;
-        let (tls, kind) = match scheme {
-            "redis" => (false, "single"),
-            "rediss" => (true, "single"),
-            "redis+sentinel" => (false, "sentinel"),
-            "rediss+sentinel" => (true, "sentinel"),
-            "redis+cluster" => (false, "cluster"),
-            "rediss+cluster" => (true, "cluster"),
-            _ => return Err(invalid("store: not a scheme of Redis".into())),
+        let read = Self::read(url);
+        if !url.starts_with(Word::Valkey.scheme(false)) {
+            return read;
+        }
+        // The next steps are written for the one word.
+        read.map_err(|error| match error.hint().map(|hint| hint.replace("redis", "valkey")) {
+            Some(hint) => error.next_step(hint),
+            None => error,
+        })
+    }
+
+    fn read(url: &str) -> Result<Self, Error> {
+        let (scheme, rest) = url
+            .split_once("://")
+            .ok_or_else(|| invalid("store: not an address of Redis or Valkey".into()))?;
+        let (word, tls, kind) = match parts(scheme) {
+            Some((word, tls, None)) => (word, tls, "single"),
+            Some((word, tls, Some(kind @ ("sentinel" | "cluster")))) => (word, tls, kind),
+            _ => return Err(invalid("store: not a scheme of Redis or Valkey".into())),
         };
         let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
         let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
@@ -136,7 +182,7 @@ impl RedisConfig {
         let (deployment, database) = match kind {
             "single" => {
                 let [only] = <[Endpoint; 1]>::try_from(endpoints)
-                    .map_err(|_| invalid("store: redis:// takes one host".into()))?;
+                    .map_err(|_| invalid(format!("store: {scheme}:// takes one host")))?;
                 (Deployment::Single(only), path)
             }
             "sentinel" => {
@@ -168,6 +214,7 @@ impl RedisConfig {
             })?,
         };
         let mut config = Self {
+            word,
             deployment,
             credentials,
             sentinel_credentials: Credentials::default(),
@@ -283,18 +330,18 @@ impl RedisConfig {
 
     /// The address for messages: without credentials.
     pub(crate) fn shown(&self) -> String {
-        let secure = if self.tls.is_some() { "s" } else { "" };
+        let scheme = self.word.scheme(self.tls.is_some());
         let list = |endpoints: &[Endpoint]| {
             endpoints.iter().map(Endpoint::to_string).collect::<Vec<_>>().join(",")
         };
         let database =
             if self.database == 0 { String::new() } else { format!("/{}", self.database) };
         match &self.deployment {
-            Deployment::Single(endpoint) => format!("redis{secure}://{endpoint}{database}"),
+            Deployment::Single(endpoint) => format!("{scheme}://{endpoint}{database}"),
             Deployment::Sentinel { sentinels, service } => {
-                format!("redis{secure}+sentinel://{}/{service}{database}", list(sentinels))
+                format!("{scheme}+sentinel://{}/{service}{database}", list(sentinels))
             }
-            Deployment::Cluster(nodes) => format!("redis{secure}+cluster://{}", list(nodes)),
+            Deployment::Cluster(nodes) => format!("{scheme}+cluster://{}", list(nodes)),
         }
     }
 }
@@ -351,10 +398,31 @@ mod tests {
     }
 
     #[test]
+    fn valkey_means_what_redis_means_and_is_shown_as_written() {
+        for (start, same) in [("valkey", "redis"), ("valkeys", "rediss")] {
+            for rest in [
+                "://app:p%40ss@h:7/3?min_replicas=1",
+                "+sentinel://:pw@a,b:1,[::1]/main/2?sentinel_password=x",
+                "+cluster://a,b?guard=true&max_ttl=90s&namespaces=a,b",
+            ] {
+                let valkey = RedisConfig::parse(&format!("{start}{rest}")).unwrap();
+                let redis = RedisConfig::parse(&format!("{same}{rest}")).unwrap();
+                assert_eq!(valkey.shown(), redis.shown().replacen(same, start, 1));
+                assert_eq!(RedisConfig { word: Word::Redis, ..valkey }, redis);
+            }
+        }
+    }
+
+    #[test]
     fn a_bad_address_is_named_without_its_password() {
         for (url, part) in [
             ("redis:/x", "address"),
             ("http://h", "scheme"),
+            ("valkeyss://h", "scheme"),
+            ("valkey+://h", "scheme"),
+            ("valkey+single://h", "scheme"),
+            ("valkeys://a,b", "valkeys:// takes one host"),
+            ("valkey://h?ca=/x", "TLS"),
             ("redis://", "host"),
             ("redis://a,b", "one host"),
             ("redis://h:0", "port"),
@@ -377,7 +445,8 @@ mod tests {
             let error = RedisConfig::parse(url).unwrap_err();
             assert_eq!(error.kind(), ErrorKind::Invalid);
             assert!(error.to_string().contains(part), "{url}: {error}");
-            assert!(error.hint().is_some());
+            let hint = error.hint().unwrap();
+            assert!(!hint.contains("redis") || !url.starts_with("valkey"), "{url}: {hint}");
         }
         let config = RedisConfig::parse("redis://u:secret@h").unwrap();
         assert!(!format!("{config:?}{}", config.shown()).contains("secret"));

@@ -307,6 +307,6 @@ mod tests {
         assert_eq!(refused.unwrap_err().code(), Some("DENIED"));
         let (refused, _) = greeted(&who, Protocol::Resp3, &["HTTP/1.1 400 Bad Request\r\n"]).await;
         let error = refused.unwrap_err().to_string();
-        assert!(error.contains("not a Redis server"), "{error}");
+        assert!(error.contains("not a server of Redis or Valkey"), "{error}");
     }
 }

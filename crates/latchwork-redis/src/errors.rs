@@ -63,7 +63,12 @@ const CODES: [(&str, BackendErrorKind, &str, Reaction); 9] = [
     ("WRONGPASS", Denied, "check the user and the password", Reaction::None),
     ("NOAUTH", Denied, "check the user and the password", Reaction::None),
     ("LWGUARD", Unsupported, GUARD_NEEDS, Reaction::None),
-    ("CROSSSLOT", Unsupported, "use redis+cluster:// for a Cluster", Reaction::None),
+    (
+        "CROSSSLOT",
+        Unsupported,
+        "use redis+cluster:// or valkey+cluster:// for a Cluster",
+        Reaction::None,
+    ),
 ];
 const GUARD_NEEDS: &str =
     "the guard needs INFO (run_id, master_replid): let the user call it, or leave guard out";
@@ -81,8 +86,7 @@ const STATES: [(&str, &str, Reaction); 5] = [
     ),
     ("NOREPLICAS", "too few replicas are connected (min-replicas-to-write)", Reaction::None),
 ];
-const IS_REPLICA: &str =
-    "this server is a replica: connect to the master, or use redis+sentinel://";
+const IS_REPLICA: &str = "this server is a replica: connect to the master, or use redis+sentinel:// or valkey+sentinel://";
 
 /// How Redis up to 7 and since 8, and Valkey, say that a script may not do one of its steps.
 const DENIED_INSIDE: [&str; 2] = ["user executing the script", "ACL failure in script"];
@@ -142,11 +146,11 @@ pub(crate) fn failure(error: &RedisError, from: &Endpoint) -> Failure {
         return make(Unreachable, Effect::NotApplied, step, reaction.clone());
     }
     if detail.contains("cluster support disabled") {
-        let step = "this server is not in a Cluster: use redis://";
+        let step = "this server is not in a Cluster: use redis:// or valkey://";
         return make(Unsupported, Effect::NotApplied, step, Reaction::None);
     }
     if is_missing() && detail.contains("SENTINEL") {
-        let step = "this server is not a Sentinel: name Sentinels, or use redis://";
+        let step = "this server is not a Sentinel: name Sentinels, or use redis:// or valkey://";
         return make(Unsupported, Effect::NotApplied, step, Reaction::None);
     }
     if is_missing() {

@@ -93,7 +93,8 @@ impl Sentinels {
                 ),
                 false if problems.iter().any(is_no_sentinel) => (
                     BackendErrorKind::Unsupported,
-                    "name the Sentinels and not the servers that they monitor, or use redis://",
+                    "name the Sentinels and not the servers that they monitor, or use redis:// or \
+                     valkey://",
                 ),
                 false => (
                     BackendErrorKind::Unreachable,

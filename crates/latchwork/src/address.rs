@@ -12,9 +12,9 @@ pub(crate) enum Address {
     Memory(Option<String>),
     /// A directory of this machine.
     File(PathBuf),
-    /// Redis: one server, behind Sentinels, or a Cluster. Its own crate reads the rest.
+    /// Redis or Valkey: one server, behind Sentinels, or a Cluster. Its own crate reads the rest.
     Redis(String),
-    /// Several independent Redis servers that vote (Redlock).
+    /// Several independent servers of Redis or Valkey that vote (Redlock).
     Redlock(String),
     /// etcd. Its own crate reads the rest.
     Etcd(String),
@@ -26,7 +26,7 @@ pub(crate) enum Address {
 }
 
 const KNOWN: &str = "file:///directory, redis://host, redis+sentinel://h1,h2/service, \
-                     redis+cluster://h1,h2, redlock://h1,h2,h3, etcd://h1,h2,h3, zk://h1,h2,h3/chroot, \
+                     redis+cluster://h1,h2 (or valkey instead of redis), redlock://h1,h2,h3, etcd://h1,h2,h3, zk://h1,h2,h3/chroot, \
                      postgres://user@host/database, k8s://namespace, mem:, mem:NAME";
 
 const SCHEMES: &[&str] = &[
@@ -37,6 +37,12 @@ const SCHEMES: &[&str] = &[
     "rediss+sentinel",
     "redis+cluster",
     "rediss+cluster",
+    "valkey",
+    "valkeys",
+    "valkey+sentinel",
+    "valkeys+sentinel",
+    "valkey+cluster",
+    "valkeys+cluster",
     "redlock",
     "etcd",
     "etcds",
@@ -86,8 +92,10 @@ impl Address {
                 Ok,
             ),
             "redis" | "rediss" | "redis+sentinel" | "rediss+sentinel" | "redis+cluster"
-            | "rediss+cluster" => Ok(Self::Redis(url)),
-            "redlock" | "redis+redlock" | "rediss+redlock" => Ok(Self::Redlock(url)),
+            | "rediss+cluster" | "valkey" | "valkeys" | "valkey+sentinel" | "valkeys+sentinel"
+            | "valkey+cluster" | "valkeys+cluster" => Ok(Self::Redis(url)),
+            "redlock" | "redis+redlock" | "rediss+redlock" | "valkey+redlock"
+            | "valkeys+redlock" => Ok(Self::Redlock(url)),
             "etcd" | "etcds" => Ok(Self::Etcd(url)),
             "zk" | "zks" => Ok(Self::ZooKeeper(url)),
             "postgres" | "postgresql" => Ok(Self::Postgres(url)),
@@ -160,12 +168,20 @@ mod tests {
         assert_eq!(Address::parse("FILE:///a%20B").unwrap(), Address::File("/a B".into()));
         let redis = Address::parse("Redis://:Pw@Host").unwrap();
         assert_eq!(redis, Address::Redis("redis://:Pw@Host".into()));
+        let valkey = Address::parse("Valkeys+Cluster://Host").unwrap();
+        assert_eq!(valkey, Address::Redis("valkeys+cluster://Host".into()));
+        let votes = Address::parse("valkey+redlock://a,b,c").unwrap();
+        assert_eq!(votes, Address::Redlock("valkey+redlock://a,b,c".into()));
     }
 
     #[test]
     fn a_mistyped_scheme_is_answered_with_the_nearest() {
-        for (url, known) in [("redi://h", "redis:"), ("ectd://h", "etcd:"), ("flie:///x", "file:")]
-        {
+        for (url, known) in [
+            ("redi://h", "redis:"),
+            ("vakley://h", "valkey:"),
+            ("ectd://h", "etcd:"),
+            ("flie:///x", "file:"),
+        ] {
             let error = Address::parse(url).unwrap_err().to_string();
             assert!(error.contains(&format!("did you mean {known}?")), "{url}: {error}");
         }

@@ -62,7 +62,9 @@ impl Store {
             #[cfg(not(feature = "file"))]
             Address::File(_) => return Err(not_built("file", "file")),
             #[cfg(not(feature = "redis"))]
-            Address::Redis(_) | Address::Redlock(_) => return Err(not_built("Redis", "redis")),
+            Address::Redis(_) | Address::Redlock(_) => {
+                return Err(not_built("Redis or Valkey", "redis"));
+            }
             #[cfg(not(feature = "etcd"))]
             Address::Etcd(_) => return Err(not_built("etcd", "etcd")),
             #[cfg(not(feature = "zookeeper"))]
@@ -182,10 +184,10 @@ fn not_built(store: &str, feature: &str) -> Error {
 /// | address | store |
 /// | --- | --- |
 /// | `file:///directory` | a directory of this machine, shared by its processes |
-/// | `redis://[user:password@]host[:port][/database]` | one Redis server |
-/// | `redis+sentinel://h1,h2,h3/service` | the Redis master that Sentinels name |
-/// | `redis+cluster://h1,h2,h3` | a Redis Cluster |
-/// | `redlock://h1,h2,h3` | a majority of independent Redis servers |
+/// | `redis://[user:password@]host[:port][/database]` | one server of Redis or Valkey |
+/// | `redis+sentinel://h1,h2,h3/service` | the master that Sentinels name |
+/// | `redis+cluster://h1,h2,h3` | a Cluster |
+/// | `redlock://h1,h2,h3` | a majority of independent servers of Redis or Valkey |
 /// | `etcd://[user:password@]h1,h2,h3` | an etcd cluster; `etcds` for TLS |
 /// | `zk://[user:password@]h1,h2,h3[/chroot]` | a ZooKeeper ensemble; `zks` for TLS |
 /// | `postgres://[user:password@]host[:port]/database` | a table of PostgreSQL, which [`init`] makes |
@@ -193,7 +195,9 @@ fn not_built(store: &str, feature: &str) -> Error {
 /// | `mem:` | this process alone; a fresh store with each call |
 /// | `mem:NAME` | this process alone; all connections to this name share it, until the last manager is dropped |
 ///
-/// A path that begins with `/` is a directory: `/srv/locks`. The case of a scheme does not matter.
+/// `rediss` is Redis by TLS. `valkey` and `valkeys` mean what `redis` and `rediss` mean, also before `+sentinel`,
+/// `+cluster` and `+redlock`. A path that begins with `/` is a directory: `/srv/locks`. The case of a scheme does not
+/// matter.
 ///
 /// # Runtimes
 ///

@@ -1,7 +1,7 @@
 """A distributed lock that tells you whether you still hold it, with a token that the resource can check.
 
 >>> import latchwork
->>> with latchwork.connect("mem:") as locks:     # or redis://host, etcd://a,b,c, postgres://user@host/db ...
+>>> with latchwork.connect("mem:") as locks:     # or redis://host, valkey://host, etcd://a,b,c, postgres://user@host/db ...
 ...     with locks.lock("stock/42", ttl=30).acquire(timeout=5) as guard:
 ...         token = guard.ensure_held()          # before each step that needs the lock
 ...         token == guard.token                 # pass it to the resource, which refuses smaller ones
@@ -114,8 +114,8 @@ def connect(
 ) -> Locks:
     """Connects to a store, and returns what hands out locks. Durations are seconds or timedeltas.
 
-    :param url: ``mem:`` (this process), ``file:///path`` (this machine), ``redis://host``, ``redlock://a,b,c``,
-        ``etcd://a,b,c``, ``zk://a,b,c`` or ``postgres://user@host/db``. Default: :func:`default_store`.
+    :param url: ``mem:`` (this process), ``file:///path`` (this machine), ``redis://host``, ``valkey://host``,
+        ``redlock://a,b,c``, ``etcd://a,b,c``, ``zk://a,b,c`` or ``postgres://user@host/db``. Default: :func:`default_store`.
     :param namespace: Puts all keys into a namespace: ``namespace:name``.
     :param ttl: How long the store keeps a lock without a renewal.
     :param holder: What others see of the holder. Default: host, process and script.

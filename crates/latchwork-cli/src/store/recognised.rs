@@ -22,9 +22,12 @@ pub(super) fn shown(address: &str) -> Option<String> {
             let is_path = rest.starts_with("///") && !rest.contains(['?', '#']);
             return is_path.then(|| address.to_owned());
         }
-        "redis+sentinel" | "rediss+sentinel" => Path::Service,
+        "redis+sentinel" | "rediss+sentinel" | "valkey+sentinel" | "valkeys+sentinel" => {
+            Path::Service
+        }
         "redis" | "rediss" | "redis+cluster" | "rediss+cluster" | "redlock" | "redis+redlock"
-        | "rediss+redlock" => Path::Database,
+        | "rediss+redlock" | "valkey" | "valkeys" | "valkey+cluster" | "valkeys+cluster"
+        | "valkey+redlock" | "valkeys+redlock" => Path::Database,
         "zk" | "zks" => Path::Names,
         "etcd" | "etcds" => Path::None,
         "postgres" | "postgresql" => Path::Name,
@@ -122,6 +125,10 @@ mod tests {
             ("redis://h1:6379/2", "redis://h1:6379/2"),
             ("redis://:sekret@h1", "redis://h1"),
             ("REDIS://u:sekret@h1", "REDIS://h1"),
+            ("valkeys://u:sekret@h1/2?ca=/etc/ca.pem", "valkeys://h1/2?ca=/etc/ca.pem"),
+            ("valkey+sentinel://:sekret@h/s/1?guard", "valkey+sentinel://h/s/1?guard"),
+            ("valkeys+cluster://:sekret@h1,h2", "valkeys+cluster://h1,h2"),
+            ("valkey+redlock://:sekret@h1,h2,h3", "valkey+redlock://h1,h2,h3"),
             ("redlock://app:p%40sekret@h1,h2,h3?max_ttl=5s", "redlock://h1,h2,h3?max_ttl=5s"),
             ("etcds://app:p@sekret@h1,h2?ca=/etc/ca.pem", "etcds://h1,h2?ca=/etc/ca.pem"),
             ("zk://app:sekret@h1/chroot/x", "zk://h1/chroot/x"),

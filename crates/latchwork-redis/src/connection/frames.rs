@@ -140,7 +140,10 @@ fn number(line: &[u8]) -> Result<Option<usize>, Error> {
 }
 
 fn strange(what: std::fmt::Arguments<'_>) -> Error {
-    Error::new(ErrorKind::InvalidData, format!("not a Redis server: its answer {what}"))
+    Error::new(
+        ErrorKind::InvalidData,
+        format!("not a server of Redis or Valkey: its answer {what}"),
+    )
 }
 
 #[cfg(test)]

@@ -141,7 +141,8 @@ impl<S> Mover<S> {
                 }
             }
             None => {
-                let strange = "not a Redis server: it sent an answer without a request";
+                let strange =
+                    "not a server of Redis or Valkey: it sent an answer without a request";
                 return Err(Error::new(ErrorKind::InvalidData, strange).into());
             }
         }

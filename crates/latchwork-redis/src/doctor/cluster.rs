@@ -65,7 +65,7 @@ async fn one(server: &Server, shortest: u64, config: &RedisConfig) -> Vec<Findin
                 Finding::critical("cluster-state", said)
                     .consequence("the slots of the Cluster cannot be read")
                     .remedy(
-                        "use redis:// for a server that is not in a Cluster, or give the \
+                        "use redis:// or valkey:// for a server that is not in a Cluster, or give the \
                         user the right to call CLUSTER",
                     )
                     .part(server.part.clone()),

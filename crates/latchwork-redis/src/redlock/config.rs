@@ -2,7 +2,7 @@
 
 use latchwork_store::{Error, ErrorKind};
 
-use crate::config::{Deployment, Endpoint, RedisConfig};
+use crate::config::{Deployment, Endpoint, RedisConfig, Word, parts};
 
 /// Fewer cannot lose one and go on.
 const FEWEST: usize = 3;
@@ -15,8 +15,8 @@ const STRANGE: [(&str, &str); 3] = [
 
 /// The servers of a Redlock, and how to speak to them.
 ///
-/// `redlock://[user:password@]h1[:port],h2,h3[/database]`, or `rediss+redlock://...` by TLS, with the
-/// options of a [single server](RedisConfig): they hold for each of them. The restart guard is on
+/// `redlock://[user:password@]h1[:port],h2,h3[/database]`, or `rediss+redlock://...` by TLS
+/// (`valkey+redlock` and `valkeys+redlock` mean the same), with the options of a [single server](RedisConfig): they hold for each of them. The restart guard is on
 /// unless `guard=false` switches it off, and then a server that comes back without its data lets a
 /// second holder in.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -36,11 +36,14 @@ impl Config {
             Error::new(ErrorKind::Invalid, message)
                 .next_step("use redlock://h1:6379,h2:6379,h3:6379")
         };
-        let (scheme, rest) = match url.split_once("://") {
-            Some(("redlock" | "redis+redlock", rest)) => ("redis", rest),
-            Some(("rediss+redlock", rest)) => ("rediss", rest),
-            _ => return Err(invalid("store: not an address of redlock".into())),
-        };
+        let read = url.split_once("://").and_then(|(scheme, rest)| match parts(scheme) {
+            _ if scheme == "redlock" => Some((Word::Redis, false, rest)),
+            Some((word, tls, Some("redlock"))) => Some((word, tls, rest)),
+            _ => None,
+        });
+        let (word, tls, rest) =
+            read.ok_or_else(|| invalid("store: not an address of redlock".into()))?;
+        let scheme = word.scheme(tls);
         let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
         let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
         let (login, hosts) = match authority.rsplit_once('@') {
@@ -75,12 +78,12 @@ impl Config {
             }
         }
         let list: Vec<String> = endpoints.iter().map(|at| at.to_string()).collect();
-        let tls = if scheme == "rediss" { "rediss+" } else { "" };
+        let start = if scheme == "redis" { String::new() } else { format!("{scheme}+") };
         let database = match nodes[0].database {
             0 => String::new(),
             number => format!("/{number}"),
         };
-        let shown = format!("{tls}redlock://{}{database}", list.join(","));
+        let shown = format!("{start}redlock://{}{database}", list.join(","));
         Ok(Self { nodes, shown })
     }
 
@@ -116,6 +119,12 @@ mod tests {
             assert_eq!(node.database, 2);
         }
         assert_eq!(endpoint(&config.nodes[1]).to_string(), "b:7");
+        for url in ["valkey+redlock://a:1,b:1,c:1", "valkeys+redlock://a:1,b:1,c:1/2"] {
+            let config = Config::parse(url).unwrap();
+            assert_eq!(config.shown(), url);
+            assert_eq!(config.nodes[0].tls.is_some(), url.starts_with("valkeys"));
+            assert!(config.nodes[0].shown().starts_with("valkey"));
+        }
         let bare = Config::parse("redlock://a,b,c?guard=false").unwrap();
         assert!(bare.nodes.iter().all(|node| !node.guard));
     }
@@ -124,6 +133,8 @@ mod tests {
     fn an_unreadable_address_names_its_part() {
         for (url, part) in [
             ("redis://a,b,c", "redlock"),
+            ("redlocks://a,b,c", "redlock"),
+            ("valkey+cluster://a,b,c", "redlock"),
             ("redlock://", "host"),
             ("redlock://a,b", "at least 3"),
             ("redlock://a,b,a:6379", "twice"),
