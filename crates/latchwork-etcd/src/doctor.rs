@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::watch::Words;
 use futures_util::future::join_all;
-use latchwork_store::doctor::{Finding, Report};
+use latchwork_store::doctor::{Finding, Report, Tested};
 use latchwork_store::{BackendError, Error, Io};
 
 use crate::config::{Endpoint, EtcdConfig};
@@ -125,7 +125,8 @@ fn examine(status: &StatusResponse) -> Vec<Finding> {
             .remedy("check that a majority of the members is running and connected to each other"),
         _ => Finding::ok("leader", "there is one"),
     };
-    vec![version(&status.version), leader]
+    let tested = Tested::ETCD.judge(&status.version);
+    [version(&status.version), leader].into_iter().chain(tested).collect()
 }
 
 /// What is known of a version.
@@ -220,6 +221,10 @@ mod tests {
             ("4.0.0", Severity::Info),
         ] {
             assert_eq!(version(text).severity, severity, "{text}");
+        }
+        for (text, count) in [("3.7.9", 2), ("3.8.0", 3)] {
+            let status = StatusResponse { version: text.into(), leader: 1, ..Default::default() };
+            assert_eq!(examine(&status).len(), count, "{text}");
         }
     }
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use http::Method;
-use latchwork_store::doctor::{Finding, Report};
+use latchwork_store::doctor::{Finding, Report, Tested};
 use latchwork_store::{BackendError, Error, Io};
 use serde::Deserialize;
 use serde_json::json;
@@ -69,7 +69,9 @@ pub async fn doctor(config: KubernetesConfig, io: Io) -> Result<Report, Error> {
     let named = |error| Error::from_backend(error, None, &shown);
     let store = Arc::new(Store::open(config, io).await.map_err(named)?);
     let mut report = Report::new(shown.clone());
-    report.add(store.version().await.map_err(named)?);
+    for finding in store.version().await.map_err(named)? {
+        report.add(finding);
+    }
     for finding in store.rights().await.map_err(named)? {
         report.add(finding);
     }
@@ -92,29 +94,39 @@ pub async fn doctor(config: KubernetesConfig, io: Io) -> Result<Report, Error> {
     Ok(report)
 }
 
+/// What a server says of its version, if it says it as Kubernetes does.
+fn version(said: Option<Version>) -> Vec<Finding> {
+    let Some(version) = said else {
+        let found = "the server does not say its version as Kubernetes does";
+        return vec![
+            Finding::warning("version", found)
+                .consequence("it may be no API server")
+                .remedy("check the address"),
+        ];
+    };
+    let tested = Tested::KUBERNETES.judge(&version.git_version);
+    let minor: u32 = version.minor.trim_end_matches('+').parse().unwrap_or_default();
+    let found = format!("Kubernetes {}", version.git_version);
+    let finding = match minor {
+        // The API of leases is as it is since 1.14.
+        14.. => Finding::ok("version", found),
+        1.. => Finding::critical("version", found)
+            .consequence("no lock can be acquired: the API of leases is newer than this version")
+            .remedy("use Kubernetes 1.14 or later"),
+        0 => Finding::warning("version", found)
+            .consequence("it cannot be checked whether the server has the API of leases")
+            .remedy("use Kubernetes 1.14 or later"),
+    };
+    std::iter::once(finding).chain(tested).collect()
+}
+
 impl Store {
-    async fn version(&self) -> Result<Finding, BackendError> {
+    async fn version(&self) -> Result<Vec<Finding>, BackendError> {
         let answer = self.link.ask(Method::GET, "/version", None).await?;
         if !answer.is_success() {
             return Err(self.refused(&answer, "say its version", false));
         }
-        let version = serde_json::from_slice::<Version>(&answer.body);
-        let Ok(version) = version else {
-            return Ok(Finding::warning(
-                "version",
-                "the server does not say its version as Kubernetes does",
-            )
-            .consequence("it may be no API server")
-            .remedy("check the address"));
-        };
-        let minor: u32 = version.minor.trim_end_matches('+').parse().unwrap_or_default();
-        Ok(match minor {
-            // The API of leases is as it is since 1.14.
-            14.. => Finding::ok("version", version.git_version),
-            _ => Finding::warning("version", version.git_version)
-                .consequence("the API of leases is older than this version of Latchwork knows")
-                .remedy("use Kubernetes 1.14 or later"),
-        })
+        Ok(version(serde_json::from_slice(&answer.body).ok()))
     }
 
     async fn rights(&self) -> Result<Vec<Finding>, BackendError> {
@@ -207,6 +219,39 @@ impl Store {
             false => Finding::info("clock", found)
                 .consequence("none for locks; the times that kubectl shows of a lease are off")
                 .remedy("synchronise the clocks, by NTP"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use latchwork_store::doctor::Severity;
+
+    use super::*;
+
+    #[test]
+    fn judges_versions() {
+        for (said, severity, tested) in [
+            (
+                r#"{"major":"1","minor":"13","gitVersion":"v1.13.12"}"#,
+                Severity::Critical,
+                Some("older"),
+            ),
+            (r#"{"major":"1","minor":"30","gitVersion":"v1.30.14"}"#, Severity::Ok, Some("older")),
+            (r#"{"major":"1","minor":"31+","gitVersion":"v1.31.4-gke.1"}"#, Severity::Ok, None),
+            (r#"{"major":"1","minor":"37","gitVersion":"v1.37.9+k3s1"}"#, Severity::Ok, None),
+            (r#"{"major":"1","minor":"38","gitVersion":"v1.38.0"}"#, Severity::Ok, Some("newer")),
+            (r#"{"gitVersion":"unknown"}"#, Severity::Warning, None),
+            (r#"{"version":"other"}"#, Severity::Warning, None),
+        ] {
+            let findings = version(serde_json::from_str(said).ok());
+            assert_eq!(findings[0].severity, severity, "{said}");
+            let outside = findings.get(1).map(|one| one.found.as_str());
+            let right = match (outside, tested) {
+                (Some(found), Some(than)) => found.contains(than),
+                (outside, tested) => outside.is_none() && tested.is_none(),
+            };
+            assert!(right, "{said}: {outside:?}");
         }
     }
 }

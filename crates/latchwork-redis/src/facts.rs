@@ -17,7 +17,7 @@ use crate::link::{Link, command};
 /// What a server says of itself.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Facts {
-    /// Major and minor version, if it says.
+    /// Major and minor version of the Redis whose commands it has, if it says.
     pub(crate) version: Option<(u32, u32)>,
     /// `SET` takes `NX` and `GET` together, which a free key is taken with.
     pub(crate) set_nx_get: bool,
@@ -38,12 +38,13 @@ impl Facts {
             let field = fields(info).find(|(name, _)| *name == wanted);
             field.map_or("", |(_, value)| value.trim()).to_owned()
         };
-        let version = field("redis_version");
-        let mut numbers = version.split('.').map(|part| part.parse().ok());
-        let version = match (numbers.next().flatten(), numbers.next().flatten()) {
-            (Some(major), Some(minor)) => Some((major, minor)),
-            _ => None,
+        let numbers = |version: &str| {
+            let mut numbers = version.split('.').map(|part| part.parse().ok());
+            Some((numbers.next().flatten()?, numbers.next().flatten()?))
         };
+        // A Valkey says both. All of its versions have the commands of Redis 7.2.
+        let version = numbers(&field("redis_version"))
+            .or_else(|| numbers(&field("valkey_version")).map(|_| (7, 2)));
         Self {
             version,
             set_nx_get: version.is_some_and(|version| version >= (7, 0)),
@@ -243,6 +244,9 @@ mod tests {
         let sample = b"# Server\r\nredis_version:7.0.15\r\nrun_id:0123\r\nrole:master\r\n\
             maxmemory_policy:noeviction\r\n";
         assert_eq!(Facts::read(str::from_utf8(sample).unwrap()).version, Some((7, 0)));
+        let only_valkey = "redis_version:\r\nserver_name:valkey\r\nvalkey_version:10.0.1\r\n";
+        assert_eq!(Facts::read(only_valkey).version, Some((7, 2)));
+        assert_eq!(Facts::read("valkey_version:new\r\n").version, None);
         survives("INFO", &[sample], |bytes| {
             let _ = Facts::read(&String::from_utf8_lossy(bytes));
         });

@@ -3,10 +3,14 @@
 //! A store is examined by its own crate, which knows what can be wrong with it; here are the words
 //! that all of them use. The [facade](https://docs.rs/latchwork) chooses the crate by the address.
 
+mod tested;
+
 use std::fmt;
 use std::sync::Arc;
 
 use crate::error::BackendError;
+
+pub use tested::Tested;
 
 /// The severity of a finding, from good to bad.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]

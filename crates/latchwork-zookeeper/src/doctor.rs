@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use latchwork_store::doctor::{Finding, Report};
+use latchwork_store::doctor::{Finding, Report, Tested};
 use latchwork_store::{BackendError, Error, Io};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -127,10 +127,17 @@ fn examine(status: &Status) -> Vec<Finding> {
             .remedy("use an ensemble of three or five"),
         Some(mode) => Finding::ok("serving", format!("as {mode}")),
     };
-    let mut findings = vec![version(field("Zookeeper version:").unwrap_or("unknown")), mode];
+    let said = field("Zookeeper version:").unwrap_or("unknown");
+    let mut findings = vec![version(said), mode];
+    findings.extend(Tested::ZOOKEEPER.judge(short(said)));
     findings.extend(status.settings.as_ref().and_then(ticks));
     findings.extend(status.settings.as_ref().and_then(connections));
     findings
+}
+
+/// A version without what follows its numbers.
+fn short(text: &str) -> &str {
+    text.split(['-', ',']).next().unwrap_or(text)
 }
 
 /// What is known of a version.
@@ -138,8 +145,7 @@ fn version(text: &str) -> Finding {
     let mut numbers = text.split(['.', '-', ',', ' ']).map(|part| part.parse::<u32>().ok());
     let mut next = || numbers.next().flatten().unwrap_or(0);
     let version = (next(), next(), next());
-    let short = text.split(['-', ',']).next().unwrap_or(text);
-    let found = format!("ZooKeeper {short}");
+    let found = format!("ZooKeeper {}", short(text));
     match version {
         (0, 0, 0) => Finding::info("version", found)
             .consequence("it cannot be checked")
@@ -244,6 +250,13 @@ mod tests {
             ("unknown", Severity::Info),
         ] {
             assert_eq!(version(text).severity, severity, "{text}");
+        }
+        for (text, tested) in [("3.9.5-x, built on y", true), ("3.10.0-x, built on y", false)] {
+            let server = Some(format!("Zookeeper version: {text}\nMode: follower\n"));
+            let findings = examine(&Status { server, settings: None });
+            let outside = findings.iter().find(|one| one.code == "untested-version");
+            assert_eq!(outside.is_none(), tested, "{findings:?}");
+            assert!(outside.is_none_or(|one| one.found.starts_with("ZooKeeper 3.10.0 is newer")));
         }
         for (tick, least, severity) in
             [(2_000, 4_000, Severity::Ok), (2_000, 3_999, Severity::Critical)]

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use latchwork_store::doctor::Finding;
+use latchwork_store::doctor::{Finding, Tested};
 
 use super::Server;
 use crate::config::SslMode;
@@ -20,7 +20,8 @@ const SECOND: Duration = Duration::from_secs(1);
 const LISTENERS: i64 = 16;
 
 pub(super) async fn examine(server: &Server<'_>) -> Vec<Finding> {
-    let mut findings = vec![version(server), way(server).await];
+    let mut findings = version(server.opened.said.version);
+    findings.push(way(server).await);
     findings.push(encryption(server).await);
     findings.push(clock(server).await);
     if server.opened.said.is_standby {
@@ -36,15 +37,17 @@ pub(super) async fn examine(server: &Server<'_>) -> Vec<Finding> {
     findings
 }
 
-fn version(server: &Server<'_>) -> Finding {
-    let number = server.opened.said.version;
-    let found = format!("{}.{}", number / 10_000, number % 10_000);
-    if number >= OLDEST {
-        return Finding::ok("version", found);
-    }
-    Finding::critical("version", found)
-        .consequence("the functions need what PostgreSQL has from version 13 on")
-        .remedy("use PostgreSQL 13 or newer")
+fn version(number: i32) -> Vec<Finding> {
+    let version = format!("{}.{}", number / 10_000, number % 10_000);
+    let tested = Tested::POSTGRES.judge(&version);
+    let found = format!("PostgreSQL {version}");
+    let finding = match number >= OLDEST {
+        true => Finding::ok("version", found),
+        false => Finding::critical("version", found)
+            .consequence("the functions need what PostgreSQL has from version 13 on")
+            .remedy("use PostgreSQL 13 or newer"),
+    };
+    std::iter::once(finding).chain(tested).collect()
 }
 
 async fn way(server: &Server<'_>) -> Finding {
@@ -291,4 +294,26 @@ async fn vacuum(server: &Server<'_>) -> Finding {
     Finding::warning("vacuum", held)
         .consequence("dead rows of busy locks cannot be reused: the tables grow, and each lock becomes slower")
         .remedy("end the old transaction, finish what is prepared, and drop unused slots")
+}
+
+#[cfg(test)]
+mod tests {
+    use latchwork_store::doctor::Severity;
+
+    use super::*;
+
+    #[test]
+    fn judges_versions() {
+        for (number, found, severity, tested) in [
+            (120_022, "PostgreSQL 12.22", Severity::Critical, false),
+            (130_022, "PostgreSQL 13.22", Severity::Ok, false),
+            (150_018, "PostgreSQL 15.18", Severity::Ok, true),
+            (180_099, "PostgreSQL 18.99", Severity::Ok, true),
+            (190_000, "PostgreSQL 19.0", Severity::Ok, false),
+        ] {
+            let findings = version(number);
+            assert_eq!((&*findings[0].found, findings[0].severity), (found, severity));
+            assert_eq!(findings.len() == 1, tested, "{findings:?}");
+        }
+    }
 }

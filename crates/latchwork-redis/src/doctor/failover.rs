@@ -144,7 +144,7 @@ fn judge(
         return gap(
             "before Redis 7.0, scripts write even if min-replicas-to-write forbids it".into()
         )
-        .remedy("use Redis 7.0 or newer, or a Cluster");
+        .remedy("use Redis 7.0 or newer, Valkey, or a Cluster");
     }
     if least == 0 || lag == 0 {
         let name = if least == 0 { "min-replicas-to-write" } else { "min-replicas-max-lag" };

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::net::IpAddr;
 
-use latchwork_store::doctor::Finding;
+use latchwork_store::doctor::{Finding, Tested};
 
 use super::Server;
 use crate::config::{Deployment, RedisConfig};
@@ -20,7 +20,7 @@ pub(super) async fn examine(server: &Server, config: &RedisConfig) -> Vec<Findin
                 .remedy("let the user call INFO"),
         );
     } else {
-        findings.push(version(server, config));
+        findings.extend(version(&server.info, server.link.facts.version, config));
         findings.push(eviction(server));
         findings.extend(memory(server));
         findings.extend(persistence(server, config).await);
@@ -37,29 +37,43 @@ pub(super) async fn examine(server: &Server, config: &RedisConfig) -> Vec<Findin
     findings
 }
 
-fn version(server: &Server, config: &RedisConfig) -> Finding {
-    let name = match server.field("redis_version") {
-        "" => "unknown",
-        version => version,
+/// What a server says of its version. A Valkey says the version of Redis that it is compatible with beside its
+/// own; `commands` is the version of Redis whose commands the server has.
+fn version(
+    info: &HashMap<String, String>,
+    commands: Option<(u32, u32)>,
+    config: &RedisConfig,
+) -> Vec<Finding> {
+    let field = |name: &str| info.get(name).map_or("", |value| value.trim());
+    let (redis, valkey) = (field("redis_version"), field("valkey_version"));
+    let (found, tested) = match (redis, valkey) {
+        ("", "") => ("unknown".to_owned(), None),
+        (redis, "") => (format!("Redis {redis}"), Tested::REDIS.judge(redis)),
+        ("", valkey) => (format!("Valkey {valkey}"), Tested::VALKEY.judge(valkey)),
+        (redis, valkey) => (
+            format!("Valkey {valkey}, compatible with Redis {redis}"),
+            Tested::VALKEY.judge(valkey),
+        ),
     };
     let cluster = matches!(config.deployment, Deployment::Cluster(_));
-    match server.link.facts.version {
-        Some(version) if version >= (7, 0) => Finding::ok("version", name),
-        Some(version) if version >= (6, 0) && cluster => Finding::warning("version", name)
+    let finding = match commands {
+        Some(version) if version >= (7, 0) => Finding::ok("version", found),
+        Some(version) if version >= (6, 0) && cluster => Finding::warning("version", found)
             .consequence("no sharded pub/sub before 7.0: waiters are not notified and poll up to 20 times a second")
-            .remedy("use Redis 7.0 or newer"),
-        Some(version) if version >= (6, 0) => Finding::info("version", name)
+            .remedy("use Redis 7.0 or newer, or Valkey"),
+        Some(version) if version >= (6, 0) => Finding::info("version", found)
             .consequence("a free lock takes a longer script than from 7.0 on (SET with NX and GET)"),
-        Some(version) if version >= (5, 0) => Finding::warning("version", name)
+        Some(version) if version >= (5, 0) => Finding::warning("version", found)
             .consequence("no RESP3 before 6.0: waiters are not notified, and poll up to 20 times a second")
-            .remedy("use Redis 7.0 or newer"),
-        Some(_) => Finding::critical("version", name)
+            .remedy("use Redis 7.0 or newer, or Valkey"),
+        Some(_) => Finding::critical("version", found)
             .consequence("scripts that read the time and then write are refused before 5.0")
-            .remedy("use Redis 7.0 or newer"),
-        None => Finding::warning("version", name)
+            .remedy("use Redis 7.0 or newer, or Valkey"),
+        None => Finding::warning("version", found)
             .consequence("the server's capabilities are unknown")
-            .remedy("use Redis 7.0 or newer, or one that names its redis_version in INFO"),
-    }
+            .remedy("use Redis 7.0 or newer, or Valkey, or a server that names its redis_version in INFO"),
+    };
+    std::iter::once(finding).chain(tested).collect()
 }
 
 fn eviction(server: &Server) -> Finding {
@@ -290,7 +304,7 @@ fn protocol(server: &Server) -> Finding {
         "RESP2: the server, or a proxy in front of it, does not support HELLO 3",
     )
     .consequence("waiters are not notified when a lock is free, and poll up to 20 times a second")
-    .remedy("use Redis 6.0 or newer without a proxy")
+    .remedy("use Redis 6.0 or newer, or Valkey, without a proxy")
 }
 
 fn encryption(server: &Server, config: &RedisConfig) -> Finding {
@@ -306,7 +320,7 @@ fn encryption(server: &Server, config: &RedisConfig) -> Finding {
                 "anyone on the network can read names, holders and the password, and \
                 can take locks away",
             )
-            .remedy("use the rediss scheme or a private network"),
+            .remedy("use the scheme rediss or valkeys, or a private network"),
     }
 }
 
@@ -332,6 +346,51 @@ mod tests {
             ("redis", false),
         ] {
             assert_eq!(is_here(host), here, "{host}");
+        }
+    }
+
+    #[test]
+    fn a_valkey_is_named_by_its_own_version() {
+        let valkey = "redis_version:7.2.4\r\nserver_name:valkey\r\nvalkey_version:";
+        let untested = Some(Severity::Info);
+        for (info, found, severity, tested) in [
+            ("redis_version:4.0.14", "Redis 4.0.14", Severity::Critical, untested),
+            ("redis_version:5.0.14", "Redis 5.0.14", Severity::Warning, untested),
+            ("redis_version:6.2.5", "Redis 6.2.5", Severity::Info, None),
+            ("redis_version:7.2.4", "Redis 7.2.4", Severity::Ok, None),
+            ("redis_version:8.4.0", "Redis 8.4.0", Severity::Ok, untested),
+            (
+                &format!("{valkey}7.2.12"),
+                "Valkey 7.2.12, compatible with Redis 7.2.4",
+                Severity::Ok,
+                untested,
+            ),
+            (
+                &format!("{valkey}8.1.8"),
+                "Valkey 8.1.8, compatible with Redis 7.2.4",
+                Severity::Ok,
+                None,
+            ),
+            (
+                &format!("{valkey}9.0.0"),
+                "Valkey 9.0.0, compatible with Redis 7.2.4",
+                Severity::Ok,
+                untested,
+            ),
+            ("valkey_version:8.1.8", "Valkey 8.1.8", Severity::Ok, None),
+            ("role:master", "unknown", Severity::Warning, None),
+        ] {
+            let fields: HashMap<_, _> = crate::answers::fields(info)
+                .map(|(name, value)| (name.to_owned(), value.to_owned()))
+                .collect();
+            let commands = crate::facts::Facts::read(info).version;
+            let config = RedisConfig::parse("valkey://h").unwrap();
+            let findings = version(&fields, commands, &config);
+            assert_eq!((&*findings[0].found, findings[0].severity), (found, severity), "{info}");
+            assert_eq!(findings.get(1).map(|one| one.severity), tested, "{info}: {findings:?}");
+            if let Some(one) = findings.get(1) {
+                assert!(found.starts_with(one.found.split(" is ").next().unwrap()), "{one:?}");
+            }
         }
     }
 
