@@ -52,6 +52,7 @@ pub struct RedisOptions {
     users: Vec<String>,
     tls: bool,
     clock: bool,
+    is_valkey: bool,
     pub(crate) replica_of: Option<u16>,
     /// A cluster's configuration, written before the server starts.
     pub(crate) nodes_conf: Option<String>,
@@ -61,6 +62,11 @@ impl RedisOptions {
     /// A server without persistence, password or TLS.
     pub fn new() -> Self {
         Self::default()
+    }
+
+    /// The same of Valkey.
+    pub fn valkey() -> Self {
+        Self { is_valkey: true, ..Self::default() }
     }
 
     /// Sets what it keeps on disk.
@@ -111,7 +117,11 @@ impl RedisOptions {
 
     /// The program to start. Those of the registries were built without TLS.
     fn program(&self) -> Result<String> {
-        provided(if self.tls { "redis@system" } else { "redis" })
+        provided(match (self.is_valkey, self.tls) {
+            (true, _) => "valkey",
+            (false, true) => "redis@system",
+            (false, false) => "redis",
+        })
     }
 
     fn conf(
@@ -252,7 +262,8 @@ impl RedisServer {
 
     /// The address for Latchwork and other clients, without user and password.
     pub fn url(&self) -> String {
-        let scheme = if self.options.tls { "rediss" } else { "redis" };
+        let word = if self.options.is_valkey { "valkey" } else { "redis" };
+        let scheme = format!("{word}{}", if self.options.tls { "s" } else { "" });
         format!("{scheme}://127.0.0.1:{}", self.port())
     }
 

@@ -103,6 +103,41 @@ fn a_lock_of_redisson_is_another_kind() {
     assert!(!text.contains("free") && text.contains("hash"), "{text}");
 }
 
+/// Messages repeat the word that the user wrote, whatever answers there.
+#[test]
+fn a_valkey_address_is_used_and_shown_as_written() {
+    let store = Store::new();
+    let valkey = RedisServer::start(&RedisOptions::valkey()).unwrap();
+    let (redis, port) = (server(), valkey.port());
+    let address = format!("valkey://127.0.0.1:{port}");
+    let run = latchwork(
+        &store,
+        &valkey,
+        &["run", "nightly", "--", "sh", "-c", "echo held; exec sleep 60"],
+    );
+    run.stdout.until("held");
+    let shown = store.output(&["--store", &address, "show", "nightly"]);
+    assert!(shown.stdout.starts_with("nightly: held"), "{shown:?}");
+    // The lock is the same by the other word.
+    let other = format!("redis://127.0.0.1:{port}");
+    let busy = store.output(&["--store", &other, "run", "--wait", "0", "nightly", "--", "true"]);
+    assert_eq!(busy.code(), 75, "{busy:?}");
+    let doctor = store.output(&["--store", &address, "doctor"]);
+    let own = format!("Valkey {}, compatible", valkey.info("valkey_version").unwrap());
+    assert!(doctor.stdout.contains(&address) && doctor.stdout.contains(&own), "{doctor:?}");
+    let doctor =
+        store.output(&["--store", &format!("valkey://127.0.0.1:{}", redis.port()), "doctor"]);
+    assert!(doctor.stdout.contains("Redis ") && !doctor.stdout.contains("Valkey"), "{doctor:?}");
+    for (address, code) in
+        [("valkey://u:sekret@127.0.0.1:1", 69), ("valkeys://:sekret@h?ca=x&plain=x", 64)]
+    {
+        let done = store.output(&["--store", address, "ls"]);
+        assert_eq!(done.code(), code, "{done:?}");
+        let said = done.stderr.contains("valkey") && !done.stderr.contains("redis:");
+        assert!(said && !done.stderr.contains("sekret"), "{done:?}");
+    }
+}
+
 /// A server is named by the wrong scheme.
 #[test]
 fn a_wrong_scheme_names_the_right_one() {

@@ -1,4 +1,4 @@
-//! Redis keeps the contract: one server, with its guard, behind what lets not everything pass, behind
+//! Redis keeps the contract: one server, one of Valkey, with its guard, behind what lets not everything pass, behind
 //! Sentinels, as a Cluster, and as several that vote.
 
 #![allow(clippy::disallowed_methods, reason = "tests")]
@@ -18,6 +18,7 @@ use self::one_server::OneServer;
 
 fn main() {
     let mut all = trials("redis", OneServer::new(2_000, RedisOptions::new()));
+    all.extend(trials("valkey", OneServer::new(2_000, RedisOptions::valkey())));
     // Its scripts are others.
     let guarded = OneServer {
         options: "?guard=true&max_ttl=24h",

@@ -81,6 +81,22 @@ async fn a_good_server_is_fit_and_nothing_is_left_on_it() {
     assert_eq!(server.command(&["DBSIZE"]).unwrap().text(), "0");
 }
 
+/// It says that its version is 7.2.4 as well, for clients that know Redis alone.
+#[tokio::test]
+async fn a_valkey_is_named_with_its_own_version() {
+    let server = RedisServer::start(&RedisOptions::valkey()).unwrap();
+    let own = server.info("valkey_version").unwrap();
+    for compatible in ["no", "yes"] {
+        let set = ["CONFIG", "SET", "extended-redis-compatibility", compatible];
+        server.command(&set).unwrap().ok().unwrap();
+        let report = report(&server.url()).await;
+        assert!(report.is_fit() && report.store.starts_with("valkey://"), "{report:?}");
+        let name = format!("Valkey {own}, compatible with Redis 7.2.4");
+        assert_eq!(found(&report, "version", Severity::Ok, "").found, name);
+        assert_eq!(report.find("untested-version"), None);
+    }
+}
+
 #[tokio::test]
 async fn a_cache_is_unfit() {
     let options =
