@@ -138,7 +138,7 @@ mod tests {
         assert!(finding.found.ends_with(end), "{finding:?}");
     }
 
-    /// Who adds a newer server to the tests, or takes one away, changes the range and the pages with it.
+    /// A server that is added to the tests, or taken away, changes the range and the pages.
     #[test]
     fn the_ranges_are_those_of_the_tests_and_of_the_pages() {
         let servers = repository("proof/services/servers.tsv");
