@@ -25,7 +25,7 @@ const SLOWEST: usize = 12;
 
 /// So many trials that failed in the crowd are tried once more alone; with more than that the machine
 /// or the code is at fault.
-const MOST_AGAIN: usize = 8;
+const MOST_AGAIN: usize = 16;
 
 /// Builds all tests, with the lints on; returns what is to be run.
 pub(crate) fn build() -> Result<Vec<Binary>, String> {

@@ -76,11 +76,12 @@ const CROWDS: &[(Named, Needs)] = &[
         ),
         Needs { threads: 1, weight: 2, rank: 10 },
     ),
-    // No crowd, but apart from the other runs: it begins when its API server is built.
-    (("latchwork-nemesis", "it", AT_KUBERNETES), Needs { threads: 1, weight: 3, rank: 11 }),
-    // A hundred thousand cycles, one after the other: it takes longer than all others of its package.
+    // No crowd, but alone, because its API server takes both processors when it starts, which is built before.
+    (("latchwork-nemesis", "it", AT_KUBERNETES), Needs { threads: 1, weight: 5, rank: 1 }),
+    // A hundred thousand cycles, one after the other, which take longer than all others of their package; and what
+    // measures a part of a call.
     (
-        ("latchwork-postgres", "it", &["h135_a_hundred_thousand_cycles"]),
+        ("latchwork-postgres", "it", &["h135_a_hundred_thousand_cycles", "h191_a_first_call"]),
         Needs { threads: 1, weight: 1, rank: 13 },
     ),
     (
@@ -88,7 +89,7 @@ const CROWDS: &[(Named, Needs)] = &[
         Needs { threads: 1, weight: 1, rank: 11 },
     ),
     (
-        ("latchwork-zookeeper", "it", &["h105_two_hundred_ttls", "storm::"]),
+        ("latchwork-zookeeper", "it", &["h105_two_hundred_ttls", "storm::", "h70_a_late_create"]),
         Needs { threads: 1, weight: 2, rank: 9 },
     ),
     (
@@ -102,6 +103,7 @@ const CROWDS: &[(Named, Needs)] = &[
                 "server_clock::",
                 "h19_lost_answers_of_renewals",
                 "h41_a_hold_outlives",
+                "a_stopped_master_costs_no_other_lock",
             ],
         ),
         Needs { threads: 1, weight: 2, rank: 8 },
@@ -109,7 +111,7 @@ const CROWDS: &[(Named, Needs)] = &[
     // Browsers: each is several processes that draw.
     (
         ("latchwork-cli", "it", &["serve::page::", "top::ten_thousand_locks"]),
-        Needs { threads: 2, weight: 3, rank: 8 },
+        Needs { threads: 2, weight: 5, rank: 1 },
     ),
     (
         ("latchwork", "it", &["many_waiters::", "h97_a_busy_child"]),

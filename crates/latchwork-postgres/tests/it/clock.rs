@@ -36,7 +36,7 @@ fn a_wait_for_a_row_takes_nothing_from_a_lease() {
             client.released(&wanted).await;
             let begun = server.psql("SELECT clock_timestamp()").unwrap();
             let again = like(&wanted);
-            behind_a_row(&server, key, client.granted(&again)).await;
+            behind_a_row(&server, key, client.acquired(&again)).await;
             let counted = format!(
                 "SELECT ends - interval '60 s' - '{begun}' >= interval '{} ms' FROM {table} WHERE k = '{key}'",
                 KEPT.as_millis()

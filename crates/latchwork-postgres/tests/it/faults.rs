@@ -315,7 +315,7 @@ where
 fn h143_settings_of_the_server_do_no_harm() {
     let options = PostgresOptions::new()
         .setting("default_transaction_isolation=serializable")
-        .setting("statement_timeout=200ms")
+        .setting("statement_timeout=1s")
         .setting("lock_timeout=50ms")
         .setting("synchronous_commit=off")
         .setting("idle_in_transaction_session_timeout=100ms");

@@ -146,8 +146,8 @@ mod tests {
             let rows = servers.lines().filter_map(|row| row.strip_prefix(name)?.strip_prefix('\t'));
             let versions: Vec<_> = rows.filter_map(|row| row.split('\t').next()).collect();
             assert!(versions.iter().all(|version| tested.judge(version).is_none()), "{versions:?}");
-            let last = versions.last().unwrap();
-            assert!(line(last).starts_with(&line(tested.newest)), "{name} {last}: {tested:?}");
+            let is_newest = |version: &&str| line(version).starts_with(&line(tested.newest));
+            assert!(versions.iter().any(is_newest), "{name} {versions:?}: {tested:?}");
             let range = format!("{} {} to {}", tested.server, tested.oldest, tested.newest);
             assert!(repository(&format!("docs/{page}")).contains(&range), "{page}: {range}");
         }
