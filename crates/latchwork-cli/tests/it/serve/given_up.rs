@@ -110,7 +110,8 @@ fn h216_a_release_without_an_answer_is_never_confirmed() {
     server.restart(Data::Kept).unwrap();
     let begun = eventually("the task is open", || {
         let again = service.ask("POST /v1/once/job", r#"{"every": "1h"}"#);
-        (again.status == 200).then_some(again)
+        // The store may keep the run for a moment longer than its client believes in it.
+        (again.status == 200 && again.get("outcome") != "running").then_some(again)
     });
     assert_eq!(begun.get("outcome"), "begun");
     service.succeed(&task).is(410).kind("Unconfirmed");
