@@ -53,6 +53,9 @@ const NEEDED: &[(Need, &str)] = &[
     (Program("curl"), "curl"),
     (Program("go"), "golang-go"),
     (Program("node"), "nodejs"),
+    // Servers come from their registries.
+    (Program("npm"), "npm"),
+    (Program("mvn"), "maven"),
     (Program("mcs"), "mono-mcs"),
     (Program("mono"), "mono-runtime"),
     (Assembly("System.Net.Http"), "libmono-system-net-http4.0-cil"),
