@@ -77,15 +77,10 @@ fn h178_a_user_who_only_connects_can_delay_and_no_more() {
         one.granted(&held).await;
         let waits = like(&held);
         let release = async {
-            until(
-                &server,
-                "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND objid <> 0",
-                |n| n == "1",
-            )
-            .await;
-            let locks = "SELECT classid::bigint::integer, objid::bigint::integer FROM pg_locks \
-                 WHERE locktype = 'advisory' AND granted";
-            let lock = mallory.query_one(locks, &[]).await.unwrap();
+            until(&server, LISTENERS, |n| n == "1").await;
+            let numbers = "classid::bigint::integer, objid::bigint::integer";
+            let locks = LISTENERS.replace("count(*)", numbers) + " AND granted";
+            let lock = mallory.query_one(&locks, &[]).await.unwrap();
             let (class, process): (i32, i32) = (lock.get(0), lock.get(1));
             for (a, b) in [(class, 0), (class, 1), (-1 - class, 0)] {
                 mallory.execute("SELECT pg_advisory_lock($1, $2)", &[&a, &b]).await.unwrap();

@@ -48,19 +48,14 @@ fn h131_fifty_waiters_share_one_connection_that_listens() {
             let open =
                 "SELECT count(*) FROM pg_stat_activity WHERE state LIKE 'idle in transaction%'";
             assert_eq!(server.psql(open).unwrap(), "0");
-            let listen = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND objid <> 0 AND granted";
-            assert_eq!(server.psql(listen).unwrap(), "1");
+            let listen = format!("{LISTENERS} AND granted");
+            assert_eq!(server.psql(&listen).unwrap(), "1");
             holder.released(&held).await;
         };
         let (tokens, ()) = tokio::join!(futures_util::future::join_all(waits), watch);
         assert!(tokens.is_sorted(), "first come, first served: {tokens:?}");
         // Nobody waits any more: the connection ends.
-        until(
-            &server,
-            "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND objid <> 0",
-            |said| said == "0",
-        )
-        .await;
+        until(&server, LISTENERS, |said| said == "0").await;
     });
 }
 
@@ -74,14 +69,9 @@ fn h132_a_waiter_survives_a_cut_listening_connection() {
         holder.granted(&held).await;
         let waits = like(&held);
         let cut = async {
-            until(
-                &server,
-                "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND objid <> 0",
-                |n| n == "1",
-            )
-            .await;
-            let end = "SELECT count(pg_terminate_backend(pid)) FROM pg_locks WHERE locktype = 'advisory' AND objid <> 0";
-            assert_eq!(server.psql(end).unwrap(), "1");
+            until(&server, LISTENERS, |n| n == "1").await;
+            let end = LISTENERS.replace("count(*)", "count(pg_terminate_backend(pid))");
+            assert_eq!(server.psql(&end).unwrap(), "1");
             holder.released(&held).await;
             Instant::now()
         };
@@ -105,12 +95,7 @@ fn h133_a_dead_waiter_is_passed_over() {
         let _ = tokio::time::timeout(5 * SEC, dead.wait(&first, &blocked)).await;
         dead.blocked(&first).await;
         drop(dead);
-        until(
-            &server,
-            "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND objid <> 0",
-            |n| n == "0",
-        )
-        .await;
+        until(&server, LISTENERS, |n| n == "0").await;
         let took = handed_on(&server, &holder, &held, next.acquired(&second)).await;
         assert!(took < 1_800 * MS, "{took:?}: it waits for no probation of the dead");
     });

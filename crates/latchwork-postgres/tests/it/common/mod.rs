@@ -18,6 +18,11 @@ use latchwork_store::{
 pub(crate) const SEC: Duration = Duration::from_secs(1);
 pub(crate) const MS: Duration = Duration::from_millis(1);
 
+/// Counts the advisory locks of processes that listen. A migration holds the one with the number 0 for a moment, and
+/// a grant one of an observer, whose class is negative.
+pub(crate) const LISTENERS: &str = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' \
+     AND classid::bigint < 2147483648 AND objid <> 0";
+
 pub(crate) fn run<F: Future>(test: F) -> F::Output {
     tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(test)
 }
