@@ -10,7 +10,7 @@ use crate::change::{Look, Step};
 use crate::errors::managed;
 use crate::known::Entry;
 use crate::names::object_of;
-use crate::object::{is_foreign, longest_rest, times};
+use crate::object::{Object, is_foreign, longest_rest, times};
 
 /// No claim has a session that could die before its ttl is over.
 pub(crate) const ALIVE: Alive<'static> = &|_| true;
@@ -38,11 +38,13 @@ impl Store {
         let mut is_fresh = false;
         let judge = |record: &mut Record, look: &Look<'_>| {
             is_fresh = look.is_fresh;
-            if let Some(field) = &look.managed_by
+            if let Some(field) = look.base.and_then(Object::managed_by)
                 && look.before.held.iter().all(|held| held.id != asked.id)
             {
-                let error = || managed(&self.namespace, &entry.name, field);
-                return if look.is_fresh { Step::Done(Err(error())) } else { Step::Ask };
+                return match look.is_fresh {
+                    true => Step::Done(Err(managed(&self.namespace, &entry.name, &field))),
+                    false => Step::Ask,
+                };
             }
             let (answer, _) = record.try_acquire(&asked, 0, 0, times(look.now), ALIVE);
             match answer {

@@ -37,8 +37,8 @@ pub(crate) struct Look<'a> {
     pub(crate) conflicts: u32,
     /// The object has no room for one more claim: none can be added.
     pub(crate) is_full: bool,
-    /// The field of the Lease by which something else decides who gets it.
-    pub(crate) managed_by: Option<String>,
+    /// The object of the record, if there is one.
+    pub(crate) base: Option<&'a Object>,
 }
 
 /// How an attempt to write has ended.
@@ -87,8 +87,7 @@ impl Store {
             let mut before = before.unwrap_or_default();
             before.token = before.token.max(entry.floor());
             let mut after = before.clone();
-            let managed_by = base.and_then(Object::managed_by);
-            let look = Look { before: &before, now, is_fresh, conflicts, is_full, managed_by };
+            let look = Look { before: &before, now, is_fresh, conflicts, is_full, base };
             let answer = match judge(&mut after, &look) {
                 Step::Done(answer) => return Ok((answer, None)),
                 Step::Ask => {
