@@ -182,14 +182,12 @@ impl Pool {
     }
 
     fn present(self: &Arc<Self>) -> Option<Seat> {
-        let mut open = lock(&self.lanes).clone();
-        open.retain(|lane| {
-            let stays = lane.is_open() && !self.was_replaced(lane);
-            if !stays {
-                lock(&self.lanes).retain(|other| !Arc::ptr_eq(lane, other));
-            }
-            stays
-        });
+        let all = lock(&self.lanes).clone();
+        let stays = |lane: &Arc<Lane>| lane.is_open() && !self.was_replaced(lane);
+        let (open, ended): (Vec<_>, Vec<_>) = all.into_iter().partition(stays);
+        if !ended.is_empty() {
+            lock(&self.lanes).retain(|lane| ended.iter().all(|ended| !Arc::ptr_eq(lane, ended)));
+        }
         let fit = open.iter().filter(|lane| !lane.is_doubted());
         let least = fit.min_by_key(|lane| lane.load())?.clone();
         if least.load() > 0 && open.len() + self.opening.load(Ordering::Relaxed) < self.most() {
