@@ -16,7 +16,8 @@ pub(crate) fn run(wanted: &[String]) -> Result<(), String> {
     Ok(())
 }
 
-/// Where a server is, which is fetched or built first; what that takes is told on standard error.
+/// Returns the place of a server. The script fetches or builds it first if it is missing, and reports that on standard
+/// error.
 pub(crate) fn place(name: &str) -> Result<String, String> {
     let script = root().join("proof/services/provide");
     let mut command = Command::new("sh");

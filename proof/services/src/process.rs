@@ -17,8 +17,8 @@ use crate::{Error, Result};
 /// How much of a log an error message shows.
 const TAIL: usize = 3_000;
 
-/// Where a server is, which is fetched or built first if it is not there: a program, the folder of the programs of
-/// PostgreSQL, or the class path of ZooKeeper. `name` may have a version, as in `redis@7.0.15`.
+/// Returns the place of a server: a program, the folder of the programs of PostgreSQL, or the class path of ZooKeeper.
+/// A server that is missing is fetched or built first. `name` may have a version, as in `redis@7.0.15`.
 ///
 /// # Errors
 ///

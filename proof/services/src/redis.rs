@@ -190,7 +190,6 @@ impl RedisOptions {
 #[derive(Debug)]
 pub struct RedisServer {
     process: Process,
-    program: String,
     options: RedisOptions,
     certificates: Option<Certificates>,
     clock: Option<ServerClock>,
@@ -235,7 +234,7 @@ impl RedisServer {
             false => None,
         };
         let process = spawn(&program, path, clock.as_ref())?;
-        Ok(Self { process, program, options: options.clone(), certificates, clock, port, folder })
+        Ok(Self { process, options: options.clone(), certificates, clock, port, folder })
     }
 
     pub(crate) fn await_ready(&mut self) -> Result<()> {
@@ -371,7 +370,7 @@ impl RedisServer {
         }
         // The file of the killed server: a probe must not find it.
         let _ = fs::remove_file(self.folder.path().join("socket"));
-        self.process = spawn(&self.program, self.folder.path(), self.clock.as_ref())?;
+        self.process = spawn(&self.options.program()?, self.folder.path(), self.clock.as_ref())?;
         Ok(())
     }
 

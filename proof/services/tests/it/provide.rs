@@ -99,7 +99,7 @@ fn a_machine_without_a_new_go_gets_a_clear_error() -> Test {
     Ok(())
 }
 
-/// A variable chooses a version, another server, or a program; what is unknown is told with what there is.
+/// A variable chooses a version, another server, or a program. The error for an unknown version lists the known ones.
 #[test]
 fn a_variable_chooses_the_server() -> Test {
     let machine = Machine::new()?;
