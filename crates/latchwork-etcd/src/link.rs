@@ -167,6 +167,16 @@ impl Link {
         answer.await.map_err(Failure::of_a_read)
     }
 
+    /// Whether there is a connection.
+    pub(crate) fn is_connected(&self) -> bool {
+        self.channel.present().is_some()
+    }
+
+    /// Makes sure that there is a connection.
+    pub(crate) async fn connect(&self) -> Result<(), Status> {
+        self.channel.connection().await.map(drop)
+    }
+
     /// Waits for news of this member near the caller.
     pub(crate) async fn listen<F: Future>(&self, waiting: F) -> F::Output {
         match self.channel.present() {

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use latchwork_store::wire::race;
 use latchwork_store::{BackendError, BackendErrorKind, Effect, Error, Io, Moment};
 
 use crate::config::{Endpoint, EtcdConfig};
@@ -84,6 +85,10 @@ impl Members {
     {
         let mut logged_in_again = false;
         let mut left = self.links.len();
+        if self.links.len() > 1 && !self.links[self.current()].is_connected() {
+            // It is large, and every request has room for it.
+            Box::pin(self.reach()).await;
+        }
         loop {
             let number = self.current.load(Ordering::Relaxed);
             let link = self.links[number].clone();
@@ -118,6 +123,19 @@ impl Members {
                 }
                 _ => return Err(failure),
             }
+        }
+    }
+
+    /// Turns to the first member that can be reached, from the present one on.
+    async fn reach(&self) {
+        let (count, first) = (self.links.len(), self.current());
+        let mut attempts = Vec::new();
+        for link in self.links[first..].iter().chain(&self.links[..first]) {
+            attempts.push(link.connect());
+        }
+        // If none can be reached, the request says why.
+        if let Ok((place, ())) = race(attempts, |_| {}, &self.io).await {
+            self.turn(first, (first + place) % count);
         }
     }
 
@@ -163,9 +181,12 @@ impl Members {
 
     /// Asks the next member from now on, if this one is still the present one.
     pub(crate) fn turn_from(&self, number: usize) {
-        let next = (number + 1) % self.links.len();
+        self.turn(number, (number + 1) % self.links.len());
+    }
+
+    fn turn(&self, from: usize, to: usize) {
         // If it fails, somebody else has turned already.
-        let _ = self.current.compare_exchange(number, next, Ordering::Relaxed, Ordering::Relaxed);
+        let _ = self.current.compare_exchange(from, to, Ordering::Relaxed, Ordering::Relaxed);
     }
 }
 

@@ -4,6 +4,7 @@ mod attempt;
 mod backend;
 mod change;
 mod config;
+mod connector;
 mod doctor;
 mod errors;
 pub mod fence;

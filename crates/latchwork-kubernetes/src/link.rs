@@ -11,8 +11,8 @@ use latchwork_store::{BackendError, BackendErrorKind, Effect, Io, Moment};
 use tokio::sync::{oneshot, watch};
 
 use crate::config::KubernetesConfig;
-use crate::lock;
 use crate::server_time::ServerTime;
+use crate::{connector, lock};
 
 /// A request that is not answered for so long is given up. The engine has its own limit, which is shorter.
 const LIMIT: Duration = Duration::from_secs(10);
@@ -48,7 +48,7 @@ impl Answer {
 
 impl Link {
     pub(crate) async fn open(config: KubernetesConfig, io: Io) -> Result<Self, BackendError> {
-        let client = on_driver(&io, client(config.clone())).await?;
+        let client = on_driver(&io, client(config.clone(), io.clone())).await?;
         let client = Mutex::new((client, io.now()));
         let (shut, _) = watch::channel(false);
         Ok(Self { config, io, client, time: Mutex::default(), shut })
@@ -146,7 +146,7 @@ impl Link {
             }
             client.1 = now;
         }
-        let fresh = on_driver(&self.io, client(self.config.clone())).await?;
+        let fresh = on_driver(&self.io, client(self.config.clone(), self.io.clone())).await?;
         lock(&self.client).0 = fresh;
         Ok(true)
     }
@@ -190,14 +190,15 @@ async fn on_driver<T: Send + 'static>(
         .unwrap_or_else(|_| Err(unreachable("the driver was shut down".into(), Effect::NotApplied)))
 }
 
-async fn client(config: KubernetesConfig) -> Result<Client, BackendError> {
+async fn client(config: KubernetesConfig, io: Io) -> Result<Client, BackendError> {
     let mut settings = settings(&config).await?;
     // A watch says nothing for long; each request has its own limit.
     settings.read_timeout = None;
     // Only a verb knows whether its request may be sent again.
     settings.default_retry = false;
     settings.connect_timeout = Some(Duration::from_secs(5));
-    Client::try_from(settings).map_err(|error| invalid(&format!("the client: {}", chain(&error))))
+    connector::client(settings, &io)
+        .map_err(|error| invalid(&format!("the client: {}", chain(&error))))
 }
 
 async fn settings(config: &KubernetesConfig) -> Result<Config, BackendError> {

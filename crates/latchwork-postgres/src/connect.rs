@@ -6,10 +6,9 @@ use std::time::Duration;
 
 use futures_util::StreamExt as _;
 use futures_util::stream::FuturesUnordered;
-use latchwork_store::wire::{Drive, Socket};
+use latchwork_store::wire::{Drive, Socket, dial, is_silent};
 use latchwork_store::{BackendError, BackendErrorKind, Effect, Error, ErrorKind, Io};
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::TcpStream;
 use tokio::sync::oneshot;
 use tokio_postgres::error::SqlState;
 use tokio_postgres::tls::NoTls;
@@ -51,6 +50,8 @@ pub(crate) const LOCAL_PATH: &str = "SET LOCAL search_path = pg_catalog, pg_temp
 const SILENT: [&str; 3] = ["error", "fatal", "panic"];
 /// How long the other servers of an address have to answer after one that takes writes.
 const PATIENCE: Duration = Duration::from_secs(1);
+/// How long they have to take the connection: a server of the same address that is off costs no more.
+const REACHED: Duration = Duration::from_millis(300);
 /// For the first packet of a connection.
 const NO_HURRY: &str = "-c statement_timeout=0";
 
@@ -84,6 +85,22 @@ pub(crate) struct Opened {
     pub(crate) said: Greeting,
     /// How long one round trip has taken.
     pub(crate) trip: Duration,
+}
+
+/// How far one of the servers of an address has come.
+struct Progress {
+    /// It took no connection a moment ago.
+    was_silent: bool,
+    /// It has taken the connection.
+    is_reached: AtomicBool,
+    /// It has answered, or failed.
+    has_ended: AtomicBool,
+}
+
+impl Progress {
+    fn is_open(&self) -> bool {
+        !self.has_ended.load(Ordering::Relaxed)
+    }
 }
 
 impl Access {
@@ -128,34 +145,55 @@ impl Access {
     }
 
     /// Asks all servers of the address at once. When one that takes writes has answered, the others have
-    /// [`PATIENCE`] to say that it was replaced.
+    /// [`PATIENCE`] to say that it was replaced; one that takes no connection has until [`REACHED`].
     async fn best_of_all(
         self: &Arc<Self>,
         purpose: For,
         sink: Option<Sink>,
     ) -> Result<Opened, BackendError> {
-        let limit = self.config.connect_timeout;
-        let asked = self.config.hosts.iter().enumerate().map(|(place, at)| {
-            let connected = self.io.within(limit, self.connect(at, sink.clone()));
-            let late = || Err(not_reached(&at.to_string(), &format!("no answer within {limit:?}")));
-            async move { (place, connected.await.unwrap_or_else(late)) }
-        });
-        let mut asked: FuturesUnordered<_> = asked.collect();
+        let (limit, begun) = (self.config.connect_timeout, self.io.now());
+        let progress: Vec<_> = self.config.hosts.iter().map(|at| self.progress(at)).collect();
+        let asked = self.config.hosts.iter().zip(&progress).enumerate();
+        let mut asked: FuturesUnordered<_> = asked
+            .map(|(place, (at, progress))| {
+                let connected = self.connect(at, sink.clone(), &progress.is_reached);
+                let connected = self.io.within(limit, connected);
+                let late =
+                    || Err(not_reached(&at.to_string(), &format!("no answer within {limit:?}")));
+                async move { (place, connected.await.unwrap_or_else(late)) }
+            })
+            .collect();
         let mut answers = Vec::new();
-        let mut patience = None;
+        let (mut patience, mut is_last) = (None, false);
         loop {
             let answer = match &mut patience {
                 None => asked.next().await,
                 Some(patience) => tokio::select! {
                     answer = asked.next() => answer,
-                    () = patience => break,
+                    () = &mut *patience => {
+                        // Those that have taken the connection may be slow.
+                        let mut open = progress.iter().filter(|it| it.is_open());
+                        if is_last || !open.any(|it| it.is_reached.load(Ordering::Relaxed)) {
+                            break;
+                        }
+                        is_last = true;
+                        *patience = self.io.sleep(PATIENCE);
+                        continue;
+                    }
                 },
             };
             let Some(answer) = answer else { break };
-            let takes_writes = answer.1.as_ref().is_ok_and(|opened| !opened.said.is_standby);
+            progress[answer.0].has_ended.store(true, Ordering::Relaxed);
+            let takes_writes =
+                answer.1.as_ref().is_ok_and(|opened: &Opened| !opened.said.is_standby);
             answers.push(answer);
             if takes_writes && patience.is_none() {
-                patience = Some(self.io.sleep(PATIENCE));
+                let mut open = progress.iter().filter(|it| it.is_open());
+                let left = match open.all(|it| it.was_silent) {
+                    true => Duration::ZERO,
+                    false => REACHED.saturating_sub(self.io.now().since(begun)),
+                };
+                patience = Some(self.io.sleep(left));
             }
         }
         drop(asked);
@@ -164,6 +202,15 @@ impl Access {
             self.choose(answers.into_iter().map(|(_, answer)| answer).collect(), purpose)?;
         let effect = |error: BackendError| error.with_effect(Effect::NotApplied);
         self.make_ready(chosen, purpose).await.map_err(effect)
+    }
+
+    fn progress(&self, at: &Host) -> Progress {
+        let was_silent = matches!(at, Host::Net(at) if is_silent(at, &self.io));
+        Progress {
+            was_silent,
+            is_reached: AtomicBool::new(false),
+            has_ended: AtomicBool::new(false),
+        }
     }
 
     /// Of the servers that take writes and were not replaced, the first one. `init` and `doctor` also take a standby.
@@ -211,19 +258,24 @@ impl Access {
     }
 
     /// Connects to one server, and finds out who answers.
-    async fn connect(&self, at: &Host, sink: Option<Sink>) -> Result<Opened, BackendError> {
+    async fn connect(
+        &self,
+        at: &Host,
+        sink: Option<Sink>,
+        reached: &AtomicBool,
+    ) -> Result<Opened, BackendError> {
         if self.is_hurried.load(Ordering::Relaxed) {
-            if let Ok(opened) = self.log_in(at, sink.clone(), true).await {
+            if let Ok(opened) = self.log_in(at, sink.clone(), true, reached).await {
                 return Ok(opened);
             }
             self.is_hurried.store(false, Ordering::Relaxed);
         }
-        let cut_short = match self.log_in(at, sink.clone(), false).await {
+        let cut_short = match self.log_in(at, sink.clone(), false, reached).await {
             Err(error) if is_cut_short(&error) && self.config.pooler != Some(true) => error,
             answer => return answer,
         };
         // A pooler refuses such a packet, or ignores it: then the first error says more.
-        let opened = self.log_in(at, sink, true).await.map_err(|_| cut_short)?;
+        let opened = self.log_in(at, sink, true, reached).await.map_err(|_| cut_short)?;
         self.is_hurried.store(true, Ordering::Relaxed);
         Ok(opened)
     }
@@ -233,11 +285,13 @@ impl Access {
         at: &Host,
         sink: Option<Sink>,
         is_hurried: bool,
+        reached: &AtomicBool,
     ) -> Result<Opened, BackendError> {
         let shown = at.to_string();
         let failed = |error: std::io::Error| not_reached(&shown, &error.to_string());
-        let (socket, drive) =
-            Drive::open(self.reach(at, &shown).await?, &self.io).map_err(failed)?;
+        let stream = self.reach(at, &shown).await?;
+        reached.store(true, Ordering::Relaxed);
+        let (socket, drive) = Drive::open(stream, &self.io).map_err(failed)?;
         // As for psql: a socket in the file system has no TLS.
         let (mode, host) = match (at, self.config.ssl_mode) {
             (Host::Net(at), SslMode::Prefer) => {
@@ -288,11 +342,7 @@ impl Access {
     async fn reach(&self, at: &Host, shown: &str) -> Result<std::net::TcpStream, BackendError> {
         let failed = |error: std::io::Error| not_reached(shown, &error.to_string());
         match at {
-            Host::Net(at) => {
-                let stream = TcpStream::connect((&*at.host, at.port)).await.map_err(failed)?;
-                stream.set_nodelay(true).map_err(failed)?;
-                stream.into_std().map_err(failed)
-            }
+            Host::Net(at) => dial(at, &self.io).await.map_err(failed),
             Host::Socket { .. } => {
                 let socket = at.socket().unwrap_or_default();
                 host::connect(&socket).await.map_err(|error| no_socket(shown, &error))

@@ -10,10 +10,11 @@ use std::ops::RangeInclusive;
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::time::Duration;
 
+use latchwork_store::wire::race;
 use latchwork_store::{BackendError, BackendErrorKind, Effect, Io, Moment, random_u128};
 use redis::{Value, cmd};
-use tokio::sync::mpsc;
 
+use crate::asked::Asked;
 use crate::config::Endpoint;
 use crate::connect::Access;
 use crate::facts::Facts;
@@ -185,21 +186,23 @@ impl Cluster {
 
     /// What a master can do.
     pub(crate) async fn facts(&self) -> Result<Facts, BackendError> {
-        let mut problem = None;
-        for master in self.masters() {
-            match master.link().await {
-                Ok(link) => return Ok(link.facts.clone()),
-                Err(error) => problem = Some(error),
-            }
+        let masters = self.masters();
+        let mut attempts = Vec::new();
+        for master in &masters {
+            attempts.push(master.link());
         }
-        Err(problem.unwrap_or_else(|| {
+        let reached = race(attempts, |_| {}, &self.io).await;
+        reached.map(|(_, link)| link.facts.clone()).map_err(|errors| {
+            if let Some((_, error)) = errors.into_iter().next() {
+                return error;
+            }
             BackendError::new(
                 BackendErrorKind::Unreachable,
                 Effect::NotApplied,
                 "no node of the Cluster serves any slot",
             )
             .next_step("see CLUSTER INFO, and assign the slots to nodes")
-        }))
+        })
     }
 
     /// The nodes that serve slots.
@@ -282,19 +285,12 @@ impl Cluster {
 
     /// The newest of what a majority of these nodes says, or of those that answer in time.
     async fn ask_some(&self, some: &[Endpoint]) -> Result<View, Option<BackendError>> {
-        let (sender, mut views) = mpsc::unbounded_channel();
-        for endpoint in some {
-            let (node, from, sender) = (self.at(endpoint), endpoint.clone(), sender.clone());
-            let io = self.io.clone();
-            self.io.spawn(async move {
-                let asked = io.within(LIMIT, view_of(&node, &from)).await;
-                let view = asked.unwrap_or_else(|| Err(BackendError::no_answer(LIMIT)));
-                let _ = sender.send(view);
-            });
-        }
-        drop(sender);
+        let mut views = Asked::new(some, LIMIT, &self.io, |endpoint| {
+            let (node, from) = (self.at(endpoint), endpoint.clone());
+            async move { view_of(&node, &from).await }
+        });
         let (mut best, mut answers, mut problem) = (None::<View>, 0, None);
-        while let Some(view) = views.recv().await {
+        while let Some(view) = views.next(best.is_some()).await {
             match view {
                 Ok(view) => {
                     answers += 1;

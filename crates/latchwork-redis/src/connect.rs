@@ -5,12 +5,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use latchwork_store::kit::tls::Tls;
-use latchwork_store::wire::Drive;
+use latchwork_store::wire::{Drive, dial};
 use latchwork_store::{BackendError, BackendErrorKind, Effect, Io};
 use redis::io::tcp::socket2::{SockRef, TcpKeepalive};
 use redis::{Cmd, RedisResult, Value};
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::TcpStream;
 
 use crate::config::{Credentials, Endpoint};
 use crate::connection::{Connection, OnPush};
@@ -86,15 +85,14 @@ pub(crate) async fn connect(
     on_push: OnPush,
     io: &Io,
 ) -> Result<(Connection, Arc<Drive>), NotConnected> {
-    let Endpoint { host, port } = access.detours.get(endpoint).unwrap_or(endpoint);
-    let greeting = access.tls.as_ref().map(|tls| tls.greeting(host)).transpose();
+    let endpoint = access.detours.get(endpoint).unwrap_or(endpoint);
+    let greeting = access.tls.as_ref().map(|tls| tls.greeting(&endpoint.host)).transpose();
     let greeting = greeting.map_err(NotConnected::Refused)?;
     let made = async {
-        let stream = TcpStream::connect((host.as_str(), *port)).await?;
-        stream.set_nodelay(true)?;
+        let stream = dial(endpoint, io).await?;
         let keepalive = TcpKeepalive::new().with_time(KEEPALIVE);
         SockRef::from(&stream).set_tcp_keepalive(&keepalive)?;
-        let (socket, drive) = Drive::open(stream.into_std()?, io)?;
+        let (socket, drive) = Drive::open(stream, io)?;
         let greetings = greetings(access, protocol);
         let conn = match greeting {
             None => introduce(&greetings, socket, on_push, &drive).await?,

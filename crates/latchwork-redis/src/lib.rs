@@ -1,6 +1,7 @@
 #![doc = include_str!("../README.md")]
 
 mod answers;
+mod asked;
 mod backend;
 mod cluster;
 mod config;

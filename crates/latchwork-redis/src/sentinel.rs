@@ -13,6 +13,7 @@ use redis::{PushInfo, PushKind, Value, cmd};
 use tokio::sync::mpsc;
 
 use crate::answers::{pairs, text};
+use crate::asked::Asked;
 use crate::config::Endpoint;
 use crate::connect::Access;
 use crate::link::Link;
@@ -49,26 +50,13 @@ impl Sentinels {
 
     /// Where the master is.
     pub(crate) async fn master(self: &Arc<Self>) -> Result<Endpoint, BackendError> {
-        let (sender, mut words) = mpsc::unbounded_channel();
-        for endpoint in &self.endpoints {
-            let (this, endpoint, sender) = (self.clone(), endpoint.clone(), sender.clone());
-            self.io.spawn(async move {
-                let asked = this.io.within(LIMIT, this.ask(&endpoint)).await;
-                let word = asked.unwrap_or_else(|| {
-                    let message = format!("{endpoint} does not answer");
-                    Err(BackendError::new(
-                        BackendErrorKind::Unreachable,
-                        Effect::NotApplied,
-                        message,
-                    ))
-                });
-                let _ = sender.send(word);
-            });
-        }
-        drop(sender);
+        let mut words = Asked::new(&self.endpoints, LIMIT, &self.io, |endpoint| {
+            let (this, endpoint) = (self.clone(), endpoint.clone());
+            async move { this.ask(&endpoint).await }
+        });
         let majority = self.endpoints.len() / 2 + 1;
         let (mut best, mut answers, mut problems) = (None::<Word>, 0, Vec::new());
-        while let Some(word) = words.recv().await {
+        while let Some(word) = words.next(best.is_some()).await {
             match word {
                 Ok(word) => {
                     answers += 1;

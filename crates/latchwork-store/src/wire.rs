@@ -17,6 +17,7 @@
 //! them. If the runtime ends, the far side takes over at once. Nothing under way is lost, because
 //! there is only one connection, and one order of what is sent on it.
 
+mod dial;
 mod drive;
 mod far;
 mod gone;
@@ -25,6 +26,7 @@ mod socket;
 
 use std::task::{Context, Waker};
 
+pub use dial::{dial, dial_any, is_silent, race};
 pub(crate) use drive::is_moving_here;
 pub use drive::{Drive, Expected};
 pub use socket::Socket;

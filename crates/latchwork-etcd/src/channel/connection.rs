@@ -5,9 +5,8 @@ use std::task::{Context, Poll, Waker};
 
 use h2::client::{Builder, SendRequest};
 use latchwork_store::Io;
-use latchwork_store::wire::Drive;
+use latchwork_store::wire::{Drive, dial};
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::TcpStream;
 use tokio::sync::oneshot;
 use tonic::codegen::Bytes;
 use tonic::codegen::http::Uri;
@@ -36,10 +35,7 @@ struct Inner {
 
 pub(super) async fn connect(target: &Target, io: &Io) -> Result<Connection, NotConnected> {
     let failed = |error: std::io::Error| NotConnected(error.into());
-    let stream = TcpStream::connect((&*target.endpoint.host, target.endpoint.port)).await;
-    let stream = stream.map_err(failed)?;
-    stream.set_nodelay(true).map_err(failed)?;
-    let stream = stream.into_std().map_err(failed)?;
+    let stream = dial(&target.endpoint, io).await.map_err(failed)?;
     let (socket, drive) = Drive::open(stream, io).map_err(failed)?;
     match &target.tls {
         None => begin(socket, drive, target, io).await,

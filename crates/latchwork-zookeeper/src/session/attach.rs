@@ -1,9 +1,11 @@
 //! Attaches a session to a server: login, credentials, and its pulse.
 
+use std::net::TcpStream;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use latchwork_store::wire::dial_any;
 use latchwork_store::{BackendError, BackendErrorKind, Io};
 use tokio::io::AsyncWriteExt;
 use tokio::sync::oneshot;
@@ -11,7 +13,7 @@ use tokio::sync::oneshot;
 use super::messages::{Hello, Kind, Refusal, Request, Welcome};
 use super::transport::{Header, Trouble, Way, Wire, close, greet, malformed, read_frame};
 use super::{Ensemble, Reply, Shared, Up, access, locked};
-use crate::config::{Endpoint, ZooKeeperConfig};
+use crate::config::ZooKeeperConfig;
 use crate::errors::{full, no_answer, not_sent, set_back};
 use crate::names::{Names, parents};
 
@@ -26,7 +28,8 @@ pub(super) struct Attach<'a> {
     pub(super) names: &'a Names,
     pub(super) timeout: &'a mut Duration,
     pub(super) known: &'a mut Option<Welcome>,
-    pub(super) server: usize,
+    /// The one that is tried first, and then the one that has answered.
+    pub(super) server: &'a mut usize,
     pub(super) shared: &'a Shared,
     pub(super) io: &'a Io,
 }
@@ -35,7 +38,8 @@ impl Attach<'_> {
     /// Connects to a server, and takes up the session there or begins it; `None` if it is over.
     pub(super) async fn connect(self) -> Result<Option<Way>, Trouble> {
         let config = &self.ensemble.config;
-        let server = &config.servers[self.server];
+        let stream = reach(config, self.server, self.io).await?;
+        let server = &config.servers[*self.server];
         let (is_new, newest) = (self.known.is_none(), self.ensemble.newest());
         let hello = Hello {
             last_seen: self.shared.seen.load(Ordering::SeqCst),
@@ -43,7 +47,7 @@ impl Attach<'_> {
             session: self.known.as_ref().map_or(0, |known| known.session),
             password: self.known.as_ref().map_or(&[0; 16], |known| &*known.password),
         };
-        let (mut way, welcome) = greet(server, config, hello, self.io).await?;
+        let (mut way, welcome) = greet(stream, server, config, hello, self.io).await?;
         if welcome.session == 0 || welcome.timeout_ms <= 0 {
             if is_new {
                 return Err(std::io::Error::other("it gives no session").into());
@@ -129,12 +133,19 @@ pub(crate) async fn probe(
     io.spawn(async move {
         let mut failure = not_sent("there is no server in the address");
         let mut is_full = false;
-        for (place, server) in ensemble.config.servers.iter().enumerate() {
-            let is_last = place + 1 == ensemble.config.servers.len();
-            let limit = if is_last { LAST_LIMIT } else { PROBE_LIMIT };
-            let asking = ask_for(server, &ensemble.config, timeout_ms, &limits);
-            failure = match limits.within(limit, asking).await {
+        let (servers, mut place) = (&ensemble.config.servers, 0);
+        for left in (0..servers.len()).rev() {
+            let limit = if left == 0 { LAST_LIMIT } else { PROBE_LIMIT };
+            let asking = ask_for(&mut place, &ensemble.config, timeout_ms, &limits);
+            let asked = limits.within(limit, asking).await;
+            let server = &servers[place];
+            place = (place + 1) % servers.len();
+            failure = match asked {
                 Some(Ok(timeout)) => return drop(answer.send(Ok(timeout))),
+                Some(Err(Trouble::NotThere(error))) => {
+                    failure = not_sent(format!("{server}: {error}"));
+                    break;
+                }
                 Some(Err(Trouble::Refused(error))) => error,
                 Some(Err(Trouble::Io(error))) => not_sent(format!("{server}: {error}")),
                 Some(Err(Trouble::Full | Trouble::NotTaken)) => {
@@ -150,14 +161,32 @@ pub(crate) async fn probe(
     told.await.unwrap_or_else(|_| Err(no_answer("the connections to ZooKeeper were closed")))
 }
 
+/// Connects to the first server that answers, from this place on.
+async fn reach(config: &ZooKeeperConfig, place: &mut usize, io: &Io) -> Result<TcpStream, Trouble> {
+    match dial_any(&config.servers, *place, io).await {
+        Ok((answered, stream)) => {
+            *place = answered;
+            Ok(stream)
+        }
+        Err(errors) => {
+            let none = || (*place, std::io::ErrorKind::NotFound.into());
+            let (failed, error) = errors.into_iter().next().unwrap_or_else(none);
+            *place = failed;
+            Err(Trouble::NotThere(error))
+        }
+    }
+}
+
 async fn ask_for(
-    server: &Endpoint,
+    place: &mut usize,
     config: &ZooKeeperConfig,
     timeout_ms: i32,
     io: &Io,
 ) -> Result<Duration, Trouble> {
     let hello = Hello { last_seen: 0, timeout_ms, session: 0, password: &[0; 16] };
-    let (way, welcome) = greet(server, config, hello, io).await?;
+    let stream = reach(config, place, io).await?;
+    let server = &config.servers[*place];
+    let (way, welcome) = greet(stream, server, config, hello, io).await?;
     close(way).await?;
     match welcome.timeout_ms {
         1.. => Ok(Duration::from_millis(welcome.timeout_ms as u64)),

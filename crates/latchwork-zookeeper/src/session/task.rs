@@ -141,7 +141,7 @@ impl Task {
         loop {
             let servers = self.ensemble.config.servers.len();
             let mut last = None;
-            let (mut is_full, mut is_refused) = (false, false);
+            let (mut is_full, mut is_refused, mut is_out) = (false, false, false);
             // Who asks from here on is told only what comes of the next round.
             let asked_before = self.waiting.len();
             for _ in 0..servers {
@@ -169,6 +169,10 @@ impl Task {
                         is_refused = true;
                         "it does not take up this session".to_owned()
                     }
+                    Some(Err(Trouble::NotThere(error))) => {
+                        is_out = true;
+                        error.to_string()
+                    }
                     Some(Err(Trouble::Io(error))) => error.to_string(),
                 };
                 if !failed.is_empty() {
@@ -181,6 +185,9 @@ impl Task {
                     last = last.or_else(|| Some(not_sent(format!("{none}; {server}: {failed}"))));
                 }
                 self.server = (self.server + 1) % servers;
+                if is_out {
+                    break;
+                }
             }
             if is_refused && self.is_over_by_own_clock() {
                 // Servers refuse a session that has seen more than they have: it ended long ago, and
@@ -218,7 +225,7 @@ impl Task {
     {
         let Self { ensemble, names, timeout, known, server, io, shared, .. } = self;
         let (flights, waiting) = (&mut self.flights, &mut self.waiting);
-        let attach = Attach { ensemble, names, timeout, known, server: *server, shared, io };
+        let attach = Attach { ensemble, names, timeout, known, server, shared, io };
         let work = io.within(limit, work(attach));
         tokio::pin!(work);
         loop {

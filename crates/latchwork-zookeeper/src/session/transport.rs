@@ -1,12 +1,12 @@
 //! The connection to one server: a stream of messages, each after its length.
 
 use std::io;
+use std::net::TcpStream;
 use std::sync::Arc;
 
-use latchwork_store::wire::Drive;
+use latchwork_store::wire::{Drive, dial};
 use latchwork_store::{BackendError, Io};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
-use tokio::net::TcpStream;
 
 use super::messages::{Hello, INTRODUCTION, Refusal, Request, Welcome, introduction};
 use super::sasl;
@@ -32,6 +32,8 @@ pub(crate) struct Way {
 /// Why there is no connection.
 #[derive(Debug)]
 pub(crate) enum Trouble {
+    /// No server can be reached; this is what the first one has said.
+    NotThere(io::Error),
     /// The server is not there, or does not serve now.
     Io(io::Error),
     /// It does not want us.
@@ -48,15 +50,16 @@ impl From<io::Error> for Trouble {
     }
 }
 
-/// Connects, says hello, and says who we are.
+/// Says hello on a new connection to a server, and who we are.
 pub(crate) async fn greet(
+    stream: TcpStream,
     server: &Endpoint,
     config: &ZooKeeperConfig,
     hello: Hello<'_>,
     io: &Io,
 ) -> Result<(Way, Welcome), Trouble> {
     let said = async {
-        let mut way = connect(server, config, io).await?;
+        let mut way = secure(stream, server, config, io).await?;
         way.wire.write_all(&hello.to_frame()).await?;
         way.wire.flush().await?;
         let welcome = read_frame(&mut way.wire).await?;
@@ -78,9 +81,13 @@ pub(crate) async fn greet(
     Ok((way, welcome))
 }
 
-async fn connect(server: &Endpoint, config: &ZooKeeperConfig, io: &Io) -> Result<Way, Trouble> {
-    let stream = connect_plainly(server).await?;
-    let (socket, drive) = Drive::open(stream.into_std()?, io)?;
+async fn secure(
+    stream: TcpStream,
+    server: &Endpoint,
+    config: &ZooKeeperConfig,
+    io: &Io,
+) -> Result<Way, Trouble> {
+    let (socket, drive) = Drive::open(stream, io)?;
     let wire: Box<dyn Wire> = match &config.tls {
         Some(tls) => {
             let greeting = tls.greeting(&server.host).map_err(Trouble::Refused)?;
@@ -89,13 +96,6 @@ async fn connect(server: &Endpoint, config: &ZooKeeperConfig, io: &Io) -> Result
         None => Box::new(socket),
     };
     Ok(Way { wire, drive })
-}
-
-async fn connect_plainly(server: &Endpoint) -> io::Result<TcpStream> {
-    let stream = TcpStream::connect((&*server.host, server.port)).await?;
-    // Requests that go together are written together; one that goes alone goes at once.
-    stream.set_nodelay(true)?;
-    Ok(stream)
 }
 
 /// How the server is, in its own words; nothing if it closes the connection.
@@ -124,10 +124,14 @@ async fn why_closed(
     resumes: bool,
     io: &Io,
 ) -> Trouble {
-    let said = match connect(server, config, io).await {
+    let connected = async { secure(dial(server, io).await?, server, config, io).await };
+    let said = match connected.await {
         Ok(mut way) => status_of(&mut way.wire).await,
         Err(Trouble::Io(error)) if is_closed(&error) && config.tls.is_some() => {
-            let plain = async { status_of(&mut connect_plainly(server).await?).await };
+            let plain = async {
+                let (mut socket, _drive) = Drive::open(dial(server, io).await?, io)?;
+                status_of(&mut socket).await
+            };
             match plain.await {
                 Ok(said) if !said.is_empty() => Err(io::Error::other("it does not speak TLS")),
                 other => other,

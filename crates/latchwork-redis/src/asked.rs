@@ -1,0 +1,64 @@
+//! Servers that are asked all at once.
+
+use std::future::Future;
+use std::time::Duration;
+
+use latchwork_store::wire::is_silent;
+use latchwork_store::{BackendError, BackendErrorKind, Effect, Io};
+use tokio::sync::mpsc;
+
+use crate::config::Endpoint;
+
+/// How often is looked whether the rest is worth waiting for.
+const LOOK: Duration = Duration::from_millis(50);
+
+/// The answers of several servers, in the order in which they come.
+pub(crate) struct Asked<T> {
+    answers: mpsc::UnboundedReceiver<(usize, Result<T, BackendError>)>,
+    /// Who has not answered yet.
+    open: Vec<Option<Endpoint>>,
+    io: Io,
+}
+
+impl<T: Send + 'static> Asked<T> {
+    /// Asks each server, for so long.
+    pub(crate) fn new<F>(
+        servers: &[Endpoint],
+        limit: Duration,
+        io: &Io,
+        ask: impl Fn(&Endpoint) -> F,
+    ) -> Self
+    where
+        F: Future<Output = Result<T, BackendError>> + Send + 'static,
+    {
+        let (sender, answers) = mpsc::unbounded_channel();
+        for (place, server) in servers.iter().enumerate() {
+            let (asking, sender, io) = (ask(server), sender.clone(), io.clone());
+            let message = format!("{server}: no answer within {limit:?}");
+            let late =
+                BackendError::new(BackendErrorKind::Unreachable, Effect::NotApplied, message);
+            io.clone().spawn(async move {
+                let answer = io.within(limit, asking).await;
+                let _ = sender.send((place, answer.unwrap_or(Err(late))));
+            });
+        }
+        Self { answers, open: servers.iter().cloned().map(Some).collect(), io: io.clone() }
+    }
+
+    /// The next answer. Who `has_one` does not wait for those that take no connection.
+    pub(crate) async fn next(&mut self, has_one: bool) -> Option<Result<T, BackendError>> {
+        loop {
+            let answer = match has_one {
+                false => self.answers.recv().await,
+                true => match self.io.within(LOOK, self.answers.recv()).await {
+                    Some(answer) => answer,
+                    None if self.open.iter().flatten().all(|at| is_silent(at, &self.io)) => None,
+                    None => continue,
+                },
+            };
+            let (place, answer) = answer?;
+            self.open[place] = None;
+            return Some(answer);
+        }
+    }
+}

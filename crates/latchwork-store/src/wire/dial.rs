@@ -1,0 +1,253 @@
+//! Connects to servers by their names.
+//!
+//! A name may have several addresses, and an address of a store several names; some of them may be
+//! silent: a host that is off, or a family that is not routed. So the addresses race (RFC 8305): the
+//! next one starts when the one before has failed or was silent for [`STAGGER`], families alternate,
+//! and the first that answers is taken. What was silent is tried last for a while.
+
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::future::poll_fn;
+use std::io;
+use std::net::{IpAddr, SocketAddr, TcpStream, ToSocketAddrs as _};
+use std::pin::pin;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::task::Poll;
+use std::thread;
+use std::time::Duration;
+
+use tokio::sync::oneshot;
+
+use crate::clock::Moment;
+use crate::io::Io;
+use crate::kit::address::Endpoint;
+
+/// An attempt that is silent for so long does not keep the next one waiting.
+const STAGGER: Duration = Duration::from_millis(250);
+/// An address that was silent is tried last for so long.
+const REMEMBERED: Duration = Duration::from_secs(60);
+
+/// When a server, by its name or by one of its numbers, was silent last.
+static SILENT: Mutex<Option<HashMap<Endpoint, Moment>>> = Mutex::new(None);
+/// Who waits for the addresses of a name. One thread asks for all.
+static LOOKUPS: Mutex<Option<HashMap<Endpoint, Vec<oneshot::Sender<Found>>>>> = Mutex::new(None);
+
+type Found = Result<Vec<SocketAddr>, (io::ErrorKind, String)>;
+
+/// Connects to a server: to the first of its addresses that answers. Its name is looked up anew each
+/// time. Must be called inside the runtime of the `Io`.
+///
+/// There is no time limit. Dropping the future ends all attempts.
+///
+/// # Errors
+///
+/// That the name has no address, or what each address has said.
+pub async fn dial(server: &Endpoint, io: &Io) -> io::Result<TcpStream> {
+    let addresses = by_turns(addresses_of(server).await?, io);
+    let attempts = addresses.iter().copied().map(connect).collect();
+    let late = |place: usize| {
+        note(named(&addresses[place]), Some(io.now()));
+        if place + 1 == addresses.len() {
+            note(server.clone(), Some(io.now()));
+        }
+    };
+    match race(attempts, late, io).await {
+        Ok((place, stream)) => {
+            note(named(&addresses[place]), None);
+            note(server.clone(), None);
+            Ok(stream)
+        }
+        Err(errors) => Err(all_failed(
+            errors.into_iter().map(|(place, error)| (addresses[place], error)).collect(),
+        )),
+    }
+}
+
+/// Connects to the first of several servers that answers, and tells its place among them. They are
+/// tried in turns from the one at `first`, as the addresses of one are ([`dial`]).
+///
+/// # Errors
+///
+/// Those of all servers, each with its place, in the order in which they failed.
+pub async fn dial_any(
+    servers: &[Endpoint],
+    first: usize,
+    io: &Io,
+) -> Result<(usize, TcpStream), Vec<(usize, io::Error)>> {
+    let order = order(servers, first, io);
+    let mut attempts = Vec::new();
+    for place in &order {
+        attempts.push(dial(&servers[*place], io));
+    }
+    match race(attempts, |_| {}, io).await {
+        Ok((at, stream)) => Ok((order[at], stream)),
+        Err(errors) => Err(errors.into_iter().map(|(at, error)| (order[at], error)).collect()),
+    }
+}
+
+async fn connect(address: SocketAddr) -> io::Result<TcpStream> {
+    let stream = tokio::net::TcpStream::connect(address).await?;
+    stream.set_nodelay(true)?;
+    stream.into_std()
+}
+
+/// The places of servers in turns from the one at `first`, those that were silent a moment ago last.
+fn order(servers: &[Endpoint], first: usize, io: &Io) -> Vec<usize> {
+    let mut order: Vec<_> = (0..servers.len()).map(|n| (first + n) % servers.len()).collect();
+    order.sort_by_key(|&place| is_silent(&servers[place], io));
+    order
+}
+
+/// Runs attempts until one succeeds: the next one starts when all before it have failed, or the
+/// last one has taken [`STAGGER`]. Gives the place of the one that succeeded; the others are
+/// dropped. `late` is told the place of an attempt that has taken so long.
+///
+/// # Errors
+///
+/// Those of all attempts, each with its place, in the order in which they failed.
+pub async fn race<T, E, F>(
+    attempts: Vec<F>,
+    mut late: impl FnMut(usize),
+    io: &Io,
+) -> Result<(usize, T), Vec<(usize, E)>>
+where
+    F: Future<Output = Result<T, E>>,
+{
+    let mut attempts = attempts.into_iter().enumerate();
+    let (mut running, mut errors) = (Vec::new(), Vec::new());
+    loop {
+        let newest = attempts.next().map(|(place, attempt)| {
+            running.push((place, Box::pin(attempt)));
+            place
+        });
+        if running.is_empty() {
+            return Err(errors);
+        }
+        let mut pause = pin!(io.sleep(STAGGER));
+        let mut is_late = newest.is_none();
+        let ended = poll_fn(|cx| {
+            for at in 0..running.len() {
+                if let Poll::Ready(ended) = running[at].1.as_mut().poll(cx) {
+                    return Poll::Ready(Some((running.swap_remove(at).0, ended)));
+                }
+            }
+            if !is_late && pause.as_mut().poll(cx).is_ready() {
+                is_late = true;
+                return Poll::Ready(None);
+            }
+            Poll::Pending
+        });
+        match ended.await {
+            Some((place, Ok(done))) => return Ok((place, done)),
+            Some((place, Err(error))) => errors.push((place, error)),
+            None => newest.into_iter().for_each(&mut late),
+        }
+    }
+}
+
+/// The addresses of a server, in the order of the system.
+async fn addresses_of(server: &Endpoint) -> io::Result<Vec<SocketAddr>> {
+    if let Ok(number) = server.host.parse::<IpAddr>() {
+        return Ok(vec![(number, server.port).into()]);
+    }
+    #[cfg(feature = "testing")]
+    if let Some(numbers) = crate::testing::addresses_of(&server.host) {
+        return Ok(numbers.into_iter().map(|number| (number, server.port).into()).collect());
+    }
+    let (told, found) = oneshot::channel();
+    let is_first = match lock(&LOOKUPS).get_or_insert_default().entry(server.clone()) {
+        Entry::Vacant(none) => {
+            none.insert(vec![told]);
+            true
+        }
+        Entry::Occupied(mut waiting) => {
+            // Those that were given up need no answer.
+            waiting.get_mut().retain(|one| !one.is_closed());
+            waiting.get_mut().push(told);
+            false
+        }
+    };
+    if is_first {
+        let asked = server.clone();
+        // A thread of its own: one that cannot be had is an error, and one that hangs keeps no runtime alive.
+        let started =
+            thread::Builder::new().name("latchwork-names".into()).spawn(move || look_up(&asked));
+        if let Err(error) = started {
+            answer(server, &Err((error.kind(), format!("no thread looks the name up: {error}"))));
+        }
+    }
+    let found = found.await.unwrap_or_else(|_| Err((io::ErrorKind::Other, "given up".into())));
+    let found = found.map_err(|(kind, said)| io::Error::new(kind, said))?;
+    match found.is_empty() {
+        true => Err(io::Error::new(io::ErrorKind::NotFound, "the name has no address")),
+        false => Ok(found),
+    }
+}
+
+fn look_up(server: &Endpoint) {
+    let found = (&*server.host, server.port).to_socket_addrs();
+    answer(server, &found.map(Iterator::collect).map_err(|e| (e.kind(), e.to_string())));
+}
+
+fn answer(server: &Endpoint, found: &Found) {
+    let waiting = lock(&LOOKUPS).as_mut().and_then(|lookups| lookups.remove(server));
+    for one in waiting.into_iter().flatten() {
+        // It may have been given up.
+        let _ = one.send(found.clone());
+    }
+}
+
+/// The order of the system, but that families alternate, and what was silent comes last.
+fn by_turns(addresses: Vec<SocketAddr>, io: &Io) -> Vec<SocketAddr> {
+    let first_is_v6 = addresses.first().is_some_and(SocketAddr::is_ipv6);
+    let (ours, others): (Vec<_>, Vec<_>) =
+        addresses.into_iter().partition(|address| address.is_ipv6() == first_is_v6);
+    let turn = |family: Vec<SocketAddr>, second| {
+        family.into_iter().enumerate().map(move |(place, address)| (2 * place + second, address))
+    };
+    let mut all: Vec<_> = turn(ours, 0).chain(turn(others, 1)).collect();
+    all.sort_by_key(|(place, address)| (is_silent(&named(address), io), *place));
+    let mut all: Vec<_> = all.into_iter().map(|(_, address)| address).collect();
+    all.dedup();
+    all
+}
+
+/// An address by its number.
+fn named(address: &SocketAddr) -> Endpoint {
+    Endpoint { host: address.ip().to_string(), port: address.port() }
+}
+
+/// Whether a server was silent a moment ago: nobody should wait for it who has another one.
+pub fn is_silent(server: &Endpoint, io: &Io) -> bool {
+    let since = lock(&SILENT).as_ref().and_then(|silent| silent.get(server).copied());
+    since.is_some_and(|since| io.now().since(since) < REMEMBERED)
+}
+
+/// Remembers that a server was silent, or forgets it.
+fn note(server: Endpoint, at: Option<Moment>) {
+    let mut silent = lock(&SILENT);
+    match at {
+        Some(now) => {
+            let silent = silent.get_or_insert_default();
+            silent.retain(|_, since| now.since(*since) < REMEMBERED);
+            silent.insert(server, now);
+        }
+        None => drop(silent.as_mut().and_then(|silent| silent.remove(&server))),
+    }
+}
+
+/// One error of several: what each address has said, once.
+fn all_failed(mut errors: Vec<(SocketAddr, io::Error)>) -> io::Error {
+    let Some((_, first)) = errors.first() else { return io::ErrorKind::NotFound.into() };
+    let (kind, text) = (first.kind(), first.to_string());
+    if errors.iter().all(|(_, error)| error.to_string() == text) {
+        return errors.swap_remove(0).1;
+    }
+    let said: Vec<_> =
+        errors.iter().map(|(address, error)| format!("{}: {error}", address.ip())).collect();
+    io::Error::new(kind, said.join("; "))
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
