@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use latchwork_store::Io;
+use latchwork_store::wire::is_silent;
 use tokio_stream::StreamExt as _;
 
 use crate::backend::Shared;
@@ -22,6 +23,8 @@ use crate::proto::LeaseKeepAliveRequest;
 const LIMIT: Duration = Duration::from_secs(5);
 /// How long connecting waits for the other members. A dead one answers never.
 const OTHERS: Duration = Duration::from_millis(700);
+/// How long they have to take a connection.
+const REACHED: Duration = Duration::from_millis(250);
 /// The pause between two examinations of a member that does not answer, or is not fit.
 const PAUSE: Duration = Duration::from_secs(5);
 /// How long a lease lives that is granted for an examination.
@@ -60,8 +63,15 @@ impl Members {
     pub(crate) async fn examine_all(&self, lease: i64) {
         let now = self.current();
         let members = (0..self.count()).map(|member| async move {
-            let limit = if member == now { LIMIT } else { OTHERS };
-            self.io().within(limit, self.examine(member, lease)).await
+            if member == now {
+                return self.io().within(LIMIT, self.examine(member, lease)).await;
+            }
+            let link = self.link(member);
+            if is_silent(&link.endpoint, self.io()) {
+                return None;
+            }
+            self.io().within(REACHED, link.connect()).await?.ok()?;
+            self.io().within(OTHERS, self.examine(member, lease)).await
         });
         join_all(members.map(Box::pin)).await;
     }

@@ -59,7 +59,7 @@ pub use process::{Process, log_tail, provided, version};
 pub use proxy::{Counts, Cut, Direction, Loss, Lost, Protocol, Proxy};
 pub use redis::{Data, Persistence, RedisOptions, RedisServer, redis_cli};
 pub use resp::Value;
-pub use silent::Silent;
 pub use sentinel::{Sentinel, SentinelOptions, SentinelSet};
+pub use silent::Silent;
 pub use tls::Certificates;
 pub use zookeeper::{ZooKeeperEnsemble, ZooKeeperOptions, ZooKeeperServer};

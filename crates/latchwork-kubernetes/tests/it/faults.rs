@@ -1,13 +1,16 @@
 //! Faults of the API server and of the etcd under it, and a crowd.
 
+use std::fs;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-use latchwork_services::KubernetesServer;
+use latchwork_services::{ADMIN, Cut, KubernetesServer, Proxy, Silent};
+use latchwork_store::testing::{name_host, stalls};
 use latchwork_store::{Attempt, Backend as _, Renewal};
 
-use crate::common::{backend, claim, client, namespace, shared};
+use crate::common::{at, backend, claim, client, namespace, shared};
 
 const SEC: Duration = Duration::from_secs(1);
 
@@ -117,4 +120,37 @@ async fn sixty_four_contenders_are_all_served_one_at_a_time() {
     tokens.sort_unstable();
     tokens.dedup();
     assert_eq!(tokens.len() as u32, CLIENTS, "each has a token of its own");
+}
+
+/// A name of the API server has an address that drops packets, as that of a machine that is off.
+#[tokio::test(flavor = "multi_thread")]
+async fn h246_a_silent_address_of_the_api_server_costs_little() {
+    stalls::start();
+    let server = shared();
+    let space = namespace(server);
+    let proxy = Proxy::plain(server.port()).expect("a proxy");
+    let silent = SocketAddr::from(([127, 0, 0, 2], proxy.port()));
+    let _silent = Silent::at(silent).expect("nobody listens there");
+    let numbered = server.kubeconfig("silent", ADMIN, proxy.port()).expect("a file");
+    let named = numbered.with_file_name("silent-by-name.kubeconfig");
+    let text = fs::read_to_string(&numbered).expect("it was written");
+    fs::write(&named, text.replace("https://127.0.0.1:", "https://kubernetes:")).expect("a file");
+    // The name that the certificate has.
+    name_host("kubernetes", &[silent.ip(), Ipv4Addr::LOCALHOST.into()]);
+    let mut took = Vec::new();
+    for file in [&numbered, &named] {
+        let start = Instant::now();
+        let locks = at(&format!("k8s://test/{space}?kubeconfig={}", file.display())).await;
+        let guard = locks.mutex("k").ttl(4 * SEC).acquire().await.expect("it is free");
+        took.push(start.elapsed());
+        for _ in 0..2 {
+            proxy.cut(Cut::Reset).expect("it runs");
+            tokio::time::sleep(2 * SEC).await;
+            guard.ensure_held().expect("the other address answers");
+        }
+        guard.release().await.expect("it is held");
+    }
+    let (usual, took) = (took[0], took[1]);
+    let limit = stalls::widened(usual + Duration::from_millis(400), took);
+    assert!(took < limit, "{took:?}; without the silent address {usual:?}");
 }

@@ -207,9 +207,13 @@ fn by_turns(addresses: Vec<SocketAddr>, io: &Io) -> Vec<SocketAddr> {
     };
     let mut all: Vec<_> = turn(ours, 0).chain(turn(others, 1)).collect();
     all.sort_by_key(|(place, address)| (is_silent(&named(address), io), *place));
-    let mut all: Vec<_> = all.into_iter().map(|(_, address)| address).collect();
-    all.dedup();
-    all
+    let mut addresses = Vec::new();
+    for (_, address) in all {
+        if !addresses.contains(&address) {
+            addresses.push(address);
+        }
+    }
+    addresses
 }
 
 /// An address by its number.
@@ -250,4 +254,69 @@ fn all_failed(mut errors: Vec<(SocketAddr, io::Error)>) -> io::Error {
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::paused_io;
+
+    fn address(text: &str) -> SocketAddr {
+        text.parse().unwrap()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn families_alternate_and_what_was_silent_comes_last() {
+        let (io, _) = paused_io();
+        let [a, b, c, x, y] =
+            ["[::a]:1", "[::b]:1", "[::c]:1", "10.9.9.1:1", "10.9.9.2:1"].map(address);
+        assert_eq!(by_turns(vec![a, b, c, x, y], &io), [a, x, b, y, c]);
+        assert_eq!(by_turns(vec![x, y, a, x], &io), [x, a, y]);
+        note(named(&a), Some(io.now()));
+        assert_eq!(by_turns(vec![a, b, x], &io), [x, b, a]);
+        let servers = [named(&a), named(&b), named(&x)];
+        assert_eq!(order(&servers, 0, &io), [1, 2, 0]);
+        assert_eq!(order(&servers, 2, &io), [2, 1, 0]);
+        io.sleep(REMEMBERED).await;
+        assert_eq!(by_turns(vec![a, b, x], &io), [a, x, b]);
+    }
+
+    /// An attempt that ends after so many milliseconds.
+    async fn attempt(io: &Io, ms: u64, ended: Result<char, char>) -> Result<char, char> {
+        io.sleep(Duration::from_millis(ms)).await;
+        ended
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_next_attempt_starts_when_one_fails_or_is_late() {
+        let io = &paused_io().0;
+        for (attempts, won, after, late_ones) in [
+            (vec![(10, Ok('a')), (0, Ok('b'))], Ok((0, 'a')), 10, vec![]),
+            (vec![(10, Err('a')), (10, Ok('b'))], Ok((1, 'b')), 20, vec![]),
+            (vec![(9_000, Ok('a')), (10, Ok('b'))], Ok((1, 'b')), 260, vec![0]),
+            (vec![(300, Ok('a')), (9_000, Ok('b'))], Ok((0, 'a')), 300, vec![0]),
+            (vec![(9_000, Ok('a')), (10, Err('b')), (10, Ok('c'))], Ok((2, 'c')), 270, vec![0]),
+            (vec![(300, Err('a')), (20, Err('b'))], Err(vec![(1, 'b'), (0, 'a')]), 300, vec![0]),
+            (vec![], Err(vec![]), 0, vec![]),
+        ] {
+            let begun = io.now();
+            let attempts = attempts.into_iter().map(|(ms, ended)| attempt(io, ms, ended));
+            let mut late = Vec::new();
+            let ended = race(attempts.collect(), |place| late.push(place), io).await;
+            assert_eq!((ended, late), (won, late_ones));
+            assert_eq!(io.now().since(begun), Duration::from_millis(after));
+        }
+    }
+
+    #[test]
+    fn each_address_that_fails_is_told() {
+        let refused = || io::Error::from(io::ErrorKind::ConnectionRefused);
+        let both = |second| {
+            all_failed(vec![(address("[::1]:1"), refused()), (address("127.0.0.1:1"), second)])
+        };
+        let said = both(io::ErrorKind::TimedOut.into());
+        assert_eq!(said.kind(), io::ErrorKind::ConnectionRefused);
+        assert_eq!(said.to_string(), "::1: connection refused; 127.0.0.1: timed out");
+        assert_eq!(both(refused()).to_string(), "connection refused");
+    }
 }

@@ -9,5 +9,7 @@ mod fork;
 #[cfg(any(feature = "etcd", feature = "zookeeper"))]
 mod many_waiters;
 mod near;
+#[cfg(all(feature = "redis", feature = "etcd", feature = "zookeeper", feature = "postgres"))]
+mod silent;
 mod stores;
 mod unpolled;

@@ -1,0 +1,133 @@
+//! Addresses that drop packets: a host of a name or of a list that is off.
+//!
+//! Each server stands behind a proxy at 127.0.0.1; at the same port of 127.0.0.2 and 127.0.0.3 nobody answers.
+
+use std::net::{IpAddr, Ipv4Addr};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+use latchwork::connect;
+use latchwork_services::{Cut, Proxy, SentinelOptions, SentinelSet, Silent};
+use latchwork_store::testing::{name_host, stalls};
+
+use super::stores;
+
+/// What a silent address may cost.
+const COST: Duration = Duration::from_millis(400);
+/// The shortest ttl that all stores take.
+const TTL: Duration = Duration::from_secs(3);
+const HERE: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
+
+fn numbered(last: u8) -> IpAddr {
+    Ipv4Addr::new(127, 0, 0, last).into()
+}
+
+/// A name of its own, with these addresses.
+fn name(addresses: &[IpAddr]) -> String {
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    let name = format!("silent-{}.test", NEXT.fetch_add(1, Ordering::Relaxed));
+    name_host(&name, addresses);
+    name
+}
+
+/// A connection and a grant, and how long both took.
+async fn first_grant(url: &str) -> Duration {
+    let start = Instant::now();
+    let locks = connect(url).await.unwrap();
+    let guard = locks.mutex("first").ttl(TTL).acquire().await.unwrap();
+    let took = start.elapsed();
+    guard.release().await.unwrap();
+    locks.close().await;
+    took
+}
+
+/// What an address costs beyond another one of the same server.
+async fn costs_little(plain: &str, silent: &str) {
+    let usual = first_grant(plain).await;
+    let took = first_grant(silent).await;
+    let limit = stalls::widened(usual + COST, took);
+    assert!(took < limit, "{silent}: {took:?}; without the silent address {usual:?}");
+}
+
+/// A hold whose connections are cut: the next ones meet a silent address first, which this process has not met before.
+async fn outlives(url: &str, name: &str, proxy: &Proxy) {
+    let locks = connect(url).await.unwrap();
+    let guard = locks.mutex("held").ttl(TTL).acquire().await.unwrap();
+    name_host(name, &[numbered(3), HERE]);
+    for _ in 0..3 {
+        proxy.cut(Cut::Reset).unwrap();
+        tokio::time::sleep(TTL / 2).await;
+        guard.ensure_held().unwrap();
+    }
+    guard.release().await.unwrap();
+}
+
+async fn a_name_and_a_list(server_port: u16, url: impl Fn(&str, u16) -> String, has_lists: bool) {
+    stalls::start();
+    let proxy = Proxy::plain(server_port).unwrap();
+    let port = proxy.port();
+    let _silent = [2, 3].map(|last| Silent::at((numbered(last), port).into()).unwrap());
+    let plain = url("127.0.0.1", port);
+    let two = name(&[numbered(2), HERE]);
+    costs_little(&plain, &url(&two, port)).await;
+    if has_lists {
+        costs_little(&plain, &url(&format!("127.0.0.3:{port},127.0.0.1"), port)).await;
+    }
+    let other = name(&[HERE]);
+    outlives(&url(&other, port), &other, &proxy).await;
+}
+
+#[cfg(feature = "redis")]
+#[tokio::test]
+async fn h246_a_silent_address_of_redis_costs_little() {
+    let (server, _) = stores::redis();
+    a_name_and_a_list(server.port(), |host, port| format!("redis://{host}:{port}"), false).await;
+}
+
+#[cfg(feature = "redis")]
+#[tokio::test]
+async fn h246_a_silent_sentinel_costs_little() {
+    stalls::start();
+    let set = SentinelSet::start(&SentinelOptions::default()).unwrap();
+    let port = set.sentinel_ports()[0];
+    let _silent = Silent::at((numbered(2), port).into()).unwrap();
+    let url = |hosts: &str| format!("redis+sentinel://{hosts}/{}", set.name());
+    let plain = url(&format!("127.0.0.1:{port}"));
+    costs_little(&plain, &url(&format!("127.0.0.2:{port},127.0.0.1:{port}"))).await;
+    let two = name(&[numbered(2), HERE]);
+    costs_little(&plain, &url(&format!("{two}:{port}"))).await;
+}
+
+#[cfg(feature = "redis")]
+#[tokio::test]
+async fn h246_a_silent_seed_of_a_cluster_costs_little() {
+    stalls::start();
+    let (_cluster, plain) = stores::cluster();
+    let hosts = plain.strip_prefix("redis+cluster://").unwrap();
+    let (_, port) = hosts.split(',').next().unwrap().rsplit_once(':').unwrap();
+    let _silent = Silent::at((numbered(2), port.parse().unwrap()).into()).unwrap();
+    costs_little(&plain, &format!("redis+cluster://127.0.0.2:{port},127.0.0.1:{port}")).await;
+}
+
+#[cfg(feature = "etcd")]
+#[tokio::test]
+async fn h246_a_silent_address_of_etcd_costs_little() {
+    let (server, _) = stores::etcd();
+    a_name_and_a_list(server.port(), |host, port| format!("etcd://{host}:{port}"), true).await;
+}
+
+#[cfg(feature = "zookeeper")]
+#[tokio::test]
+async fn h246_a_silent_address_of_zookeeper_costs_little() {
+    let (server, _) = stores::zookeeper();
+    a_name_and_a_list(server.port(), |host, port| format!("zk://{host}:{port}"), true).await;
+}
+
+#[cfg(feature = "postgres")]
+#[tokio::test]
+async fn h246_a_silent_address_of_postgres_costs_little() {
+    let server = latchwork_services::PostgresServer::start().unwrap();
+    latchwork::init(&server.url()).await.unwrap();
+    let url = |host: &str, port: u16| format!("postgres://postgres@{host}:{port}/postgres");
+    a_name_and_a_list(server.port(), url, true).await;
+}
