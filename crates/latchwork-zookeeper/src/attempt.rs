@@ -8,13 +8,13 @@ use latchwork_store::{
     Attempt, BackendError, BackendErrorKind, Blocked, Cause, Claim, Effect, Grant, Order,
 };
 
+use crate::ancestors::Ancestors;
 use crate::answers::{line_in, lives_for, pulse_in, token_of};
 use crate::backend::Shared;
 use crate::claims::{Entry, Far, Node, Own};
-use crate::errors::{refused, restless, strange, taken_back, unsupported};
+use crate::errors::{not_created, refused, restless, strange, taken_back, unsupported};
 use crate::line::{Line, Told, behind, data_of, name_of};
 use crate::lingers::closed_by;
-use crate::names::parents;
 use crate::session::messages::{self, Kind, Refusal, Request};
 use crate::session::{Landed, Reading, Session, Up};
 
@@ -102,24 +102,21 @@ impl Shared {
         let path = format!("{lock}/{}", name_of(claim));
         let data = data_of(claim, self.io.clock().wall());
         let node = Request::create(Kind::EphemeralSequential, &path, &data, self.access());
-        let above = |path: &str| Request::create(Kind::Container, path, b"", self.access());
-        // The nodes above it: none, if it is known that they are there, or the last, or all.
-        let mut parents: Vec<Request> = match self.is_known(lock) {
-            true => Vec::new(),
-            false => vec![above(lock)],
+        // None, if it is known that they are there, or the last, or all.
+        let mut above = match self.is_known(lock) {
+            true => Ancestors::default(),
+            false => Ancestors::only(lock),
         };
         for _ in 0..3 {
             let sent = Reading::now(&self.io);
             if self.claims.begin(claim, session, sent.at) {
                 self.sooner.notify_one();
             }
-            let count = parents.len();
-            let requests = parents.into_iter().chain([node.clone(), Request::children(lock)]);
-            let departed = session.depart(requests.collect());
-            let entry = Arc::new(Entry {
-                parents: count,
-                departed: tokio::sync::Mutex::new(Some(departed)),
-            });
+            let entering = [node.clone(), Request::children(lock)];
+            let requests = above.requests(self.access()).chain(entering);
+            let departed = (session.depart(requests.collect()), above);
+            let departed = tokio::sync::Mutex::new(Some(departed));
+            let entry = Arc::new(Entry { departed });
             self.claims.change(claim.id, |own| own.entry = Some(entry.clone()));
             match self.entered(claim, lock, session, &entry).await? {
                 Some((node, line, now_ms)) => {
@@ -127,7 +124,7 @@ impl Shared {
                         Found { session, lock, node: &node, line, now_ms, sent, is_new: true };
                     return self.judge(claim, found).await;
                 }
-                None => parents = self::parents(&path).map(above).collect(),
+                None => above = Ancestors::of(&path),
             }
         }
         self.claims.forget(claim.id);
@@ -163,33 +160,31 @@ impl Shared {
         session: &Session,
         entry: &Entry,
     ) -> Result<Option<(Node, Line, i64)>, BackendError> {
-        let mut landed = {
+        let (mut landed, mut above) = {
             let mut departed = entry.departed.lock().await;
-            let Some(under_way) = departed.as_mut() else { return Err(strange("a create")) };
+            let Some((under_way, _)) = departed.as_mut() else { return Err(strange("a create")) };
             let landed = session.landed(under_way).await;
-            *departed = None;
-            landed
+            (landed, departed.take().map(|(_, above)| above).unwrap_or_default())
         };
         self.claims.change(claim.id, |own| own.entry = None);
-        let mut denied = None;
         let mut reply = landed.next();
-        for _ in 0..entry.parents {
-            match reply {
-                Ok(Ok(_) | Err(Refusal::NODE_EXISTS | Refusal::NO_NODE)) => {}
-                Ok(Err(refusal)) => denied = denied.or(Some(refused(refusal, lock))),
-                Err(_) => break,
-            }
+        while above.left() > 0
+            && let Ok(answer) = &reply
+        {
+            above.answer(answer);
             reply = landed.next();
         }
         let body = match reply {
             Ok(Ok(body)) => body,
-            Ok(Err(Refusal::NO_NODE)) if denied.is_none() => {
+            Ok(Err(Refusal::NO_NODE)) => {
                 self.set_known(lock, false);
-                return Ok(None);
+                let Some(missing) = above.missing() else { return Ok(None) };
+                self.claims.forget(claim.id);
+                return Err(missing);
             }
             Ok(Err(refusal)) => {
                 self.claims.forget(claim.id);
-                return Err(denied.unwrap_or_else(|| refused(refusal, lock)));
+                return Err(not_created(refusal, &format!("{lock}/{}", name_of(claim))));
             }
             Err(error) => {
                 if error.effect == Effect::NotApplied {

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use latchwork_store::{Blocked, Claim, ClaimId, Key, Moment};
 
+use crate::ancestors::Ancestors;
 use crate::session::{Departed, Session};
 
 /// A claim that has, or may have, a place in the store.
@@ -43,10 +44,8 @@ pub(crate) struct Node {
 /// to the next one: where answers are late, nothing is asked twice.
 #[derive(Debug)]
 pub(crate) struct Entry {
-    /// How many nodes above it are made before.
-    pub(crate) parents: usize,
-    /// Until it has landed.
-    pub(crate) departed: tokio::sync::Mutex<Option<Departed>>,
+    /// Until it has landed, with the nodes above that are made before.
+    pub(crate) departed: tokio::sync::Mutex<Option<(Departed, Ancestors)>>,
 }
 
 /// What a claim far behind in line has seen of it. As long as the nodes that it waits for are watched

@@ -41,6 +41,20 @@ pub(crate) fn refused(refusal: Refusal, path: &str) -> BackendError {
     }
 }
 
+/// What a refusal to create the node at this path means. The node above it says who may.
+pub(crate) fn not_created(refusal: Refusal, path: &str) -> BackendError {
+    if refusal != Refusal::NO_AUTH {
+        return refused(refusal, path);
+    }
+    let above = path.rsplit_once('/').map_or("/", |(above, _)| above);
+    let above = if above.is_empty() { "/" } else { above };
+    let message = format!("ZooKeeper says of {path}: not allowed to create it");
+    BackendError::new(BackendErrorKind::Denied, Effect::NotApplied, message).next_step(format!(
+        "check the ACL of {above} (getAcl) and user:password@ in the address, or create {path} as \
+         a user who may"
+    ))
+}
+
 /// An answer that is not as ZooKeeper's protocol has it.
 pub(crate) fn strange(what: &str) -> BackendError {
     let message = format!("ZooKeeper's answer to {what} does not follow its protocol");

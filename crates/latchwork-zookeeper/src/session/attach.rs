@@ -13,9 +13,10 @@ use tokio::sync::oneshot;
 use super::messages::{Hello, Kind, Refusal, Request, Welcome};
 use super::transport::{Header, Trouble, Way, Wire, close, greet, malformed, read_frame};
 use super::{Ensemble, Reply, Shared, Up, access, locked};
+use crate::ancestors::Ancestors;
 use crate::config::ZooKeeperConfig;
-use crate::errors::{full, no_answer, not_sent, set_back};
-use crate::names::{Names, parents};
+use crate::errors::{full, no_answer, not_created, not_sent, set_back};
+use crate::names::Names;
 
 /// Who asks only for the limits of sessions is content with another server sooner.
 const PROBE_LIMIT: Duration = Duration::from_secs(2);
@@ -77,28 +78,30 @@ impl Attach<'_> {
         let access = access(&self.ensemble.config);
         let pulse_node = Request::create(Kind::Ephemeral, pulse, b"", access);
         let (mut reply, mut seen) = self.ask(wire, &pulse_node).await?;
+        let mut above = Ancestors::default();
         if reply == Err(Refusal::NO_NODE) {
-            for above in parents(pulse) {
-                let node = Request::create(Kind::Container, above, b"", access);
-                match self.ask(wire, &node).await?.0 {
-                    Ok(_) | Err(Refusal::NODE_EXISTS) => {}
-                    Err(refusal) => return Err(self.refused(refusal, above)),
-                }
+            above = Ancestors::of(pulse);
+            for node in Vec::from_iter(above.requests(access)) {
+                above.answer(&self.ask(wire, &node).await?.0);
             }
             (reply, seen) = self.ask(wire, &pulse_node).await?;
         }
-        match reply {
-            Ok(_) | Err(Refusal::NODE_EXISTS) => Ok(seen),
-            Err(refusal) => Err(self.refused(refusal, pulse)),
+        if reply == Err(Refusal::NO_AUTH) {
+            // A session that goes on has one, even if it may not make another one there.
+            let (written, seen) = self.ask(wire, &Request::set(pulse)).await?;
+            if written.is_ok() {
+                return Ok(seen);
+            }
         }
-    }
-
-    fn refused(&self, refusal: Refusal, path: &str) -> Trouble {
-        let error = crate::errors::refused(refusal, path);
-        match error.kind {
-            BackendErrorKind::Denied | BackendErrorKind::Unsupported => Trouble::Refused(error),
-            _ => std::io::Error::other(error.message).into(),
-        }
+        let error = match (reply, above.missing()) {
+            (Ok(_) | Err(Refusal::NODE_EXISTS), _) => return Ok(seen),
+            (Err(Refusal::NO_NODE), Some(missing)) => missing,
+            (Err(refusal), _) => not_created(refusal, pulse),
+        };
+        Err(match error.kind {
+            BackendErrorKind::Unreachable => std::io::Error::other(error.message).into(),
+            _ => Trouble::Refused(error),
+        })
     }
 
     /// One request, the answer to it, and the last transaction of the server.

@@ -16,6 +16,7 @@ mod fence;
 mod hazards;
 mod interop;
 mod lock_delay;
+mod rights;
 mod sasl;
 mod storm;
 mod surroundings;
