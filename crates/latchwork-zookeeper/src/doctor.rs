@@ -7,19 +7,19 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use latchwork_store::doctor::{Finding, Report, Tested};
 use latchwork_store::{BackendError, Error, Io};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
 use tokio::sync::{Notify, oneshot};
 
 use crate::config::{Endpoint, ZooKeeperConfig};
 use crate::errors::{not_sent, refused, strange};
 use crate::names::Names;
-use crate::session::Ensemble;
 use crate::session::messages::{self, Refusal, Request};
+use crate::session::{Ensemble, ask_word, say_hello};
 use crate::sessions::{Sessions, USUAL_TTL, ttl_of};
 
 /// A server that has not answered by then does not answer.
 const LIMIT: Duration = Duration::from_secs(3);
+/// The shortest session, in ms: the server grants the shortest of its own.
+const SHORTEST: i32 = 1;
 /// May create, delete and write: what it takes to disturb a lock.
 const CHANGES: i32 = 2 | 4 | 8;
 
@@ -36,7 +36,7 @@ const CHANGES: i32 = 2 | 4 | 8;
 pub async fn doctor(config: ZooKeeperConfig, io: Io) -> Result<Report, Error> {
     let store: Arc<str> = config.shown().into();
     let mut report = Report::new(store.clone());
-    let asked = config.servers.iter().map(|server| Box::pin(status(server, &io)));
+    let asked = config.servers.iter().map(|server| status(server, &config, &io));
     let answers = join_all(asked).await;
     for (server, answer) in config.servers.iter().zip(answers) {
         let findings = match answer {
@@ -78,43 +78,55 @@ struct Status {
     settings: Option<HashMap<String, u64>>,
 }
 
-async fn status(server: &Endpoint, io: &Io) -> Result<Status, BackendError> {
-    let said = ask(server, "srvr", io).await?;
-    let is_open = |said: &str| !said.contains("is not executed because it is not in the whitelist");
-    let settings = ask(server, "conf", io).await.ok().filter(|said| is_open(said)).map(|said| {
-        let pairs = said.lines().filter_map(|line| line.split_once('='));
-        pairs.filter_map(|(name, value)| Some((name.into(), value.parse().ok()?))).collect()
-    });
-    Ok(Status { server: Some(said).filter(|said| is_open(said)), settings })
-}
-
-/// The answer to a four-letter word.
-async fn ask(server: &Endpoint, word: &'static str, io: &Io) -> Result<String, BackendError> {
+/// Asks a server what it says of itself, by the same way in that the locks have.
+async fn status(
+    server: &Endpoint,
+    config: &ZooKeeperConfig,
+    io: &Io,
+) -> Result<Status, BackendError> {
     let (answer, told) = oneshot::channel();
-    let (server, limits) = (server.clone(), io.clone());
+    let (server, config, limits) = (server.clone(), config.clone(), io.clone());
     io.spawn(async move {
-        let asked = async {
-            let mut stream = TcpStream::connect((&*server.host, server.port)).await?;
-            stream.write_all(word.as_bytes()).await?;
-            let mut said = String::new();
-            stream.read_to_string(&mut said).await?;
-            std::io::Result::Ok(said)
+        let words = |word| limits.within(LIMIT, ask_word(&server, &config, word, &limits));
+        let said = match words("srvr").await {
+            Some(Ok(said)) if is_told(&said) => Ok(Some(said)),
+            // A proxy may keep it to itself. Whether the server serves is known by a session.
+            _ => {
+                let hello = say_hello(&server, &config, SHORTEST, &limits);
+                match limits.within(LIMIT, hello).await {
+                    Some(Ok(_)) => Ok(None),
+                    Some(Err(trouble)) => Err(trouble.error(&server)),
+                    None => Err(not_sent(format!("{server}: no answer within {LIMIT:?}"))),
+                }
+            }
         };
-        let said = match limits.within(LIMIT, asked).await {
-            Some(said) => said.map_err(|error| not_sent(format!("{server}: {error}"))),
-            None => Err(not_sent(format!("{server}: no answer within {LIMIT:?}"))),
+        let settings = match (&said, words("conf")) {
+            (Ok(Some(_)), asked) => asked.await.and_then(Result::ok).map(|said| pairs_of(&said)),
+            _ => None,
         };
-        let _ = answer.send(said);
+        let _ = answer.send(said.map(|server| Status { server, settings }));
     });
     told.await.unwrap_or_else(|_| Err(BackendError::no_answer(LIMIT)))
+}
+
+/// Whether this is an answer to `srvr`.
+fn is_told(said: &str) -> bool {
+    said.contains("Zookeeper version:") || said.contains("not currently serving")
+}
+
+/// The numbers among the settings.
+fn pairs_of(said: &str) -> HashMap<String, u64> {
+    let pairs = said.lines().filter_map(|line| line.split_once('='));
+    pairs.filter_map(|(name, value)| Some((name.into(), value.parse().ok()?))).collect()
 }
 
 fn examine(status: &Status) -> Vec<Finding> {
     let Some(said) = &status.server else {
         return vec![
-            Finding::info("version", "the server does not answer this question")
-                .consequence("its role cannot be checked")
-                .remedy("allow srvr and conf in 4lw.commands.whitelist"),
+            Finding::info("version", "the server does not answer `srvr`")
+                .consequence("its version and its role cannot be checked")
+                .remedy("allow srvr and conf in 4lw.commands.whitelist, and in proxies before it"),
+            Finding::ok("serving", "it grants sessions"),
         ];
     };
     let field = |name: &str| said.lines().find_map(|line| line.strip_prefix(name)).map(str::trim);

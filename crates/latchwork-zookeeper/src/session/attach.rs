@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use latchwork_store::wire::dial_any;
+use latchwork_store::wire::{dial, dial_any};
 use latchwork_store::{BackendError, BackendErrorKind, Io};
 use tokio::io::AsyncWriteExt;
 use tokio::sync::oneshot;
@@ -14,8 +14,8 @@ use super::messages::{Hello, Kind, Refusal, Request, Welcome};
 use super::transport::{Header, Trouble, Way, Wire, close, greet, malformed, read_frame};
 use super::{Ensemble, Reply, Shared, Up, access, locked};
 use crate::ancestors::Ancestors;
-use crate::config::ZooKeeperConfig;
-use crate::errors::{full, no_answer, not_created, not_sent, set_back};
+use crate::config::{Endpoint, ZooKeeperConfig};
+use crate::errors::{no_answer, not_created, not_sent, set_back};
 use crate::names::Names;
 
 /// Who asks only for the limits of sessions is content with another server sooner.
@@ -149,11 +149,9 @@ pub(crate) async fn probe(
                     failure = not_sent(format!("{server}: {error}"));
                     break;
                 }
-                Some(Err(Trouble::Refused(error))) => error,
-                Some(Err(Trouble::Io(error))) => not_sent(format!("{server}: {error}")),
-                Some(Err(Trouble::Full | Trouble::NotTaken)) => {
-                    is_full = true;
-                    full(server)
+                Some(Err(trouble)) => {
+                    is_full |= matches!(trouble, Trouble::Full | Trouble::NotTaken);
+                    trouble.error(server)
                 }
                 None => not_sent(format!("{server}: no answer within {limit:?}")),
             };
@@ -180,15 +178,35 @@ async fn reach(config: &ZooKeeperConfig, place: &mut usize, io: &Io) -> Result<T
     }
 }
 
+/// Asks the first server that answers, from this place on, for its timeout.
 async fn ask_for(
     place: &mut usize,
     config: &ZooKeeperConfig,
     timeout_ms: i32,
     io: &Io,
 ) -> Result<Duration, Trouble> {
-    let hello = Hello { last_seen: 0, timeout_ms, session: 0, password: &[0; 16] };
     let stream = reach(config, place, io).await?;
-    let server = &config.servers[*place];
+    session_of(stream, &config.servers[*place], config, timeout_ms, io).await
+}
+
+/// Begins a session at this server and ends it; tells the timeout that is granted.
+pub(crate) async fn say_hello(
+    server: &Endpoint,
+    config: &ZooKeeperConfig,
+    timeout_ms: i32,
+    io: &Io,
+) -> Result<Duration, Trouble> {
+    session_of(dial(server, io).await?, server, config, timeout_ms, io).await
+}
+
+async fn session_of(
+    stream: TcpStream,
+    server: &Endpoint,
+    config: &ZooKeeperConfig,
+    timeout_ms: i32,
+    io: &Io,
+) -> Result<Duration, Trouble> {
+    let hello = Hello { last_seen: 0, timeout_ms, session: 0, password: &[0; 16] };
     let (way, welcome) = greet(stream, server, config, hello, io).await?;
     close(way).await?;
     match welcome.timeout_ms {

@@ -31,13 +31,14 @@ use latchwork_store::wire::Drive;
 use latchwork_store::{BackendError, Io};
 use tokio::sync::{mpsc, oneshot};
 
-pub(crate) use self::attach::probe;
+pub(crate) use self::attach::{probe, say_hello};
 pub(crate) use self::ensemble::Ensemble;
 use self::link::Link;
 use self::messages::{Access, Refusal, Request};
 use self::outlet::Outlet;
 use self::proof::Proof;
 pub(crate) use self::proof::Reading;
+pub(crate) use self::transport::ask_word;
 use self::watches::Watches;
 use crate::config::ZooKeeperConfig;
 use crate::errors::{no_answer, strange};

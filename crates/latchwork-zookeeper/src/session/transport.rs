@@ -11,7 +11,7 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use super::messages::{Hello, INTRODUCTION, Refusal, Request, Welcome, introduction};
 use super::sasl;
 use crate::config::{Endpoint, Login, Scheme, ZooKeeperConfig};
-use crate::errors::denied;
+use crate::errors::{denied, full, not_sent};
 
 /// A server limits its messages to 1 MiB unless told otherwise; lists may be longer. As much is kept
 /// of one message at most, and no more than has come of it.
@@ -42,6 +42,17 @@ pub(crate) enum Trouble {
     Full,
     /// It serves, and does not take up this session.
     NotTaken,
+}
+
+impl Trouble {
+    /// The error for what was asked of this server alone.
+    pub(crate) fn error(self, server: &Endpoint) -> BackendError {
+        match self {
+            Self::Io(error) | Self::NotThere(error) => not_sent(format!("{server}: {error}")),
+            Self::Refused(error) => error,
+            Self::Full | Self::NotTaken => full(server),
+        }
+    }
 }
 
 impl From<io::Error> for Trouble {
@@ -98,16 +109,32 @@ async fn secure(
     Ok(Way { wire, drive })
 }
 
-/// How the server is, in its own words; nothing if it closes the connection.
-async fn status_of(wire: &mut (impl AsyncRead + AsyncWrite + Unpin)) -> io::Result<Vec<u8>> {
+/// The answer to a four-letter word, by the way in that sessions have; nothing if the server closes
+/// the connection.
+pub(crate) async fn ask_word(
+    server: &Endpoint,
+    config: &ZooKeeperConfig,
+    word: &str,
+    io: &Io,
+) -> Result<String, Trouble> {
+    Ok(answer_to(word, &mut secure(dial(server, io).await?, server, config, io).await?.wire).await?)
+}
+
+/// The answer to a four-letter word; nothing if the server closes the connection.
+async fn answer_to(
+    word: &str,
+    wire: &mut (impl AsyncRead + AsyncWrite + Unpin),
+) -> io::Result<String> {
+    let mut said = Vec::new();
     let asked = async {
-        wire.write_all(b"srvr").await?;
+        wire.write_all(word.as_bytes()).await?;
         wire.flush().await?;
-        let mut said = Vec::new();
-        wire.take(LONGEST_AT_FIRST as u64).read_to_end(&mut said).await?;
-        Ok(said)
+        wire.take(LONGEST_AT_FIRST as u64).read_to_end(&mut said).await
     };
-    asked.await.or_else(|error| if is_closed(&error) { Ok(Vec::new()) } else { Err(error) })
+    match asked.await {
+        Err(error) if !is_closed(&error) => Err(error),
+        _ => Ok(String::from_utf8_lossy(&said).into_owned()),
+    }
 }
 
 /// Whether the server has ended the connection.
@@ -124,25 +151,24 @@ async fn why_closed(
     resumes: bool,
     io: &Io,
 ) -> Trouble {
-    let connected = async { secure(dial(server, io).await?, server, config, io).await };
-    let said = match connected.await {
-        Ok(mut way) => status_of(&mut way.wire).await,
+    let said = match ask_word(server, config, "srvr", io).await {
         Err(Trouble::Io(error)) if is_closed(&error) && config.tls.is_some() => {
             let plain = async {
                 let (mut socket, _drive) = Drive::open(dial(server, io).await?, io)?;
-                status_of(&mut socket).await
+                answer_to("srvr", &mut socket).await
             };
             match plain.await {
                 Ok(said) if !said.is_empty() => Err(io::Error::other("it does not speak TLS")),
                 other => other,
             }
         }
-        Err(Trouble::Io(error)) if is_closed(&error) => Ok(Vec::new()),
+        Err(Trouble::Io(error)) if is_closed(&error) => Ok(String::new()),
         Err(trouble) => return trouble,
+        Ok(said) => Ok(said),
     };
     match said {
         Ok(said) if said.is_empty() => Trouble::Full,
-        Ok(said) if String::from_utf8_lossy(&said).contains("not currently serving") => {
+        Ok(said) if said.contains("not currently serving") => {
             io::Error::other("it does not serve requests: no majority of the servers is running")
                 .into()
         }

@@ -11,6 +11,7 @@
 mod common;
 mod cuts;
 mod disagreement;
+mod doctor;
 mod faults;
 mod fence;
 mod hazards;

@@ -56,6 +56,13 @@ fn sasl_admits_known_users_only() {
             assert!(error.hint().is_some() && !error.to_string().contains("wrong"), "{error}");
         }
         next.release().await.unwrap();
+        let examine = async |url: String| {
+            latchwork_zookeeper::doctor(ZooKeeperConfig::parse(&url).unwrap(), driver.io()).await
+        };
+        let report = examine(address(app, server.port())).await.unwrap();
+        assert!(report.is_fit(), "{report:#?}");
+        let error = examine(address("app:wrong", server.port())).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Denied, "{error}");
     });
 }
 

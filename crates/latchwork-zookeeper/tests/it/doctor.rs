@@ -1,0 +1,116 @@
+//! The examination of servers, by each way in that the locks have.
+
+#![allow(clippy::disallowed_methods, reason = "tests")]
+
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, copy_bidirectional};
+use tokio::net::{TcpListener, TcpStream};
+
+use crate::common::*;
+use latchwork::Driver;
+use latchwork_store::doctor::{Report, Severity};
+use latchwork_zookeeper::ZooKeeperConfig;
+
+async fn examine(url: &str) -> Result<Report, latchwork_store::Error> {
+    let driver = Driver::start().unwrap();
+    latchwork_zookeeper::doctor(ZooKeeperConfig::parse(url).unwrap(), driver.io()).await
+}
+
+/// A server that works is found fit, and was asked for its version, role and ticks.
+async fn is_fit_and_known(url: &str) {
+    let report = examine(url).await.unwrap();
+    assert!(report.is_fit(), "{url}: {report:#?}");
+    let found = |code| report.find(code).map_or("nothing", |finding| &*finding.found);
+    assert!(found("version").starts_with("ZooKeeper 3."), "{url}: {report:#?}");
+    assert!(found("serving").contains("alone"), "{url}: {report:#?}");
+    assert!(found("ticks").starts_with("tickTime 200"), "{url}: {report:#?}");
+}
+
+/// H262: a server that is reached by TLS alone, with or without certificates of the clients.
+#[test]
+fn h262_doctor_asks_by_tls_as_the_locks_do() {
+    let open = ZooKeeperServer::start(&ZooKeeperOptions::new().tls()).unwrap();
+    let strict = ZooKeeperOptions::new().tls().setting("ssl.clientAuth=need");
+    let strict = ZooKeeperServer::start(&strict).unwrap();
+    run(async {
+        let files = open.certificates().unwrap();
+        let at = |server: &ZooKeeperServer, user: &str, options: &str| {
+            format!("zks://{user}127.0.0.1:{}/app?{options}", server.secure_port())
+        };
+        let ca = format!("ca={}", files.ca_cert.display());
+        for user in ["", "app:secret@"] {
+            is_fit_and_known(&at(&open, user, &ca)).await;
+        }
+        let files = strict.certificates().unwrap();
+        let ca = format!("ca={}", files.ca_cert.display());
+        let shown = [("cert", &files.client_cert), ("key", &files.client_key)];
+        let shown = shown.map(|(name, path)| format!("{name}={}", path.display())).join("&");
+        let url = at(&strict, "", &format!("{ca}&{shown}"));
+        is_fit_and_known(&url).await;
+        client(&url).await.mutex("k").acquire().await.unwrap().release().await.unwrap();
+        examine(&at(&strict, "", &ca)).await.expect_err("a client without a certificate");
+        // The port without TLS beside it is no way in for this address.
+        let plain = at(&strict, "", &ca)
+            .replace(&strict.secure_port().to_string(), &strict.port().to_string());
+        let error = examine(&plain).await.expect_err("no TLS");
+        assert!(error.to_string().contains("does not speak TLS"), "{error}");
+    });
+}
+
+/// What the front of a server does with a four-letter word.
+#[derive(Clone, Copy)]
+enum Words {
+    Closed,
+    Swallowed,
+}
+
+/// Forwards connections, except those that begin with a four-letter word.
+async fn front(port: u16, words: Words) -> u16 {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let front = listener.local_addr().unwrap().port();
+    tokio::spawn(async move {
+        while let Ok((mut client, _)) = listener.accept().await {
+            tokio::spawn(async move {
+                let mut first = [0; 4];
+                client.read_exact(&mut first).await.ok();
+                if first.is_ascii() && first[0] != 0 {
+                    if let Words::Swallowed = words {
+                        tokio::time::sleep(60 * SEC).await;
+                    }
+                    return;
+                }
+                let mut server = TcpStream::connect(("127.0.0.1", port)).await.unwrap();
+                server.write_all(&first).await.unwrap();
+                copy_bidirectional(&mut client, &mut server).await.ok();
+            });
+        }
+    });
+    front
+}
+
+/// H263: that a server does not answer four-letter words says nothing about its locks.
+#[test]
+fn h263_a_server_that_refuses_words_is_fit() {
+    let options = ZooKeeperOptions::new().setting("4lw.commands.whitelist=ruok");
+    let server = ZooKeeperServer::start(&options).unwrap();
+    run(async {
+        let closed = front(server.port(), Words::Closed).await;
+        let swallowed = front(server.port(), Words::Swallowed).await;
+        // Every server answers `srvr`, if nothing is in front of it.
+        let report = examine(&url(server.port())).await.unwrap();
+        assert!(report.is_fit() && report.find("ticks").is_none(), "{report:#?}");
+        for port in [closed, swallowed] {
+            let report = examine(&format!("zk://app:pw@127.0.0.1:{port}/app")).await.unwrap();
+            assert!(report.is_fit(), "{report:#?}");
+            let version = report.find("version").unwrap();
+            assert_eq!(version.severity, Severity::Info, "{report:#?}");
+            assert!(version.remedy.contains("4lw.commands.whitelist"), "{report:#?}");
+            assert_eq!(report.find("serving").unwrap().severity, Severity::Ok, "{report:#?}");
+        }
+        // One that does not serve is found out all the same.
+        let dead = front(1, Words::Closed).await;
+        let both = format!("zk://127.0.0.1:{},127.0.0.1:{dead}", server.port());
+        let report = examine(&both).await.unwrap();
+        assert!(!report.is_fit(), "{report:#?}");
+        assert!(report.find("reachable").is_some(), "{report:#?}");
+    });
+}
