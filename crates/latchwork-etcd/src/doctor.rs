@@ -115,6 +115,7 @@ async fn together(
             .remedy(failure.error.next_step.unwrap_or_default()),
         None => Finding::ok("cluster", "the members that answer are of one cluster"),
     });
+    findings.extend(config.login.as_ref().map(|_| login(members.is_login_unchecked())));
     Ok(findings)
 }
 
@@ -173,6 +174,18 @@ fn one_address(members: usize) -> Finding {
             .consequence("if it fails, no lock can be acquired, even if other members are running")
             .remedy("name all members: etcd://h1,h2,h3"),
         _ => Finding::ok("members", format!("the address names {members}")),
+    }
+}
+
+/// What becomes of the user in the address.
+fn login(is_unchecked: bool) -> Finding {
+    match is_unchecked {
+        false => Finding::ok("login", "the members check the user"),
+        true => {
+            Finding::warning("login", "the login is not checked: authentication is not enabled")
+                .consequence("everyone who reaches the members can read and change the locks")
+                .remedy("etcdctl auth enable, or remove the user and the password from the address")
+        }
     }
 }
 

@@ -23,8 +23,10 @@ pub(crate) enum Reaction {
     None,
     /// Another member may be better off.
     Elsewhere,
-    /// The token that proves who we are has ended.
+    /// The token that proves who we are has ended, or there is none and must be one.
     LogIn,
+    /// The servers check nobody, so there are no tokens.
+    NoLogin,
     /// This user may not do this to this key.
     NoRight,
     /// There is no such lease, or no more.
@@ -116,10 +118,7 @@ pub(crate) fn failure(status: &Status, from: &Endpoint) -> Failure {
         return Failure { error, reaction: Reaction::Elsewhere };
     }
     // The member's own words. What it refuses at the door it has not applied.
-    if said.contains("invalid auth token")
-        || said.contains("revision of auth store is old")
-        || said.contains("user name is empty")
-    {
+    if needs_login(said) {
         let step = "write user:password@ in the address";
         return make(Denied, NotApplied, step, Reaction::LogIn);
     }
@@ -168,7 +167,8 @@ pub(crate) fn failure(status: &Status, from: &Endpoint) -> Failure {
             make(Corrupt, Unknown, step, Reaction::None)
         }
         Code::FailedPrecondition if said.contains("authentication is not enabled") => {
-            make(Denied, NotApplied, "leave the user and the password out", Reaction::None)
+            let step = "leave the user and the password out, or run etcdctl auth enable";
+            make(Denied, NotApplied, step, Reaction::NoLogin)
         }
         Code::Unimplemented => {
             make(BackendErrorKind::Unsupported, NotApplied, "use etcd 3.4 or later", Reaction::None)
@@ -179,6 +179,14 @@ pub(crate) fn failure(status: &Status, from: &Endpoint) -> Failure {
             make(Unreachable, Unknown, step, Reaction::Elsewhere)
         }
     }
+}
+
+/// Whether a member refuses a token, or a request without one. Each refusal is at the door, or by each
+/// member alike when it would carry out the request.
+pub(crate) fn needs_login(said: &str) -> bool {
+    said.contains("invalid auth token")
+        || said.contains("revision of auth store is old")
+        || said.contains("user name is empty")
 }
 
 /// The words of tonic and of Go's gRPC for a message that is larger than its reader or writer takes.
@@ -260,5 +268,8 @@ mod tests {
         assert_eq!(read(Code::NotFound, said).2, Reaction::LeaseGone);
         let said = "etcdserver: invalid auth token";
         assert_eq!(read(Code::Unauthenticated, said).2, Reaction::LogIn);
+        let said = "etcdserver: authentication is not enabled";
+        let expected = (Denied, NotApplied, Reaction::NoLogin);
+        assert_eq!(read(Code::FailedPrecondition, said), expected);
     }
 }

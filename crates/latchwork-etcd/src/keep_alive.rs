@@ -248,7 +248,7 @@ impl Desk {
         let requests = self.proof.request_as(requests, token.clone());
         let broken = |status: Option<&Status>| {
             let failure = self.failure(status);
-            if failure.reaction == Reaction::LogIn {
+            if self.proof.can_mend(&failure) {
                 self.proof.refused(token.as_ref());
             }
             Over::Broken(failure)

@@ -77,7 +77,8 @@ impl Link {
         &self.watches
     }
 
-    /// Asks for a token if there must be one and is none; one asks for all.
+    /// Asks for a token if there must be one and is none; one asks for all. Servers that check nobody
+    /// give none, and need none.
     pub(crate) async fn log_in(&self) -> Result<(), Failure> {
         match self.proof.turn().await {
             // It is large, and every request has room for it.
@@ -93,7 +94,14 @@ impl Link {
             let origin = connection.origin();
             AuthClient::with_origin(connection, origin).authenticate(request).await
         });
-        let token = answer.await.map_err(Failure::of_a_read)?.token.parse();
+        let token = match answer.await {
+            Ok(answer) => answer.token.parse(),
+            Err(failure) if failure.reaction == Reaction::NoLogin => {
+                turn.not_needed();
+                return Ok(());
+            }
+            Err(failure) => return Err(failure.of_a_read()),
+        };
         let token = token.map_err(|_| Failure {
             error: BackendError::new(
                 BackendErrorKind::Corrupt,
@@ -196,7 +204,7 @@ impl Link {
         hope.met();
         match answer {
             // The stream was opened with a token that has ended; the next one takes another.
-            Err(failure) if failure.reaction == Reaction::LogIn && self.proof.can_log_in() => {
+            Err(failure) if self.proof.can_mend(&failure) => {
                 self.log_in().await?;
                 self.keep_alives.ask(lane, lease).await
             }

@@ -19,6 +19,10 @@ use crate::watch::Words;
 /// there is another one.
 const SILENCE: Duration = Duration::from_millis(300);
 
+/// How often a request is sent again after a login: users may be changed, and their check be enabled
+/// and disabled, while it is under way.
+const LOGINS: u32 = 3;
+
 pub(crate) struct Members {
     links: Vec<Arc<Link>>,
     identity: Arc<Identity>,
@@ -83,7 +87,7 @@ impl Members {
     where
         F: Future<Output = Result<T, Failure>> + Send,
     {
-        let mut logged_in_again = false;
+        let mut logins = LOGINS;
         let mut left = self.links.len();
         if self.links.len() > 1 && !self.links[self.current()].is_connected() {
             // It is large, and every request has room for it.
@@ -117,9 +121,9 @@ impl Members {
                         return Err(failure);
                     }
                 }
-                Reaction::LogIn if self.proof.can_log_in() && !logged_in_again => {
+                _ if self.proof.can_mend(&failure) && logins > 0 => {
                     self.proof.refused(token.as_ref());
-                    logged_in_again = true;
+                    logins -= 1;
                 }
                 _ => return Err(failure),
             }
@@ -142,6 +146,11 @@ impl Members {
     /// What the members have said of themselves.
     pub(crate) fn identity(&self) -> &Arc<Identity> {
         &self.identity
+    }
+
+    /// Whether the address has a user that the members do not check.
+    pub(crate) fn is_login_unchecked(&self) -> bool {
+        self.proof.is_unchecked()
     }
 
     /// The number of the one that is asked.
@@ -173,7 +182,7 @@ impl Members {
     {
         let token = self.proof.token();
         let answer = request(self.links[number].clone()).await;
-        if answer.as_ref().is_err_and(|failure| failure.reaction == Reaction::LogIn) {
+        if answer.as_ref().is_err_and(|failure| self.proof.can_mend(failure)) {
             self.proof.refused(token.as_ref());
         }
         answer

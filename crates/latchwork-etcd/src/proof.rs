@@ -1,4 +1,7 @@
 //! The client's credentials, and the login token that proves them.
+//!
+//! Whether users are checked is a state of the servers, which changes while clients run: then a request
+//! is refused without effect, and is sent again with another token, or with none.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -7,16 +10,25 @@ use tonic::Request;
 use tonic::metadata::{Ascii, MetadataValue};
 
 use crate::config::Login;
+use crate::errors::{Failure, Reaction};
 
 pub(crate) type Token = MetadataValue<Ascii>;
 
 #[derive(Default)]
 pub(crate) struct Proof {
     login: Option<Login>,
-    token: Mutex<Option<Token>>,
+    state: Mutex<State>,
     /// Whoever asks for a token. It costs the server a tenth of a second of work, so that one asks
     /// for all.
     door: sync::Mutex<()>,
+}
+
+#[derive(Default)]
+struct State {
+    token: Option<Token>,
+    /// The servers have said that they check nobody, and none has refused a request without a token
+    /// since.
+    is_unchecked: bool,
 }
 
 /// The turn to ask for a token.
@@ -28,7 +40,12 @@ pub(crate) struct Turn<'a> {
 
 impl Turn<'_> {
     pub(crate) fn done(self, token: Token) {
-        *self.proof.lock() = Some(token);
+        *self.proof.lock() = State { token: Some(token), is_unchecked: false };
+    }
+
+    /// The servers check nobody: from now on requests go without a token.
+    pub(crate) fn not_needed(self) {
+        *self.proof.lock() = State { token: None, is_unchecked: true };
     }
 }
 
@@ -38,31 +55,40 @@ impl Proof {
     }
 
     pub(crate) fn token(&self) -> Option<Token> {
-        self.lock().clone()
+        self.lock().token.clone()
     }
 
-    /// Forgets the token that a member has refused, unless there is a newer one.
+    /// Forgets what a member has refused, this token or that there was none, unless there is something
+    /// newer.
     pub(crate) fn refused(&self, token: Option<&Token>) {
-        let mut present = self.lock();
-        if present.as_ref() == token {
-            *present = None;
+        let mut state = self.lock();
+        if state.token.as_ref() == token {
+            *state = State::default();
         }
     }
 
-    /// Whether there are a user and a password to ask for a new token with.
-    pub(crate) fn can_log_in(&self) -> bool {
-        self.login.is_some()
+    /// Whether there are a user and a password that the servers do not check.
+    pub(crate) fn is_unchecked(&self) -> bool {
+        self.lock().is_unchecked
+    }
+
+    /// Whether a request that has failed so can be sent again: with another token, or without one.
+    pub(crate) fn can_mend(&self, failure: &Failure) -> bool {
+        self.login.is_some() && matches!(failure.reaction, Reaction::LogIn | Reaction::NoLogin)
     }
 
     /// The turn to ask for a token, if there must be one and is none.
     pub(crate) async fn turn(&self) -> Option<Turn<'_>> {
         let login = self.login.as_ref()?;
-        if self.lock().is_some() {
+        let is_missing = || {
+            let state = self.lock();
+            state.token.is_none() && !state.is_unchecked
+        };
+        if !is_missing() {
             return None;
         }
         let door = self.door.lock().await;
-        let is_missing = self.lock().is_none();
-        is_missing.then_some(Turn { login, proof: self, _door: door })
+        is_missing().then_some(Turn { login, proof: self, _door: door })
     }
 
     /// A request with what goes along with each.
@@ -82,7 +108,7 @@ impl Proof {
         request
     }
 
-    fn lock(&self) -> MutexGuard<'_, Option<Token>> {
-        self.token.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -214,7 +214,10 @@ impl Shared {
                     Some(Ok(alive)) => self.judge(flight, n, key, alive),
                     // The next member may do better.
                     Some(Err(failure))
-                        if matches!(failure.reaction, Reaction::Elsewhere | Reaction::LogIn) =>
+                        if matches!(
+                            failure.reaction,
+                            Reaction::Elsewhere | Reaction::LogIn | Reaction::NoLogin
+                        ) =>
                     {
                         failed = Some(failure.of_a_read());
                     }

@@ -13,10 +13,10 @@ use tonic::Streaming;
 
 use crate::channel::{Channel, Connection};
 use crate::config::Endpoint;
-use crate::errors::Failure;
+use crate::errors::{Failure, needs_login};
 use crate::identity::{Found, Identity};
 use crate::keep_alive::REST;
-use crate::proof::Proof;
+use crate::proof::{Proof, Token};
 use crate::proto::watch_client::WatchClient;
 use crate::proto::{WatchRequest, WatchResponse};
 use crate::watchers::{Hint, Hints, Holder, Notice, Watchers, Word};
@@ -257,10 +257,14 @@ impl Stream {
                 }
                 answer = answers.message() => match answer {
                     Ok(Some(answer)) => {
-                        if answer.canceled && answer.cancel_reason.contains("auth") {
-                            self.proof.refused(token.as_ref());
-                            return Some(());
+                        if answer.canceled {
+                            let (why, now) = (&answer.cancel_reason, self.proof.token());
+                            if is_of_another_login(why, token.as_ref(), now.as_ref()) {
+                                self.proof.refused(token.as_ref());
+                                return Some(());
+                            }
                         }
+
                         if self.identity.check(self.member, answer.header.as_ref()).is_err() {
                             return Some(());
                         }
@@ -290,11 +294,41 @@ impl Stream {
     }
 }
 
+/// Whether a watch was refused because its stream was opened with a token that counts no more, or
+/// without one. Some versions say only that it is not permitted.
+fn is_of_another_login(why: &str, token: Option<&Token>, now: Option<&Token>) -> bool {
+    needs_login(why)
+        || why.contains("authentication is not enabled")
+        || why.contains("permission denied") && now != token
+}
+
 /// When it is dropped, with the connection or before, it tells the holders that nobody watches them.
 struct Telling(Watchers);
 
 impl Drop for Telling {
     fn drop(&mut self) {
         self.0.broken();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_stream_ends_with_its_login_alone() {
+        let (old, new) = (Token::from_static("old"), Token::from_static("new"));
+        let old = Some(&old);
+        for why in ["invalid auth token", "user name is empty", "revision of auth store is old"] {
+            let why = format!("rpc error: code = Unauthenticated desc = etcdserver: {why}");
+            assert!(is_of_another_login(&why, old, old));
+        }
+        // From 3.4.25 on, 3.4 says this of a token that has ended; so did 3.5 before 3.5.5.
+        let denied = "rpc error: code = PermissionDenied desc = etcdserver: permission denied";
+        for (token, now) in [(old, Some(&new)), (old, None), (None, old)] {
+            assert!(is_of_another_login(denied, token, now));
+        }
+        assert!(!is_of_another_login(denied, old, old), "this user may not read this key");
+        assert!(!is_of_another_login("etcdserver: mvcc: required revision", None, old));
     }
 }

@@ -106,27 +106,31 @@ fn a_deleted_user_is_denied_and_loses_the_lock() {
     });
 }
 
-/// The lines of the page, as this user's password needs them.
-fn make_user_of_the_page(server: &EtcdServer) {
+/// The calls of `etcdctl` on the page, from this line on to the end of their block.
+pub(crate) fn lines_of_the_page(first: &str) -> Vec<String> {
     let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/etcd.md");
     let page = std::fs::read_to_string(page).unwrap();
-    let start = page.find("```sh\netcdctl role").expect("the lines");
+    let start = page.find(&format!("```sh\n{first}")).expect("the lines");
     let lines = page[start..].lines().skip(1).take_while(|line| !line.starts_with("```"));
-    let mut made = 0;
+    let calls = lines.map(|line| line.strip_prefix("etcdctl ").expect("a call of etcdctl"));
+    calls.map(str::to_owned).collect()
+}
+
+/// The lines of the page, as this user's password needs them.
+pub(crate) fn make_user_of_the_page(server: &EtcdServer, options: &[&str]) {
+    let lines = lines_of_the_page("etcdctl role");
+    assert_eq!(lines.len(), 4);
     for line in lines {
-        let words = line.strip_prefix("etcdctl ").expect("a call of etcdctl");
-        let words = words.replace("user add app", "user add app:lkj3");
-        let words: Vec<_> = ["--user=root:secret"].into_iter().chain(words.split(' ')).collect();
+        let words = line.replace("user add app", "user add app:lkj3");
+        let words: Vec<_> = options.iter().copied().chain(words.split(' ')).collect();
         etcdctl(server.port(), &words).unwrap();
-        made += 1;
     }
-    assert_eq!(made, 4);
 }
 
 #[test]
 fn the_documented_rights_are_enough() {
     let server = EtcdServer::start(&EtcdOptions::new().root_password("secret")).unwrap();
-    make_user_of_the_page(&server);
+    make_user_of_the_page(&server, &["--user=root:secret"]);
     run(async {
         let app = format!("etcd://app:lkj3@127.0.0.1:{}", server.port());
         let (first, second) = (bare(&app).await, bare(&app).await);

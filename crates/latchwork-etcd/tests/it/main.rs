@@ -9,6 +9,7 @@
 )]
 
 mod auth;
+mod auth_changes;
 mod cluster;
 mod common;
 mod counts;
