@@ -143,6 +143,21 @@ fn read_chroot(path: &str) -> Result<String, Error> {
     if path.is_empty() {
         return Ok(String::new());
     }
+    if path.contains(',') {
+        let message = "store: the chroot contains a comma; the servers come before it";
+        return Err(Error::new(ErrorKind::Invalid, message).next_step(
+            "write the chroot once, after the last server: zk://h1:2181,h2:2181/chroot; or write \
+             %2C for a comma in its name",
+        ));
+    }
+    let port = path.rsplit_once(':').map(|(_, port)| port);
+    if port.is_some_and(|port| port.parse::<u16>().is_ok()) {
+        let message = "store: the chroot ends in what looks like a port";
+        return Err(Error::new(ErrorKind::Invalid, message).next_step(
+            "write the port after the host: zk://h1:2181/chroot; or write %3A for a colon in the \
+             chroot's name",
+        ));
+    }
     let mut chroot = String::new();
     for part in path.split('/') {
         let name = decode(part, "chroot")?;
@@ -185,6 +200,23 @@ mod tests {
         assert_eq!((sasl.scheme, secure.scheme), (Scheme::Sasl, Scheme::Digest));
         let plain = ZooKeeperConfig::parse("zk://h/").unwrap();
         assert!(plain.chroot.is_empty() && plain.login.is_none());
+    }
+
+    /// H268: as in the addresses of other clients, and as a slip.
+    #[test]
+    fn h268_servers_and_ports_are_no_part_of_a_chroot() {
+        for (url, step) in [
+            ("zk://h1:2181/a,h2:2181/a", "after the last server"),
+            ("zk://h1/a,h2/a", "after the last server"),
+            ("zks://h1/a/b,h2?ca=/x", "after the last server"),
+            ("zk://h1/a:2181", "port after the host"),
+        ] {
+            let error = ZooKeeperConfig::parse(url).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Invalid);
+            assert!(error.hint().unwrap().contains(step), "{url}: {error:?}");
+        }
+        let named = ZooKeeperConfig::parse("zk://h/a%2Cb:2/app:c%3A7").unwrap();
+        assert_eq!(named.chroot, "/a,b:2/app:c:7");
     }
 
     #[test]

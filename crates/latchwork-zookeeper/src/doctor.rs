@@ -10,10 +10,10 @@ use latchwork_store::{BackendError, Error, Io};
 use tokio::sync::{Notify, oneshot};
 
 use crate::config::{Endpoint, ZooKeeperConfig};
-use crate::errors::{not_sent, refused, strange};
+use crate::errors::{READ_ONLY, not_sent, refused, strange};
 use crate::names::Names;
 use crate::session::messages::{self, Refusal, Request};
-use crate::session::{Ensemble, ask_word, say_hello};
+use crate::session::{Ensemble, ask_word, is_read_only, say_hello};
 use crate::sessions::{Sessions, USUAL_TTL, ttl_of};
 
 /// A server that has not answered by then does not answer.
@@ -131,12 +131,16 @@ fn examine(status: &Status) -> Vec<Finding> {
     };
     let field = |name: &str| said.lines().find_map(|line| line.strip_prefix(name)).map(str::trim);
     let mode = match field("Mode:") {
+        _ if is_read_only(said) => Finding::critical("serving", READ_ONLY)
+            .consequence("it neither grants nor renews locks")
+            .remedy("check that a majority of the servers is running and connected to each other"),
         None => Finding::critical("serving", "the server does not serve requests")
             .consequence("it neither grants nor renews locks")
             .remedy("check that a majority of the servers is running and connected to each other"),
         Some("standalone") => Finding::info("serving", "it is alone, not a member of an ensemble")
             .consequence("if it fails, no lock can be acquired")
             .remedy("use an ensemble of three or five"),
+        Some("observer") => Finding::ok("serving", "as observer, which has no vote"),
         Some(mode) => Finding::ok("serving", format!("as {mode}")),
     };
     let said = field("Zookeeper version:").unwrap_or("unknown");
@@ -276,6 +280,22 @@ mod tests {
             let settings = [("tickTime", tick), ("minSessionTimeout", least)];
             let settings = settings.map(|(name, value)| (name.to_owned(), value));
             assert_eq!(ticks(&settings.into()).unwrap().severity, severity);
+        }
+    }
+
+    #[test]
+    fn each_mode_has_its_finding() {
+        for (mode, severity) in [
+            ("follower", Severity::Ok),
+            ("observer", Severity::Ok),
+            ("standalone", Severity::Info),
+            ("read-only", Severity::Critical),
+        ] {
+            let server = Some(format!("Zookeeper version: 3.9.5-x, built on y\nMode: {mode}\n"));
+            let findings = examine(&Status { server, settings: None });
+            let serving = findings.iter().find(|one| one.code == "serving").unwrap();
+            assert_eq!(serving.severity, severity, "{serving:?}");
+            assert_eq!(mode == "observer", serving.found.contains("no vote"));
         }
     }
 

@@ -4,9 +4,15 @@ use latchwork_store::{BackendError, BackendErrorKind, Effect};
 
 use crate::session::messages::Refusal;
 
+/// What is said of a server in read-only mode.
+pub(crate) const READ_ONLY: &str =
+    "the server is in read-only mode: no majority of the servers is running";
+const MAJORITY_STEP: &str =
+    "check that a majority of the servers is running and connected to each other";
+
 /// What a refusal of a request on this path means.
 pub(crate) fn refused(refusal: Refusal, path: &str) -> BackendError {
-    use BackendErrorKind::{Denied, Unreachable, Unsupported};
+    use BackendErrorKind::{Denied, Invalid, Unreachable, Unsupported};
     use Effect::{NotApplied, Unknown};
     let make = |kind, effect, what: &str, step: &str| {
         BackendError::new(kind, effect, format!("ZooKeeper says of {path}: {what}")).next_step(step)
@@ -21,10 +27,25 @@ pub(crate) fn refused(refusal: Refusal, path: &str) -> BackendError {
         Refusal::AUTH_FAILED | Refusal::INVALID_ACL | Refusal::SASL_NEEDED => {
             make(Denied, NotApplied, "it rejected the login", "write user:password@ in the address")
         }
-        Refusal::QUOTA => make(Denied, NotApplied, "the quota is used up", "raise the quota"),
-        Refusal::UNIMPLEMENTED => {
-            make(Unsupported, NotApplied, "request unknown", "use ZooKeeper 3.5.3 or later")
-        }
+        Refusal::QUOTA => make(
+            Denied,
+            NotApplied,
+            "the quota is used up",
+            "raise the quota of the node above it that has one (listquota, setquota)",
+        ),
+        Refusal::UNIMPLEMENTED => make(
+            Unsupported,
+            NotApplied,
+            "the server does not know this request, so it is older than 3.5.3",
+            "use ZooKeeper 3.5.3 or later",
+        ),
+        Refusal::NO_CHILDREN_FOR_EPHEMERALS => make(
+            Invalid,
+            NotApplied,
+            "a node above it is ephemeral, so it cannot have children",
+            "choose another chroot",
+        ),
+        Refusal::NOT_READ_ONLY => make(Unreachable, NotApplied, READ_ONLY, MAJORITY_STEP),
         Refusal::THROTTLED => {
             make(Unreachable, NotApplied, "too many requests", "check the load of the server")
         }

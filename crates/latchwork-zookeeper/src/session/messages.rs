@@ -27,11 +27,13 @@ impl Refusal {
     pub(crate) const UNIMPLEMENTED: Self = Self(-6);
     pub(crate) const NO_NODE: Self = Self(-101);
     pub(crate) const NO_AUTH: Self = Self(-102);
+    pub(crate) const NO_CHILDREN_FOR_EPHEMERALS: Self = Self(-108);
     pub(crate) const NODE_EXISTS: Self = Self(-110);
     pub(crate) const SESSION_EXPIRED: Self = Self(-112);
     pub(crate) const INVALID_ACL: Self = Self(-114);
     pub(crate) const AUTH_FAILED: Self = Self(-115);
     pub(crate) const SESSION_MOVED: Self = Self(-118);
+    pub(crate) const NOT_READ_ONLY: Self = Self(-119);
     pub(crate) const SASL_NEEDED: Self = Self(-124);
     pub(crate) const QUOTA: Self = Self(-125);
     pub(crate) const THROTTLED: Self = Self(-127);

@@ -38,7 +38,7 @@ use self::messages::{Access, Refusal, Request};
 use self::outlet::Outlet;
 use self::proof::Proof;
 pub(crate) use self::proof::Reading;
-pub(crate) use self::transport::ask_word;
+pub(crate) use self::transport::{ask_word, is_read_only};
 use self::watches::Watches;
 use crate::config::ZooKeeperConfig;
 use crate::errors::{no_answer, strange};

@@ -11,7 +11,7 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use super::messages::{Hello, INTRODUCTION, Refusal, Request, Welcome, introduction};
 use super::sasl;
 use crate::config::{Endpoint, Login, Scheme, ZooKeeperConfig};
-use crate::errors::{denied, full, not_sent};
+use crate::errors::{READ_ONLY, denied, full, not_sent};
 
 /// A server limits its messages to 1 MiB unless told otherwise; lists may be longer. As much is kept
 /// of one message at most, and no more than has come of it.
@@ -137,6 +137,11 @@ async fn answer_to(
     }
 }
 
+/// Whether the answer to `srvr` is that of a server which has lost its majority and goes on reading.
+pub(crate) fn is_read_only(said: &str) -> bool {
+    said.contains("READ-ONLY mode") || said.lines().any(|line| line == "Mode: read-only")
+}
+
 /// Whether the server has ended the connection.
 fn is_closed(error: &io::Error) -> bool {
     use io::ErrorKind::{BrokenPipe, ConnectionAborted, ConnectionReset, UnexpectedEof};
@@ -172,6 +177,7 @@ async fn why_closed(
             io::Error::other("it does not serve requests: no majority of the servers is running")
                 .into()
         }
+        Ok(said) if is_read_only(&said) => io::Error::other(READ_ONLY).into(),
         // It takes connections: either one has become free, or it is the session that it refuses.
         Ok(_) if resumes => Trouble::NotTaken,
         Ok(_) => Trouble::Full,

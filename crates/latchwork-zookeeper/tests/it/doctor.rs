@@ -7,8 +7,9 @@ use tokio::net::{TcpListener, TcpStream};
 
 use crate::common::*;
 use latchwork::Driver;
+use latchwork_store::ErrorKind;
 use latchwork_store::doctor::{Report, Severity};
-use latchwork_zookeeper::ZooKeeperConfig;
+use latchwork_zookeeper::{ZooKeeperBackend, ZooKeeperConfig};
 
 async fn examine(url: &str) -> Result<Report, latchwork_store::Error> {
     let driver = Driver::start().unwrap();
@@ -112,5 +113,52 @@ fn h263_a_server_that_refuses_words_is_fit() {
         let report = examine(&both).await.unwrap();
         assert!(!report.is_fit(), "{report:#?}");
         assert!(report.find("reachable").is_some(), "{report:#?}");
+    });
+}
+
+async fn refused(url: &str) -> latchwork_store::Error {
+    let driver = Driver::start().unwrap();
+    let config = ZooKeeperConfig::parse(url).unwrap();
+    ZooKeeperBackend::connect(config, driver.io()).await.expect_err("it is refused")
+}
+
+/// H266: a server that has lost its majority and goes on reading closes connections without a word,
+/// as one does that has too many.
+#[test]
+fn h266_a_server_in_read_only_mode_is_named() {
+    let options = ZooKeeperOptions::new()
+        .flag("-Dreadonlymode.enabled=true")
+        .setting("localSessionsEnabled=true")
+        .setting("localSessionsUpgradingEnabled=true");
+    let mut ensemble = ZooKeeperEnsemble::start(3, &options).unwrap();
+    ensemble.member_mut(1).kill();
+    ensemble.member_mut(2).kill();
+    run(async {
+        let left = &ensemble.members()[0];
+        until_so("read-only mode", || left.mode().is_ok_and(|m| m.as_deref() == Some("read-only")))
+            .await;
+        for error in [refused(&left.url()).await, examine(&left.url()).await.unwrap_err()] {
+            assert_eq!(error.kind(), ErrorKind::Unreachable, "{error}");
+            assert!(error.to_string().contains("read-only mode"), "{error}");
+            let said = format!("{error} {:?}", error.hint());
+            assert!(!said.contains("maxClientCnxns"), "{said}");
+        }
+    });
+}
+
+/// H267: a chroot that can have no nodes is no matter of servers that do not serve.
+#[test]
+fn h267_a_chroot_below_an_ephemeral_node_is_named() {
+    let server = ZooKeeperServer::start(&ZooKeeperOptions::new()).unwrap();
+    run(async {
+        let (first, driver) = backend(&server.url()).await;
+        let locks = latchwork::LockManager::new(first.clone(), driver).ttl(2 * SEC);
+        let guard = locks.mutex("k").acquire().await.unwrap();
+        let node = first.place(guard.token()).unwrap().path;
+        let error = refused(&format!("{}{node}/app", server.url())).await;
+        assert_eq!(error.kind(), ErrorKind::Invalid, "{error}");
+        assert!(error.to_string().contains("ephemeral"), "{error}");
+        assert!(error.hint().unwrap().contains("another chroot"), "{error:?}");
+        guard.release().await.unwrap();
     });
 }

@@ -1,6 +1,6 @@
 """Carries out orders as a user: HOST USER:PASSWORD ORDER...
 
-An order is "create PATH ACL", "acl PATH ACL", "quota PATH COUNT" or "delete PATH". An ACL
+An order is "create PATH ACL", "acl PATH ACL" or "delete PATH". An ACL
 is a list of user:password=rights, divided by commas; the user "world" is everybody.
 """
 
@@ -35,11 +35,6 @@ for order in sys.argv[3:]:
         client.create(path, acl=acl(rest[0]))
     elif verb == "acl":
         client.set_acls(path, acl(rest[0]))
-    elif verb == "quota":
-        client.ensure_path("/zookeeper/quota" + path)
-        limits = f"count=-1,bytes=-1=;byteHardLimit=-1;countHardLimit={rest[0]}"
-        client.create("/zookeeper/quota" + path + "/zookeeper_limits", limits.encode())
-        client.create("/zookeeper/quota" + path + "/zookeeper_stats", b"count=1,bytes=0")
     elif verb == "delete":
         # Sessions that have just been closed take their nodes along.
         for _ in range(1000):
