@@ -10,6 +10,7 @@ use latchwork_store::doctor::{Finding, Report, Tested};
 use latchwork_store::{BackendError, Error, Io};
 
 use crate::config::{Endpoint, EtcdConfig};
+use crate::errors::LEARNER_STEP;
 use crate::identity::Found;
 use crate::members::{Members, error};
 use crate::proto::StatusResponse;
@@ -126,8 +127,13 @@ fn examine(status: &StatusResponse) -> Vec<Finding> {
             .remedy("check that a majority of the members is running and connected to each other"),
         _ => Finding::ok("leader", "there is one"),
     };
+    let learner = status.is_learner.then(|| {
+        Finding::warning("learner", "this member is a learner, which has no vote")
+            .consequence("it takes no requests of locks: clients have to use another member")
+            .remedy(LEARNER_STEP)
+    });
     let tested = Tested::ETCD.judge(&status.version);
-    [version(&status.version), leader].into_iter().chain(tested).collect()
+    [version(&status.version), leader].into_iter().chain(learner).chain(tested).collect()
 }
 
 /// What is known of a version.

@@ -133,6 +133,10 @@ pub(crate) fn failure(status: &Status, from: &Endpoint) -> Failure {
             let step = "check that a majority of the members is running";
             make(Unreachable, NotApplied, step, Reaction::Elsewhere)
         }
+        // It refuses each at the door.
+        _ if said.contains("not supported for learner") => {
+            make(Unreachable, NotApplied, LEARNER_STEP, Reaction::Elsewhere)
+        }
         _ if busy => make(Unreachable, NotApplied, "check the load of the server", Reaction::None),
         _ if full => {
             let step = "compact and defragment it, then etcdctl alarm disarm; or raise its quota";
@@ -181,6 +185,10 @@ pub(crate) fn failure(status: &Status, from: &Endpoint) -> Failure {
     }
 }
 
+/// What to do about a member that has no vote yet.
+pub(crate) const LEARNER_STEP: &str =
+    "name the members that vote, or let this one vote (etcdctl member promote)";
+
 /// Whether a member refuses a token, or a request without one. Each refusal is at the door, or by each
 /// member alike when it would carry out the request.
 pub(crate) fn needs_login(said: &str) -> bool {
@@ -224,6 +232,11 @@ mod tests {
             (Code::Unavailable, "etcdserver: request timed out", (Unreachable, Unknown)),
             (Code::Unavailable, "etcdserver: leader changed", (Unreachable, Unknown)),
             (Code::Unavailable, "etcdserver: no leader", (Unreachable, NotApplied)),
+            (
+                Code::Unavailable,
+                "etcdserver: rpc not supported for learner",
+                (Unreachable, NotApplied),
+            ),
             (Code::Unknown, "transport error", (Unreachable, Unknown)),
             (
                 Code::ResourceExhausted,

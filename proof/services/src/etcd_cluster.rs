@@ -120,6 +120,19 @@ impl EtcdCluster {
     ///
     /// If the others have no majority for that.
     pub fn replace(&mut self, member: usize) -> Result<()> {
+        self.replace_as(member, &[])
+    }
+
+    /// As [`Self::replace`], by a learner: it has no vote, and is not promoted.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::replace`].
+    pub fn replace_by_learner(&mut self, member: usize) -> Result<()> {
+        self.replace_as(member, &["--learner"])
+    }
+
+    fn replace_as(&mut self, member: usize, options: &[&str]) -> Result<()> {
         self.members[member].kill();
         let port = self.members[(member + 1) % self.members.len()].port();
         let peer = self.peers[member].clone();
@@ -129,7 +142,8 @@ impl EtcdCluster {
         let id = id.ok_or_else(|| Error::new(format!("no member at {peer}:\n{list}")))?;
         change_members(port, &["remove", id], "not found")?;
         let (name, peer) = (format!("m{member}"), format!("--peer-urls={peer}"));
-        change_members(port, &["add", &name, &peer], "already exists")?;
+        let add = [&["add", &name, &peer], options].concat();
+        change_members(port, &add, "already exists")?;
         self.members[member].relaunch_empty()
     }
 

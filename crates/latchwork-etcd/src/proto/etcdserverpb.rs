@@ -565,6 +565,8 @@ pub struct StatusResponse {
     pub raft_index: u64,
     #[prost(uint64, tag = "6")]
     pub raft_term: u64,
+    #[prost(bool, tag = "10")]
+    pub is_learner: bool,
 }
 /// Generated client implementations.
 pub mod kv_client {

@@ -138,3 +138,31 @@ fn the_doctor_names_a_member_that_is_gone() {
         assert_eq!(error.kind(), ErrorKind::Unreachable);
     });
 }
+
+/// H269: a learner takes no requests of locks. Alone in an address it is named; among others it is
+/// passed over.
+#[test]
+fn h269_a_learner_is_named_and_passed_over() {
+    let mut cluster = cluster();
+    cluster.replace_by_learner(0).unwrap();
+    run(async {
+        let alone = cluster.members()[0].url();
+        let start = Instant::now();
+        let error = loop {
+            let error = connect(&alone).await.expect_err("it has no vote");
+            // It may not have heard of the cluster yet.
+            if error.to_string().contains("learner") || start.elapsed() > 20 * SEC {
+                break error;
+            }
+        };
+        assert_eq!(error.kind(), ErrorKind::Unreachable, "{error}");
+        assert!(error.hint().unwrap().contains("member promote"), "{error:?}");
+        let locks = client(&cluster.url()).await;
+        locks.mutex("k").acquire().await.unwrap().release().await.unwrap();
+        let driver = latchwork::Driver::start().unwrap();
+        let config = latchwork_etcd::EtcdConfig::parse(&cluster.url()).unwrap();
+        let report = latchwork_etcd::doctor(config, driver.io()).await.unwrap();
+        let learner = report.find("learner").unwrap_or_else(|| panic!("{report:#?}"));
+        assert!(alone.ends_with(&**learner.part.as_ref().unwrap()), "{learner:?}");
+    });
+}
