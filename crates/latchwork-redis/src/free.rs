@@ -206,7 +206,7 @@ impl Take {
     async fn one(&self, request: &TakeRequest, route: &mut Route<'_>) -> Result<Value, Failure> {
         let names = &request.names;
         let keys = [names.lock(), &names.token(), &names.helper("line")];
-        let run = route.run(self.scripts.try_, |command, link| {
+        let run = route.run(&self.scripts.granting.try_, |command, link| {
             self.scripts.keys(command, names, &keys);
             request.fill(command);
             self.scripts.fill(command, link);
@@ -221,11 +221,14 @@ impl Take {
     ) -> Result<Vec<Value>, BackendError> {
         let members = || group.iter().map(|index| &requests[*index]);
         let first = &requests[group[0]];
-        let mut keys = vec![first.names.token()];
-        keys.extend(members().map(|request| request.names.lock().to_owned()));
-        keys.extend(members().map(|request| request.names.helper("line")));
+        let mut keys = Vec::with_capacity(group.len() * 2 + 1);
+        for (index, request) in members().enumerate() {
+            keys.push(request.names.lock().to_owned());
+            keys.extend((index == 0).then(|| first.names.token()));
+            keys.push(request.names.helper("line"));
+        }
         let mut route = self.store.topology.route_on(None, first.link.clone());
-        let run = route.run(self.scripts.take, |command, link| {
+        let run = route.run(&self.scripts.granting.take, |command, link| {
             self.scripts.keys(command, &first.names, &keys);
             members().for_each(|request| request.fill(command));
             self.scripts.fill(command, link);

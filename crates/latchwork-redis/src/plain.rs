@@ -38,6 +38,18 @@ const RENEW: &str = include_str!("scripts/plain/renew.lua");
 const RELEASE: &str = include_str!("scripts/plain/release.lua");
 const INSPECT: &str = include_str!("scripts/plain/inspect.lua");
 
+/// The scripts, by name.
+pub(crate) fn all() -> [(&'static str, String); 6] {
+    [
+        ("plain take", TAKE.to_owned()),
+        ("plain token", TOKEN.clone()),
+        ("plain confirm", CONFIRM.to_owned()),
+        ("plain renew", RENEW.to_owned()),
+        ("plain release", RELEASE.to_owned()),
+        ("plain inspect", INSPECT.to_owned()),
+    ]
+}
+
 /// The token of a claim that has not drawn one yet.
 const NONE: &str = "0000000000000000";
 

@@ -14,7 +14,6 @@ use crate::link::Link;
 use crate::names::Names;
 use crate::push::Unclaimed;
 use crate::scripted::{PROBATION, Scripted, millis};
-use crate::scripts::WARN;
 use crate::topology::Route;
 use crate::value::stored;
 
@@ -124,10 +123,10 @@ impl Scripted {
         let process = &self.store.pushes.process;
         // On a Cluster messages may come on another connection than answers.
         let is_heard = |link: &Link| !topology.is_cluster() && link.hears(&names.channel(process));
-        let run = route.run(self.scripts.hand_on, |command, link| {
+        let run = route.run(&self.scripts.granting.hand_on, |command, link| {
             self.scripts.keys(command, names, &keys);
             command.arg(id.to_string()).arg(&start).arg(&end);
-            command.arg(self.publish()).arg(self.count_listeners(link));
+            command.arg(self.count_listeners(link));
             command.arg(if is_heard(link) { process } else { "" });
             self.scripts.fill(command, link);
         });
@@ -155,9 +154,9 @@ impl Scripted {
             let Ok(mut route) = this.store.topology.route(names.slot()).await else { return };
             let keys = [names.lock(), &names.helper("line")];
             let (start, end) = names.channel_parts();
-            let run = route.run(&WARN, |command, link| {
+            let run = route.run(&this.scripts.granting.warn, |command, link| {
                 command.arg(keys.len()).arg(&keys).arg(&start).arg(&end);
-                command.arg(this.publish()).arg(this.count_listeners(link));
+                command.arg(this.count_listeners(link));
             });
             let _ = this.store.io.within(PROBATION, run).await;
         });
@@ -220,13 +219,13 @@ impl Scripted {
             Linger::End => "end".to_owned(),
         };
         let (keys, (start, end)) = (names.whole(), names.channel_parts());
-        let run = route.run(self.scripts.release, |command, link| {
+        let run = route.run(&self.scripts.granting.release, |command, link| {
             self.scripts.keys(command, names, &keys);
             command.arg("").arg(id).arg(&linger).arg(by);
             for _ in 5..=12 {
                 command.arg("");
             }
-            command.arg(&start).arg(&end).arg(self.publish());
+            command.arg(&start).arg(&end);
             command.arg("").arg(self.count_listeners(link)).arg(from).arg(joined);
             self.scripts.fill(command, link);
         });

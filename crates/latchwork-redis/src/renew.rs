@@ -152,16 +152,18 @@ impl Scripted {
         let members: Vec<&Claim> = group.iter().map(|(index, _)| &claims[*index]).collect();
         let run = route.run(&RENEW, |command, _| {
             command.arg(group.len() * 3 + 1);
-            for (_, names) in group {
+            for (index, (_, names)) in group.iter().enumerate() {
                 let lock = names.lock();
+                command.arg(lock);
+                if index == 0 {
+                    command.arg(if bare { lock.to_owned() } else { names.token() });
+                }
                 if bare {
-                    command.arg(lock).arg(lock).arg(lock);
+                    command.arg(lock).arg(lock);
                 } else {
-                    command.arg(lock).arg(names.helper("claims")).arg(names.helper("held"));
+                    command.arg(names.helper("claims")).arg(names.helper("held"));
                 }
             }
-            let names = &group[0].1;
-            command.arg(if bare { names.lock().to_owned() } else { names.token() });
             for claim in &members {
                 command.arg(claim.id.to_string()).arg(letter(claim.mode));
                 command.arg(millis(claim.ttl)).arg(claim.floor);

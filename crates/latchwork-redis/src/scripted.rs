@@ -49,7 +49,7 @@ pub(crate) struct Scripted {
 
 impl Scripted {
     pub(crate) fn new(store: Arc<Store>) -> Arc<Self> {
-        let scripts = Chosen::by(store.guard.clone());
+        let scripts = Chosen::by(store.guard.clone(), store.topology.is_cluster());
         let take = Take { store: store.clone(), scripts: scripts.clone() };
         let take = Combiner::new(take, LANES, store.io.clone());
         let free = Combiner::new(Free { store: store.clone() }, LANES, store.io.clone());
@@ -154,12 +154,12 @@ impl Scripted {
                 }
                 break answer.and_then(|answer| attempt(&answer, claim));
             }
-            let run = route.run(self.scripts.try_, |command, link| {
+            let run = route.run(&self.scripts.granting.try_, |command, link| {
                 self.scripts.keys(command, names, &keys);
                 command.arg(head(claim)).arg(millis(claim.ttl)).arg(&holder);
                 command.arg(claim.id.to_string()).arg(letter(claim.mode)).arg(take).arg(of);
                 command.arg(kind).arg(claim.floor).arg(nonce.to_string()).arg(process);
-                command.arg(millis(probation)).arg(&start).arg(&end).arg(self.publish());
+                command.arg(millis(probation)).arg(&start).arg(&end);
                 command.arg(u8::from(is_known)).arg(self.count_listeners(link));
                 command.arg(from.unwrap_or(0)).arg(joined);
                 self.scripts.fill(command, link);
@@ -215,7 +215,7 @@ impl Scripted {
         (rest, holder): (&str, &str),
     ) -> Result<Option<Value>, BackendError> {
         let keys = [names.lock(), &names.helper("line")];
-        let run = route.run(self.scripts.enqueue, |command, link| {
+        let run = route.run(&self.scripts.granting.enqueue, |command, link| {
             self.scripts.keys(command, names, &keys);
             command.arg(&up_to_id(claim)[..5]).arg(claim.id.to_string());
             command.arg(millis(claim.ttl)).arg(rest).arg(holder);
@@ -256,10 +256,6 @@ impl Scripted {
             (true, false) => "NUMSUB",
             (true, true) => "SHARDNUMSUB",
         }
-    }
-
-    pub(crate) fn publish(&self) -> &'static str {
-        if self.store.topology.is_cluster() { "SPUBLISH" } else { "PUBLISH" }
     }
 }
 

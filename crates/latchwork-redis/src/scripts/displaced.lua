@@ -7,10 +7,10 @@ if type(keyspace) == 'string' then
   local ending = '@' .. guard.database
   for other in string.gmatch(keyspace, 'db(%d+):keys=') do
     if other ~= guard.database and not redis.pcall('SELECT', other).err then
-      local marker = redis.pcall('GET', guard.key)
+      local marker = redis.pcall('GET', KEYS[1])
       local identity = type(marker) == 'string' and string.match(marker, '^%S+') or ''
       if string.sub(identity, -#ending) == ending then
-        redis.call('DEL', guard.key)
+        redis.call('DEL', KEYS[1])
       end
       redis.call('SELECT', guard.database)
     end

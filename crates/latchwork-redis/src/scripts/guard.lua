@@ -7,8 +7,9 @@
 --   <identity> <time (ms) at which the quarantine began, or 0 when it is over> <max_ttl> <length>
 -- Without a marker the server may have lost it, and locks with it: that a namespace was never used
 -- is not to be told from that it was deleted.
-local guard = { key = KEYS[#KEYS], max = ARGV[#ARGV - 1], length = ARGV[#ARGV], closed = 0 }
-KEYS[#KEYS] = nil
+local guard = { keys = #KEYS, max = ARGV[#ARGV - 1], length = ARGV[#ARGV], closed = 0 }
+-- Until guard_done.lua the marker has the place of the first key, for a key has to be written KEYS[n].
+KEYS[1], KEYS[guard.keys] = KEYS[guard.keys], KEYS[1]
 do
   local run, database = ARGV[#ARGV - 3], ARGV[#ARGV - 2]
   if run == '' then
@@ -23,7 +24,7 @@ do
   end
   guard.identity = run .. ':' .. string.sub(info, at + 14, at + 53) .. '@' .. database
   guard.database = database
-  local marker = redis.call('GET', guard.key)
+  local marker = redis.call('GET', KEYS[1])
   guard.is_open = marker == guard.identity .. ' 0 ' .. guard.max .. ' ' .. guard.length
   if not guard.is_open then
     guard.time = redis.call('TIME')

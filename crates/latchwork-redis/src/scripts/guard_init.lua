@@ -4,5 +4,5 @@ if guard.is_open then
   return { 0 }
 end
 --#include displaced.lua
-redis.call('SET', guard.key, guard.identity .. ' 0 ' .. guard.max .. ' ' .. guard.length)
+redis.call('SET', KEYS[1], guard.identity .. ' 0 ' .. guard.max .. ' ' .. guard.length)
 return guard.other or { 0 }

@@ -2,7 +2,7 @@
 if guard.closed > 0 then
   local before = -1
   if place == 'f' then
-    before = in_line or call('LLEN', LINE)
+    before = in_line or redis.call('LLEN', KEYS[3])
   elseif entry then
     leave_line(entry)
   end

@@ -6,7 +6,7 @@ if not guard.is_open then
   local function write(born)
     --#include displaced.lua
     local lengths = ' ' .. guard.max .. ' ' .. guard.length
-    redis.call('SET', guard.key, guard.identity .. ' ' .. string.format('%.0f', born) .. lengths)
+    redis.call('SET', KEYS[1], guard.identity .. ' ' .. string.format('%.0f', born) .. lengths)
   end
 
   if guard.marked ~= guard.identity or guard.now < guard.born then
@@ -14,14 +14,5 @@ if not guard.is_open then
   elseif guard.now >= guard.born + guard.length then
     write(0)
     guard.closed = 0
-  end
-
-  -- Who holds a free key's short script cannot tell, but whether it is this claim.
-  if guard.closed > 0 and #KEYS == 3 then
-    local held = redis.call('GET', KEYS[1])
-    if not held or string.sub(held, 1, 5) ~= string.sub(ARGV[1], 1, 5)
-      or string.sub(held, 8, 39) ~= string.sub(ARGV[1], 8, 39) then
-      return { 0, 'g', guard.closed, -1, guard.time[1], guard.time[2], '' }
-    end
   end
 end

@@ -1,7 +1,7 @@
 -- Ends a claim, held or waiting, and gives the key to the next in line.
 --
 -- ARGV: 1 value up to the id, 2 the id (empty: only serve the line), 3 linger (ms, 0 for none; `end`
--- ends no claim and opens a key that is closed), 4 the holder that closes it, 13 to 15 and 17 to 19 as for
+-- ends no claim and opens a key that is closed), 4 the holder that closes it, 13, 14 and 16 to 18 as for
 -- a try.
 --
 -- The answer: whether it was held, the time, whether the next in line are still to be warned
@@ -28,37 +28,37 @@ elseif ARGV[3] == 'end' then
   -- Of this kind only while nobody holds it: readers and permits keep theirs up to the last.
   released = hold.kind == 'c' and 1 or 0
   if released == 1 then
-    call('DEL', KEY)
+    redis.call('DEL', KEYS[1])
     hold, dirty = { closed = 0 }, false
   end
 elseif hold.id == id then
-  call('DEL', KEY) -- first: a full server lets a script write after it has freed something
+  redis.call('DEL', KEYS[1]) -- first: a full server lets a script write after it has freed something
   hold = { closed = 0 }
   if linger > 0 then
     hold = { kind = 'c', closed = now + linger, holder = ARGV[4] }
   end
   dirty = linger > 0
-elseif is_shared(hold.kind) and call('ZREM', HELD, id) == 1 then
-  local take = string.match(call('HGET', CLAIMS, id) or '', '^m %a (%d+)')
+elseif is_shared(hold.kind) and redis.call('ZREM', KEYS[5], id) == 1 then
+  local take = string.match(redis.call('HGET', KEYS[4], id) or '', '^m %a (%d+)')
   hold.taken = hold.taken - (tonumber(take) or 0)
   if linger > 0 and now + linger > hold.closed then
     -- Who closes it is kept only if nobody is left: the values of members have no room for a name.
     hold.closed, hold.holder = now + linger, ARGV[4]
   end
-  call('HDEL', CLAIMS, id)
+  redis.call('HDEL', KEYS[4], id)
   dirty = true
   settle_members()
 else
-  local _, entry = place_of(id, tonumber(ARGV[19]))
+  local _, entry = place_of(id, tonumber(ARGV[18]))
   if entry then
     leave_line(entry)
-  elseif call('ZSCORE', MARKS, id) then
+  elseif redis.call('ZSCORE', KEYS[6], id) then
     forget_mark(id)
   else
     released = 0
   end
 end
 --#guard guard_release.lua
-local _, _, more, pushed = serve(nil, nil, nil, ARGV[18])
+local _, _, more, pushed = serve(nil, nil, nil, ARGV[17])
 finish()
 return { released, time[1], time[2], pushed, more }

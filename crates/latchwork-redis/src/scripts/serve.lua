@@ -14,7 +14,7 @@ local function hears(proc)
     return false
   end
   if heard[proc] == nil then
-    local count = ARGV[17] ~= '' and redis.pcall('PUBSUB', ARGV[17], ARGV[13] .. proc .. ARGV[14])
+    local count = ARGV[16] ~= '' and redis.pcall('PUBSUB', ARGV[16], ARGV[13] .. proc .. ARGV[14])
     heard[proc] = not (type(count) == 'table' and count[2] == 0)
   end
   return heard[proc]
@@ -25,7 +25,7 @@ local function publish(proc, message)
   if not hears(proc) then
     return false
   end
-  local count = redis.pcall(ARGV[15], ARGV[13] .. proc .. ARGV[14], message)
+  local count = redis.pcall('PUBLISH', ARGV[13] .. proc .. ARGV[14], message)
   mute = type(count) ~= 'number' -- not with the caller's rights
   heard[proc] = not mute and count > 0
   return heard[proc]
@@ -33,7 +33,7 @@ end
 
 local function granted_message(w, token)
   local since = text(math.max(0, now_us - w.tried))
-  return table.concat({ 'g', w.id, token, text(w.p), w.nonce, since, KEY }, ' ')
+  return table.concat({ 'g', w.id, token, text(w.p), w.nonce, since, KEYS[1] }, ' ')
 end
 
 -- Gives the key to a waiter and tells it so. Its lease is on probation: short, until it renews.
@@ -48,8 +48,8 @@ local function push(w, entry)
     return true
   end
   if is_shared(w.mode) then
-    call('ZREM', HELD, w.id)
-    call('HDEL', CLAIMS, w.id)
+    redis.call('ZREM', KEYS[5], w.id)
+    redis.call('HDEL', KEYS[4], w.id)
   end
   hold = before
   dirty = true
@@ -62,7 +62,7 @@ local function warn(place, entry, by)
   local w = waiter(entry)
   if w and w.look > by + LATE and publish(w.proc, 'l ' .. w.id .. ' ' .. text(by - now)) then
     w.look = by
-    call('LSET', LINE, place, entry_of(w))
+    redis.call('LSET', KEYS[3], place, entry_of(w))
   end
 end
 
@@ -71,8 +71,8 @@ end
 -- behind it look by themselves, at the latest when they are told to here.
 local function call_marks()
   local behind
-  for _, id in ipairs(call('ZRANGE', MARKS, 0, MOST - 1)) do
-    local detail = call('HGET', CLAIMS, id)
+  for _, id in ipairs(redis.call('ZRANGE', KEYS[6], 0, MOST - 1)) do
+    local detail = redis.call('HGET', KEYS[4], id)
     local w = detail and waiter(detail)
     if not w or w.ends <= now then
       forget_mark(id)
@@ -81,7 +81,7 @@ local function call_marks()
       local by = now + CALLED * behind
       if w.look > by + LATE and publish(w.proc, 'l ' .. id .. ' ' .. text(by - now)) then
         w.look = by
-        call('HSET', CLAIMS, id, entry_of(w))
+        redis.call('HSET', KEYS[4], id, entry_of(w))
       end
       if behind == 3 then
         return
@@ -108,7 +108,7 @@ local function serve(me, in_line, floor, from)
   local skipped = math.min(tonumber(from) or 0, in_line or math.huge)
   local left = MOST
   while not turn and not more do
-    local entries = call('LRANGE', LINE, skipped, skipped + 31)
+    local entries = redis.call('LRANGE', KEYS[3], skipped, skipped + 31)
     for _, entry in ipairs(entries) do
       local w = waiter(entry)
       if left == 0 then
@@ -129,11 +129,11 @@ local function serve(me, in_line, floor, from)
       elseif w.proc == '-' then
         if w.look > now + w.p then
           w.look = now + w.p
-          call('LSET', LINE, skipped, entry_of(w))
+          redis.call('LSET', KEYS[3], skipped, entry_of(w))
         end
         turn = { look = w.look, holder = w.holder }
         -- Nobody can tell it: who stands behind it comes when it has not.
-        local behind = call('LINDEX', LINE, skipped + 1)
+        local behind = redis.call('LINDEX', KEYS[3], skipped + 1)
         if behind and not (me and sub(behind, 1, 32) == me.id) then
           warn(skipped + 1, behind, w.look + LATE + 1)
         end

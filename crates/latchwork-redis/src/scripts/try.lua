@@ -2,10 +2,9 @@
 --
 -- ARGV: 1 value up to the token, 2 ttl (ms), 3 holder, 4 id, 5 mode, 6 permits to take, 7 limit,
 -- 8 place (f: in line, b: only a mark, n: nothing), 9 floor, 10 nonce, 11 process or -,
--- 12 probation (ms), 13 channel prefix, 14 channel suffix, 15 publish command, 16 whether it may
--- stand in line from an earlier try (1) or not (0), 17 what PUBSUB calls the number of those who
--- listen (empty: do not ask), 18 from which place in line on to serve, 19 when it joined the line
--- (us, -1 if unknown)
+-- 12 probation (ms), 13 channel prefix, 14 channel suffix, 15 whether it may stand in line from an
+-- earlier try (1) or not (0), 16 what PUBSUB calls the number of those who listen (empty: do not
+-- ask), 17 from which place in line on to serve, 18 when it joined the line (us, -1 if unknown)
 --
 -- The answer to a claim that is granted: 1, token, ttl (ms), the time, and whether the next in line
 -- are to be warned (warn.lua). To one that is blocked: 0, why, when to look again (ms), how many are
@@ -18,16 +17,16 @@
 -- takes a free key for one claim: the answer is the token, or the value in the way, or nil if a line
 -- must be asked.
 if #KEYS == 3 then
-  local call, counter, floor = redis.call, KEYS[2], tonumber(ARGV[4])
-  local time = call('TIME')
+  local redis, floor = redis, tonumber(ARGV[4])
+  local time = redis.call('TIME')
   local now_us = time[1] * 1000000 + time[2]
 --#include draw.lua
-  local held = call('SET', KEYS[1], ARGV[1] .. digits .. ARGV[3], 'NX', 'GET', 'PX', ARGV[2])
+  local held = redis.call('SET', KEYS[1], ARGV[1] .. digits .. ARGV[3], 'NX', 'GET', 'PX', ARGV[2])
   if held then
     return held
   end
-  if call('EXISTS', KEYS[3]) == 1 then
-    call('DEL', KEYS[1])
+  if redis.call('EXISTS', KEYS[3]) == 1 then
+    redis.call('DEL', KEYS[1])
     return false
   end
 --#include keep.lua
@@ -66,12 +65,12 @@ if shape and shape ~= shape_name(me.mode, me.of) then
 end
 
 local in_line, entry
-if ARGV[16] == '1' then
-  in_line, entry = place_of(me.id, tonumber(ARGV[19]))
+if ARGV[15] == '1' then
+  in_line, entry = place_of(me.id, tonumber(ARGV[18]))
   me.joined = entry and tonumber(sub(entry, 148, 163))
 end
 --#guard guard_place.lua
-local granted, turn, more, pushed = serve(me, in_line, tonumber(ARGV[9]), ARGV[18])
+local granted, turn, more, pushed = serve(me, in_line, tonumber(ARGV[9]), ARGV[17])
 if granted then
   finish()
   return { 1, granted, me.ttl, time[1], time[2], pushed }
@@ -79,16 +78,16 @@ end
 
 if spent then
   finish()
-  return { 4, TOKEN, call('GET', TOKEN) or '' }
+  return { 4, KEYS[2], redis.call('GET', KEYS[2]) or '' }
 end
 
 -- Whoever stood before it may have left just now.
-if in_line and sub(call('LINDEX', LINE, in_line) or '', 1, 32) ~= me.id then
+if in_line and sub(redis.call('LINDEX', KEYS[3], in_line) or '', 1, 32) ~= me.id then
   in_line, entry = place_of(me.id, me.joined or -1)
 end
 local ahead = -1
 if place == 'f' then
-  ahead = in_line or call('LLEN', LINE)
+  ahead = in_line or redis.call('LLEN', KEYS[3])
 elseif entry then
   leave_line(entry)
   local _, _, _, also = serve(nil)

@@ -1,5 +1,6 @@
 -- The next token of a namespace.
 --#include token.lua
 local time = redis.call('TIME')
-local token = draw_token(KEYS[1], 0, time[1] * 1000000 + time[2])
+KEYS[2] = KEYS[1]
+local token = draw_token(0, time[1] * 1000000 + time[2])
 return token or { 4, KEYS[1], redis.call('GET', KEYS[1]) or '' }
