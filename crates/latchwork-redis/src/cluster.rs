@@ -14,10 +14,12 @@ use latchwork_store::wire::race;
 use latchwork_store::{BackendError, BackendErrorKind, Effect, Io, Moment, random_u128};
 use redis::{Value, cmd};
 
+use crate::answers::{pairs, text};
 use crate::asked::Asked;
 use crate::config::Endpoint;
 use crate::connect::Access;
 use crate::facts::Facts;
+use crate::hosts::Host;
 use crate::link::Link;
 use crate::lock;
 use crate::names::{Namespaces, SLOTS};
@@ -117,6 +119,16 @@ impl Cluster {
     pub(crate) fn at(&self, endpoint: &Endpoint) -> Arc<Node> {
         let make = || Member { commands: self.make(endpoint, Use::Commands), messages: None };
         self.lock().nodes.entry(endpoint.clone()).or_insert_with(make).commands.clone()
+    }
+
+    /// The only other master with this port.
+    pub(crate) fn other_at(&self, port: u16, asked: &Endpoint) -> Option<Endpoint> {
+        let map = self.lock();
+        let mut others: Vec<_> =
+            map.slots.iter().flatten().filter(|at| at.port == port && *at != asked).collect();
+        others.sort_unstable();
+        others.dedup();
+        if let [only] = others[..] { Some(only.clone()) } else { None }
     }
 
     fn master_of(&self, slot: u16) -> Option<Endpoint> {
@@ -384,19 +396,24 @@ fn ranges(
         let [Value::Int(first), Value::Int(last), Value::Array(master), ..] = &parts[..] else {
             return None;
         };
-        let [host, Value::Int(port), ..] = &master[..] else { return None };
-        let host = match host {
-            // Without a name of its own it is where it was asked.
-            Value::BulkString(host) if !host.is_empty() && host != b"?" => {
-                String::from_utf8_lossy(host).into_owned()
-            }
-            _ => from.host.clone(),
+        let [host, Value::Int(port), rest @ ..] = &master[..] else { return None };
+        let host = match Host::read(text(host).as_deref()) {
+            Host::Named(name) => name,
+            Host::Asked => from.host.clone(),
+            // The node's other names stand behind its id.
+            Host::Unknown => other_name(rest.get(1)).unwrap_or_else(|| from.host.clone()),
         };
         let port = u16::try_from(*port).ok()?;
         let first = usize::try_from(*first).unwrap_or(0);
         let last = usize::try_from(*last).unwrap_or(0).min(usize::from(SLOTS) - 1);
         (first <= last).then_some((first..=last, Endpoint { host, port }))
     })
+}
+
+/// A name from pairs such as `ip`, `127.0.0.1`.
+fn other_name(names: Option<&Value>) -> Option<String> {
+    let names = pairs(names?)?;
+    names.into_iter().find_map(|(_, name)| Host::read(Some(&text(name)?)).name())
 }
 
 #[cfg(test)]
@@ -417,6 +434,7 @@ mod tests {
             range(0, 1, text("a"), 1),
             range(3, 3, Value::Nil, 2),
             range(4, 4, text("?"), 3),
+            range(5, 5, text("[::1]"), 5),
             range(16_383, 99_999, text(""), 4),
         ]);
         let from = Endpoint { host: "here".into(), port: 9 };
@@ -427,7 +445,18 @@ mod tests {
         assert_eq!(slots[2], None);
         assert_eq!(slots[3], at("here", 2));
         assert_eq!(slots[4], at("here", 3));
+        assert_eq!(slots[5], at("::1", 5));
         assert_eq!(slots[16_383], at("here", 4));
+    }
+
+    /// H252: with `cluster-preferred-endpoint-type hostname` a node without one is `?`, and has its address apart.
+    #[test]
+    fn h252_a_host_that_is_not_known_is_found_by_its_address() {
+        let answer = b"*1\r\n*3\r\n:0\r\n:9\r\n*4\r\n$1\r\n?\r\n:7\r\n$2\r\nid\r\n\
+            *2\r\n$2\r\nip\r\n$8\r\n10.0.0.2\r\n";
+        let from = Endpoint { host: "here".into(), port: 9 };
+        let slots = read(&value_of(answer).unwrap(), &from);
+        assert_eq!(slots[3], Some(Endpoint { host: "10.0.0.2".into(), port: 7 }));
     }
 
     #[test]

@@ -9,6 +9,7 @@ mod cluster;
 mod failover;
 mod locks;
 mod rights;
+mod scripts;
 mod sentinels;
 mod server;
 
@@ -108,6 +109,7 @@ pub(crate) async fn examine(config: RedisConfig, io: Io) -> Result<Report, Error
         report.findings.extend(cluster::examine(&servers, &config).await);
     }
     if !servers.is_empty() {
+        report.findings.push(scripts::examine(&config, &io).await);
         report.findings.extend(locks::examine(&config, &io).await);
     }
     Ok(report)

@@ -9,6 +9,7 @@ use redis::{ErrorKind, RedisError};
 
 use crate::config::Endpoint;
 use crate::facts::is_missing;
+use crate::hosts::Host;
 
 /// An error with what follows from it.
 #[derive(Debug)]
@@ -40,6 +41,8 @@ pub(crate) enum Reaction {
     Moved(Endpoint),
     /// This one request is to be sent elsewhere.
     Ask(Endpoint),
+    /// The same, of a node whose host the server does not know.
+    AskPort(u16),
     /// The same again after a pause.
     Again,
     /// This server is not the master any more: find the one that is.
@@ -88,6 +91,14 @@ const STATES: [(&str, &str, Reaction); 5] = [
 ];
 const IS_REPLICA: &str = "this server is a replica: connect to the master, or use redis+sentinel:// or valkey+sentinel://";
 
+/// How a service that checks scripts by their text refuses one.
+const REFUSED_TEXT: &str = "bad lua script";
+/// What helps then.
+pub(crate) const TEXT_IS_CHECKED: &str = "the service checks the text of scripts: turn its check off (Alibaba Cloud \
+    calls it script_check_enable), connect to the servers themselves, or add plain=true to the address of all clients";
+const KEYS_ARE_ROUTED: &str = "use redis+cluster:// or valkey+cluster:// for a Cluster; behind a proxy that sends each \
+    key to a server of its own, add plain=true to the address of all clients";
+
 /// How Redis up to 7 and since 8, and Valkey, say that a script may not do one of its steps.
 const DENIED_INSIDE: [&str; 2] = ["user executing the script", "ACL failure in script"];
 
@@ -116,9 +127,24 @@ pub(crate) fn failure(error: &RedisError, from: &Endpoint) -> Failure {
             reaction: Reaction::Reconnect,
         };
     }
-    if let ("MOVED" | "ASK", Some(to)) = (code, redirected_to(detail, from)) {
-        let reaction = if code == "MOVED" { Reaction::Moved(to) } else { Reaction::Ask(to) };
+    if let ("MOVED" | "ASK", Some((host, port))) = (code, redirected_to(detail)) {
+        let to = |host| Endpoint { host, port };
+        let reaction = match (host, code) {
+            // The slots tell its address.
+            (Host::Unknown, "MOVED") => Reaction::Again,
+            (Host::Unknown, _) => Reaction::AskPort(port),
+            (Host::Asked, "MOVED") => Reaction::Moved(to(from.host.clone())),
+            (Host::Asked, _) => Reaction::Ask(to(from.host.clone())),
+            (Host::Named(name), "MOVED") => Reaction::Moved(to(name)),
+            (Host::Named(name), _) => Reaction::Ask(to(name)),
+        };
         return make(Unreachable, Effect::NotApplied, "", reaction);
+    }
+    if said.contains(REFUSED_TEXT) {
+        return make(Unsupported, Effect::NotApplied, TEXT_IS_CHECKED, Reaction::None);
+    }
+    if detail.contains("same slot") && code != "CROSSSLOT" {
+        return make(Unsupported, Effect::NotApplied, KEYS_ARE_ROUTED, Reaction::None);
     }
     if let Some((_, kind, step, reaction)) = CODES.iter().find(|(one, ..)| *one == code) {
         return make(*kind, Effect::NotApplied, step, reaction.clone());
@@ -167,14 +193,44 @@ pub(crate) fn is_about_a_command(message: &str) -> bool {
     message.contains("to run the") || message.contains("can't run this command")
 }
 
-fn redirected_to(detail: &str, from: &Endpoint) -> Option<Endpoint> {
+fn redirected_to(detail: &str) -> Option<(Host, u16)> {
     let (host, port) = detail.split_whitespace().nth(1)?.rsplit_once(':')?;
-    let host = match host.trim_start_matches('[').trim_end_matches(']') {
-        "" => from.host.clone(),
-        host => host.to_owned(),
-    };
-    Some(Endpoint { host, port: port.parse().ok()? })
+    Some((Host::read(Some(host)), port.parse().ok()?))
 }
+
+/// Says in words what a redirection means that was not followed to its end.
+pub(crate) fn without_redirection(mut failure: Failure, slot: Option<u16>) -> Failure {
+    let redirected = match &failure.reaction {
+        Reaction::Moved(_) | Reaction::Ask(_) | Reaction::AskPort(_) => true,
+        Reaction::Again => {
+            ["MOVED", "ASK", "TRYAGAIN"].iter().any(|it| failure.error.message.contains(it))
+        }
+        _ => false,
+    };
+    if redirected {
+        let (kind, message, step) = match slot {
+            Some(slot) => (
+                failure.error.kind,
+                format!("slot {slot} of the Cluster {IS_MOVING}"),
+                "try again when the move has ended: CLUSTER NODES shows it",
+            ),
+            None => (
+                Unsupported,
+                "this server is a node of a Cluster, and the key is on another node".to_owned(),
+                "use redis+cluster:// or valkey+cluster:// for a Cluster",
+            ),
+        };
+        failure.error = BackendError::new(kind, failure.error.effect, message).next_step(step);
+    }
+    failure
+}
+
+/// Whether a key could not be reached because its slot is on its way to another node.
+pub(crate) fn is_moving(error: &BackendError) -> bool {
+    error.message.contains(IS_MOVING)
+}
+
+const IS_MOVING: &str = "is moving from one node to another";
 
 /// The server gave an answer that no version of Redis gives.
 pub(crate) fn strange(answer: &redis::Value) -> BackendError {
@@ -241,5 +297,9 @@ mod tests {
         );
         assert_eq!(said("ASK", "3999 ::1:6381").reaction, Reaction::Ask(to("::1", 6381)));
         assert_eq!(said("MOVED", "3999 :6381").reaction, Reaction::Moved(to("h", 6381)));
+        assert_eq!(said("ASK", "3999 :6381").reaction, Reaction::Ask(to("h", 6381)));
+        assert_eq!(said("ASK", "3999 [::1]:6381").reaction, Reaction::Ask(to("::1", 6381)));
+        assert_eq!(said("MOVED", "3999 ?:6381").reaction, Reaction::Again);
+        assert_eq!(said("ASK", "3999 ?:6381").reaction, Reaction::AskPort(6381));
     }
 }

@@ -11,8 +11,10 @@ use latchwork_store::{BackendError, BackendErrorKind, Effect};
 use redis::Value;
 
 use crate::answers::fields;
-use crate::errors::{Failure, Reaction, is_about_a_command};
+use crate::errors::{Failure, Reaction, TEXT_IS_CHECKED, is_about_a_command};
 use crate::link::{Link, command};
+use crate::plain;
+use crate::scripts::Chosen;
 
 /// What a server says of itself.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -27,6 +29,8 @@ pub(crate) struct Facts {
     /// Messages come on the same connection: it speaks RESP3 and takes subscriptions.
     pub(crate) pushes: bool,
     pub(crate) scripts: Scripts,
+    /// The server's words for refusing scripts of several keys.
+    pub(crate) refused: Option<String>,
     /// It tells how many listen on a channel.
     pub(crate) counts_listeners: bool,
 }
@@ -53,6 +57,7 @@ impl Facts {
             maxmemory_policy: field("maxmemory_policy"),
             pushes: false,
             scripts: Scripts::default(),
+            refused: None,
             counts_listeners: false,
         }
     }
@@ -69,9 +74,11 @@ pub(crate) enum Scripts {
 }
 
 /// What the store answered to the probes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Probed {
     pub(crate) scripts: Scripts,
+    /// Why not those of several keys.
+    pub(crate) refused: Option<String>,
     /// It takes subscriptions.
     pub(crate) channels: bool,
 }
@@ -96,8 +103,11 @@ pub(crate) async fn probe(link: &Link, sharded: bool) -> Result<Probed, BackendE
             tokio::join!(link.send(&subscribe), link.send(&unsubscribe));
         (Answer::of(subscribed), Some(Answer::of(unsubscribed)))
     };
-    let two = command(&["EVAL", "return 1", "2", "{lw:probe}:1", "{lw:probe}:2"]);
-    let one = command(&["EVAL", "return 1", "1", "{lw:probe}:1"]);
+    // Real scripts, which find no lock of this name and do nothing: a toy would say nothing of their text.
+    let names = ["1", "2", "3", "4"].map(|name| format!("{{lw:probe}}:{name}"));
+    let mut two = command(&["EVAL", &Chosen::by(None, sharded).granting.hand_on.source, "4"]);
+    two.arg(&names).arg("").arg("").arg("").arg("").arg("");
+    let one = command(&["EVAL", plain::RELEASE, "1", &names[0], ""]);
     let (two, one, (subscribed, unsubscribed)) =
         tokio::join!(link.send(&two), link.send(&one), listen);
     let (two, one) = (Answer::of(two), Answer::of(one));
@@ -106,19 +116,24 @@ pub(crate) async fn probe(link: &Link, sharded: bool) -> Result<Probed, BackendE
             return Err(error.clone());
         }
     }
+    let mut refused = None;
     let scripts = match (two, one) {
         (Answer::Can, _) => Scripts::Whole,
-        (Answer::Cannot(_), Answer::Can) => Scripts::OneKey,
+        (Answer::Cannot(said), Answer::Can) => {
+            refused = Some(said);
+            Scripts::OneKey
+        }
         (Answer::Denied(error), _) | (_, Answer::Denied(error)) => return Err(error),
         (_, Answer::Cannot(said)) => return Err(no_scripts(&said)),
         (Answer::Broken(error), _) | (_, Answer::Broken(error)) => return Err(error),
     };
-    Ok(Probed { scripts, channels: subscribed == Answer::Can })
+    Ok(Probed { scripts, refused, channels: subscribed == Answer::Can })
 }
 
 /// Whether an error says that a command, or this form of it, is not there at all.
 pub(crate) fn is_missing(said: &str) -> bool {
-    const SIGNS: [&str; 14] = [
+    const SIGNS: [&str; 15] = [
+        "bad lua script",
         "unknown command",
         "unknown redis command",
         "invalid command",
@@ -160,7 +175,11 @@ fn no_scripts(said: &str) -> BackendError {
              delete in one step, and could free another client's lock"
         ),
     )
-    .next_step("allow EVAL, or connect to the servers without the proxy")
+    .next_step(if said.contains("bad lua script") {
+        TEXT_IS_CHECKED
+    } else {
+        "allow EVAL, or connect to the servers without the proxy"
+    })
 }
 
 #[derive(Debug, Clone)]
@@ -188,7 +207,11 @@ impl Answer {
         let said = &failure.error.message;
         match failure.error.kind {
             // A user who may run the command, but not with these names, is told of a key or channel.
-            BackendErrorKind::Denied if is_about_a_command(said) => Self::Denied(failure.error),
+            BackendErrorKind::Denied
+                if is_about_a_command(said) && failure.error.effect == Effect::NotApplied =>
+            {
+                Self::Denied(failure.error)
+            }
             BackendErrorKind::Denied => Self::Can,
             BackendErrorKind::Unsupported => Self::Cannot(said.clone()),
             // A server that loads, is busy or full, or whose slots are elsewhere, knows the command.

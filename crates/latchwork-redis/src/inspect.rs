@@ -1,20 +1,18 @@
 //! Reads the holders and the waiters, without changing anything and without `KEYS`.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::HashMap;
 use std::time::Duration;
 
-use futures_util::future::join_all;
 use latchwork_store::{
     BackendError, BackendErrorKind, ClaimId, Key, Mode, Party, Query, Shape, Snapshot,
 };
-use redis::{Value, cmd};
+use redis::Value;
 
 use crate::answers::{number, pairs, text, time};
 use crate::backend::{Store, Verbs};
-use crate::errors::{is_about_a_command, strange};
-use crate::init::Marker;
-use crate::link::Link;
-use crate::names::{Names, key_text_of_tagged, lock_of, slot_of};
+use crate::errors::{is_moving, strange};
+use crate::names::Names;
+use crate::plain::{self, one_key};
 use crate::scripted::Scripted;
 use crate::scripts::INSPECT;
 use crate::topology::Route;
@@ -22,17 +20,22 @@ use crate::value::{Held, read_holder, shown};
 
 /// How many holders and how many waiters of one key are shown at most.
 const MOST: usize = 1_000;
-/// How many keys the server looks at in one step of a listing.
-const STEP: u32 = 1_000;
 
 impl Scripted {
     pub(crate) async fn look_at(&self, key: &Key, names: &Names) -> Result<Snapshot, BackendError> {
         let mut route = self.store.topology.route(names.slot()).await?;
+        route.set_impatient(true);
         let run = route.run(&INSPECT, |command, _| {
             command.arg(names.whole().len()).arg(&names.whole()).arg(MOST);
         });
         let answer = match run.await.map_err(BackendError::from) {
             Ok(answer) => answer,
+            // Some of its keys are here and some there. One alone is always found.
+            Err(error) if is_moving(&error) => {
+                let answer = one_key(&self.store, names, plain::INSPECT, names.lock(), &[]).await?;
+                let why = "its slot is moving to another node";
+                return read_plain(&answer, key, names, why).ok_or_else(|| strange(&answer));
+            }
             Err(error) if error.kind == BackendErrorKind::Mismatch => {
                 let mut snapshot = Snapshot::free(key.clone());
                 snapshot.notes.push(format!("{:?} is in use by another program", names.lock()));
@@ -75,165 +78,6 @@ impl Store {
             look.left
         )))
     }
-
-    /// The locks whose key starts so: the server is asked step by step, and nobody else waits for
-    /// it longer than one step takes.
-    async fn list(&self, verbs: &Verbs, prefix: &str) -> Result<Vec<Snapshot>, BackendError> {
-        let mut locks = BTreeSet::new();
-        let pattern = self.pattern(prefix);
-        for node in self.topology.nodes().await? {
-            let mut scan = Scan::of(&pattern);
-            while !scan.is_over {
-                let link = node.link().await?;
-                let mut ours = Vec::new();
-                for name in scan.step(&link).await.map_err(cannot_list)? {
-                    match lock_of(&name) {
-                        Some((lock, false)) => drop(locks.insert(lock.to_owned())),
-                        Some((_, true)) => ours.push(name),
-                        None => {}
-                    }
-                }
-                locks.extend(self.only_ours(&link, ours).await?);
-            }
-        }
-        let mut snapshots = Vec::new();
-        for lock in locks {
-            let names = self.topology.names_of_stored(&lock);
-            let text =
-                if self.topology.is_cluster() { key_text_of_tagged(&lock) } else { lock.clone() };
-            if !text.starts_with(prefix) {
-                continue;
-            }
-            let Ok(key) = Key::new(&text) else { continue };
-            let snapshot = match verbs.look_at(&key, &names).await {
-                Err(error) if is_out_of_bounds(&error) => continue,
-                snapshot => snapshot?,
-            };
-            if !snapshot.is_free() {
-                snapshots.push(snapshot);
-            }
-        }
-        snapshots.sort_unstable_by(|a, b| a.key.cmp(&b.key));
-        Ok(snapshots)
-    }
-
-    /// The markers of the guard that there are.
-    pub(crate) async fn markers(&self) -> Result<Vec<Marker>, BackendError> {
-        self.shared_helpers("guard").await
-    }
-
-    /// The helpers of this kind that many locks share: counters of tokens, or markers.
-    pub(crate) async fn shared_helpers(&self, kind: &str) -> Result<Vec<Marker>, BackendError> {
-        let (ending, pattern) = (format!("lw:{kind}"), format!("*lw:{kind}*"));
-        let mut markers = Vec::new();
-        for node in self.topology.nodes().await? {
-            let mut scan = Scan::of(&pattern);
-            while !scan.is_over {
-                let found = scan.step(&*node.link().await?).await?;
-                markers.extend(found.into_iter().filter_map(|stored| {
-                    let (namespace, slot) = stored.split_once(&ending)?;
-                    let slot = slot_of(slot.strip_prefix(':').unwrap_or_default());
-                    let names = self.topology.names_within(namespace, slot);
-                    let is_one = names.guard() == stored || names.token() == stored;
-                    is_one.then_some(Marker { names, stored })
-                }));
-            }
-        }
-        markers.sort_unstable_by(|a, b| a.stored.cmp(&b.stored));
-        markers.dedup_by(|a, b| a.stored == b.stored);
-        Ok(markers)
-    }
-
-    /// What the names of matching locks look like. On Cluster a brace may stand before the name.
-    fn pattern(&self, prefix: &str) -> String {
-        let mut pattern = String::new();
-        for (at, character) in prefix.char_indices() {
-            let starts_name =
-                self.topology.is_cluster() && prefix.find(':').map_or(0, |c| c + 1) == at;
-            if starts_name {
-                return pattern + "*";
-            }
-            if matches!(character, '*' | '?' | '[' | ']' | '\\' | '^' | '-') {
-                pattern.push('\\');
-            }
-            pattern.push(character);
-        }
-        pattern + "*"
-    }
-
-    /// Of these names, those whose value is a lock of ours; the others are data of somebody.
-    async fn only_ours(
-        &self,
-        link: &Link,
-        names: Vec<String>,
-    ) -> Result<Vec<String>, BackendError> {
-        let mut asked = Vec::new();
-        for name in names {
-            asked.push(async move {
-                let mut start = cmd("GETRANGE");
-                start.arg(&name).arg(0).arg(2);
-                match link.send(&start).await {
-                    Ok(value) if text(&value).as_deref() == Some("lw:") => Ok(Some(name)),
-                    Ok(_) => Ok(None),
-                    Err(failure) if failure.error.kind == BackendErrorKind::Mismatch => Ok(None),
-                    Err(failure) if is_out_of_bounds(&failure.error) => Ok(None),
-                    Err(failure) => Err(failure.error),
-                }
-            });
-        }
-        let answers = join_all(asked.into_iter().map(Box::pin)).await;
-        answers.into_iter().filter_map(Result::transpose).collect()
-    }
-}
-
-/// A look through the names of one server, a step at a time.
-struct Scan<'a> {
-    pattern: &'a str,
-    /// Where the next step begins.
-    cursor: u64,
-    is_over: bool,
-}
-
-impl<'a> Scan<'a> {
-    fn of(pattern: &'a str) -> Self {
-        Self { pattern, cursor: 0, is_over: false }
-    }
-
-    /// The matching names of the next step.
-    async fn step(&mut self, link: &Link) -> Result<Vec<String>, BackendError> {
-        let mut scan = cmd("SCAN");
-        scan.arg(self.cursor).arg("COUNT").arg(STEP).arg("MATCH").arg(self.pattern);
-        let answer = link.send(&scan).await.map_err(|failure| failure.error)?;
-        let (next, found) = scanned(&answer).ok_or_else(|| strange(&answer))?;
-        self.cursor = next;
-        self.is_over = next == 0;
-        Ok(found)
-    }
-}
-
-/// Whether this name is not for this user to see: it is listed to everybody and readable to some.
-fn is_out_of_bounds(error: &BackendError) -> bool {
-    error.kind == BackendErrorKind::Denied && !is_about_a_command(&error.message)
-}
-
-fn cannot_list(error: BackendError) -> BackendError {
-    if error.kind != BackendErrorKind::Unsupported {
-        return error;
-    }
-    let message = format!("this store does not list its keys: {}", error.message);
-    BackendError::new(error.kind, error.effect, message)
-        .next_step("ask for a single key by its name")
-}
-
-fn scanned(answer: &Value) -> Option<(u64, Vec<String>)> {
-    let Value::Array(parts) = answer else { return None };
-    let [cursor, Value::Array(names)] = &parts[..] else { return None };
-    // Names that are not UTF-8 are not ours: a key is text.
-    let name = |value: &Value| match value {
-        Value::BulkString(bytes) => String::from_utf8(bytes.clone()).ok(),
-        _ => None,
-    };
-    Some((number(cursor)?, names.iter().filter_map(name).collect()))
 }
 
 fn read(answer: &Value, key: &Key, names: &Names) -> Option<Snapshot> {
@@ -296,8 +140,8 @@ fn read(answer: &Value, key: &Key, names: &Names) -> Option<Snapshot> {
     Some(snapshot)
 }
 
-/// What plain mode is told: type, value and time left.
-pub(crate) fn read_plain(answer: &Value, key: &Key, names: &Names) -> Option<Snapshot> {
+/// What one key alone tells: type, value and time left. `why` says why no more is asked.
+pub(crate) fn read_plain(answer: &Value, key: &Key, names: &Names, why: &str) -> Option<Snapshot> {
     let Value::Array(parts) = answer else { return None };
     let [kind, value, left] = &parts[..] else { return None };
     let clock = Value::Array(vec![Value::Int(0), Value::Int(0)]);
@@ -313,11 +157,11 @@ pub(crate) fn read_plain(answer: &Value, key: &Key, names: &Names) -> Option<Sna
             _ => Mode::Read,
         };
         snapshot.shape = held.shape();
-        let party = Party::new(mode, "one or more clients that plain mode cannot name");
+        let party = Party::new(mode, format!("one or more clients, not named: {why}"));
         snapshot.holders.push(party.with(|it| it.remaining = snapshot.linger.take()));
     }
     if snapshot.shape.is_some() {
-        snapshot.notes.push("plain mode: waiters are not shown".into());
+        snapshot.notes.push(format!("{why}: waiters are not shown"));
     }
     Some(snapshot)
 }

@@ -168,9 +168,10 @@ impl Link {
             Err(failure) if failure.reaction == Reaction::Reconnect => return Err(failure.error),
             Err(_) => Facts::default(),
         };
-        let pushes = self.facts.pushes && probed.is_none_or(|probed| probed.channels);
-        let scripts = probed.map_or(Scripts::Whole, |probed| probed.scripts);
-        self.facts = Facts { pushes, scripts, counts_listeners, ..facts };
+        let pushes = self.facts.pushes && probed.as_ref().is_none_or(|probed| probed.channels);
+        let scripts = probed.as_ref().map_or(Scripts::Whole, |probed| probed.scripts);
+        let refused = probed.and_then(|probed| probed.refused);
+        self.facts = Facts { pushes, scripts, refused, counts_listeners, ..facts };
         self.client_id = match id {
             // The connection that a proxy shares out is not ours to end.
             Ok(Value::Int(id)) if scripts == Scripts::Whole => Some(id),

@@ -35,8 +35,8 @@ const TAKE: &str = include_str!("scripts/plain/take.lua");
 static TOKEN: LazyLock<String> = LazyLock::new(|| whole(include_str!("scripts/plain/token.lua")));
 const CONFIRM: &str = include_str!("scripts/plain/confirm.lua");
 const RENEW: &str = include_str!("scripts/plain/renew.lua");
-const RELEASE: &str = include_str!("scripts/plain/release.lua");
-const INSPECT: &str = include_str!("scripts/plain/inspect.lua");
+pub(crate) const RELEASE: &str = include_str!("scripts/plain/release.lua");
+pub(crate) const INSPECT: &str = include_str!("scripts/plain/inspect.lua");
 
 /// The scripts, by name.
 pub(crate) fn all() -> [(&'static str, String); 6] {
@@ -208,11 +208,9 @@ impl Plain {
 
     pub(crate) async fn look_at(&self, key: &Key, names: &Names) -> Result<Snapshot, BackendError> {
         let answer = self.one_key(names, INSPECT, names.lock(), &[]).await?;
-        read_plain(&answer, key, names).ok_or_else(|| strange(&answer))
+        read_plain(&answer, key, names, "plain mode").ok_or_else(|| strange(&answer))
     }
 
-    /// Runs a script of one key. It is sent whole: a proxy may lead each key to another server, and
-    /// not every one lets `EVALSHA` pass.
     async fn one_key(
         &self,
         names: &Names,
@@ -220,11 +218,23 @@ impl Plain {
         key: &str,
         args: &[&str],
     ) -> Result<Value, BackendError> {
-        let eval = |_: &Link, _| {
-            let mut command = cmd("EVAL");
-            command.arg(script).arg(1).arg(key).arg(args);
-            command
-        };
-        Ok(self.store.topology.route(names.slot()).await?.send(eval).await?)
+        one_key(&self.store, names, script, key, args).await
     }
+}
+
+/// Runs a script of one key. It is sent whole: a proxy may lead each key to another server, and
+/// not every one lets `EVALSHA` pass.
+pub(crate) async fn one_key(
+    store: &Store,
+    names: &Names,
+    script: &str,
+    key: &str,
+    args: &[&str],
+) -> Result<Value, BackendError> {
+    let eval = |_: &Link, _| {
+        let mut command = cmd("EVAL");
+        command.arg(script).arg(1).arg(key).arg(args);
+        command
+    };
+    Ok(store.topology.route(names.slot()).await?.send(eval).await?)
 }

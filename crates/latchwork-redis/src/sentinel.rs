@@ -16,6 +16,7 @@ use crate::answers::{pairs, text};
 use crate::asked::Asked;
 use crate::config::Endpoint;
 use crate::connect::Access;
+use crate::hosts::Host;
 use crate::link::Link;
 use crate::node::Node;
 
@@ -118,9 +119,10 @@ impl Sentinels {
             let (_, epoch) = pairs(&epoch)?.into_iter().find(|(name, _)| is_epoch(name))?;
             let Value::Array(parts) = &address else { return None };
             let [host, port] = &parts[..] else { return None };
+            let host = Host::read(text(host).as_deref()).name()?;
             Some(Word {
                 epoch: text(epoch)?.parse().ok()?,
-                master: Endpoint { host: text(host)?, port: text(port)?.parse().ok()? },
+                master: Endpoint { host, port: text(port)?.parse().ok()? },
             })
         };
         word().ok_or_else(|| {
@@ -233,7 +235,8 @@ impl Sentinels {
         let told = text.strip_prefix(&self.service)?.strip_prefix(' ')?;
         let words: Vec<&str> = told.split(' ').collect();
         let [_, _, host, port] = words[..] else { return None };
-        let master = Endpoint { host: host.to_owned(), port: port.parse().ok()? };
+        let host = Host::read(Some(host)).name()?;
+        let master = Endpoint { host, port: port.parse().ok()? };
         (push.kind == PushKind::Message).then_some(master)
     }
 }

@@ -13,7 +13,7 @@ use redis::{Cmd, Value};
 use crate::cluster::Cluster;
 use crate::config::{Deployment, RedisConfig};
 use crate::connect::{Access, Probe};
-use crate::errors::{Failure, Reaction};
+use crate::errors::{Failure, Reaction, without_redirection};
 use crate::facts::Facts;
 use crate::link::Link;
 use crate::names::{Names, Namespaces};
@@ -252,6 +252,11 @@ impl Route<'_> {
         &mut self,
         make: impl Fn(&Link, bool) -> Cmd,
     ) -> Result<Value, Failure> {
+        let slot = self.slot;
+        self.follow(make).await.map_err(|failure| without_redirection(failure, slot))
+    }
+
+    async fn follow(&mut self, make: impl Fn(&Link, bool) -> Cmd) -> Result<Value, Failure> {
         let topology = self.topology;
         let io = topology.io();
         let (mut whole, mut asking) = (false, None);
@@ -289,6 +294,13 @@ impl Route<'_> {
                 }
                 (Reaction::Ask(to), Topology::Cluster(cluster)) => {
                     asking = Some(cluster.at(to).link().await?);
+                }
+                (Reaction::AskPort(port), Topology::Cluster(cluster)) => {
+                    match cluster.other_at(*port, link.endpoint()) {
+                        Some(to) => asking = Some(cluster.at(&to).link().await?),
+                        None if self.impatient => return Err(failure),
+                        None => trouble.pause(io).await,
+                    }
                 }
                 (Reaction::Again, Topology::Cluster(cluster)) if !self.impatient => {
                     trouble.pause(io).await;

@@ -7,6 +7,7 @@ use latchwork_store::{BackendError, Io};
 use super::{Server, failover, info, open};
 use crate::answers::text;
 use crate::config::{Endpoint, RedisConfig};
+use crate::hosts::Host;
 use crate::link::command;
 use crate::names::SLOTS;
 
@@ -42,8 +43,8 @@ fn endpoint(line: &str, seed: &Endpoint) -> Option<Endpoint> {
         return None;
     }
     let (host, port) = address.split('@').next()?.rsplit_once(':')?;
-    let host = if host.is_empty() { &seed.host } else { host };
-    Some(Endpoint { host: host.to_owned(), port: port.parse().ok()? })
+    let host = Host::read(Some(host)).name().unwrap_or_else(|| seed.host.clone());
+    Some(Endpoint { host, port: port.parse().ok()? })
 }
 
 pub(super) async fn examine(servers: &[Server], config: &RedisConfig) -> Vec<Finding> {

@@ -8,6 +8,7 @@
     reason = "tests measure, sleep and print"
 )]
 
+mod checked_scripts;
 mod cluster;
 mod common;
 mod counts;
@@ -22,6 +23,7 @@ mod late_requests;
 mod lost_answers;
 mod many;
 mod measure;
+mod moving_slots;
 mod plain;
 mod quarantine;
 mod redlock;

@@ -1,0 +1,222 @@
+//! Lists the locks of all servers, a step at a time and without `KEYS`.
+
+use std::collections::BTreeSet;
+
+use futures_util::future::join_all;
+use latchwork_store::{BackendError, BackendErrorKind, Key, Mode, Party, Snapshot};
+use redis::{Value, cmd};
+
+use crate::answers::{number, text};
+use crate::backend::{Store, Verbs};
+use crate::errors::{Failure, Reaction, is_about_a_command, is_moving, strange};
+use crate::init::Marker;
+use crate::link::Link;
+use crate::names::{key_text_of_tagged, lock_of, slot_of};
+
+/// How many keys the server looks at in one step of a listing.
+const STEP: u32 = 1_000;
+/// Who is shown to hold a lock that cannot be read.
+const UNREADABLE: &str = "not known: the lock cannot be read";
+
+impl Store {
+    /// The locks whose key starts so: the server is asked step by step, and nobody else waits for
+    /// it longer than one step takes.
+    pub(crate) async fn list(
+        &self,
+        verbs: &Verbs,
+        prefix: &str,
+    ) -> Result<Vec<Snapshot>, BackendError> {
+        let mut locks = BTreeSet::new();
+        let pattern = self.pattern(prefix);
+        for node in self.topology.nodes().await? {
+            let mut scan = Scan::of(&pattern);
+            while !scan.is_over {
+                let link = node.link().await?;
+                let mut ours = Vec::new();
+                for name in scan.step(&link).await.map_err(cannot_list)? {
+                    match lock_of(&name) {
+                        Some((lock, false)) => drop(locks.insert(lock.to_owned())),
+                        Some((_, true)) => ours.push(name),
+                        None => {}
+                    }
+                }
+                locks.extend(self.only_ours(&link, ours).await?);
+            }
+        }
+        let mut snapshots = Vec::new();
+        for lock in locks {
+            let names = self.topology.names_of_stored(&lock);
+            let text =
+                if self.topology.is_cluster() { key_text_of_tagged(&lock) } else { lock.clone() };
+            if !text.starts_with(prefix) {
+                continue;
+            }
+            let Ok(key) = Key::new(&text) else { continue };
+            let snapshot = match verbs.look_at(&key, &names).await {
+                Err(error) if is_out_of_bounds(&error) => continue,
+                Err(error) if is_moving(&error) => unreadable(key, error),
+                snapshot => snapshot?,
+            };
+            if !snapshot.is_free() {
+                snapshots.push(snapshot);
+            }
+        }
+        snapshots.sort_unstable_by(|a, b| a.key.cmp(&b.key));
+        Ok(snapshots)
+    }
+
+    /// The markers of the guard that there are.
+    pub(crate) async fn markers(&self) -> Result<Vec<Marker>, BackendError> {
+        self.shared_helpers("guard").await
+    }
+
+    /// The helpers of this kind that many locks share: counters of tokens, or markers.
+    pub(crate) async fn shared_helpers(&self, kind: &str) -> Result<Vec<Marker>, BackendError> {
+        let (ending, pattern) = (format!("lw:{kind}"), format!("*lw:{kind}*"));
+        let mut markers = Vec::new();
+        for node in self.topology.nodes().await? {
+            let mut scan = Scan::of(&pattern);
+            while !scan.is_over {
+                let found = scan.step(&*node.link().await?).await?;
+                markers.extend(found.into_iter().filter_map(|stored| {
+                    let (namespace, slot) = stored.split_once(&ending)?;
+                    let slot = slot_of(slot.strip_prefix(':').unwrap_or_default());
+                    let names = self.topology.names_within(namespace, slot);
+                    let is_one = names.guard() == stored || names.token() == stored;
+                    is_one.then_some(Marker { names, stored })
+                }));
+            }
+        }
+        markers.sort_unstable_by(|a, b| a.stored.cmp(&b.stored));
+        markers.dedup_by(|a, b| a.stored == b.stored);
+        Ok(markers)
+    }
+
+    /// What the names of matching locks look like. On Cluster a brace may stand before the name.
+    fn pattern(&self, prefix: &str) -> String {
+        let mut pattern = String::new();
+        for (at, character) in prefix.char_indices() {
+            let starts_name =
+                self.topology.is_cluster() && prefix.find(':').map_or(0, |c| c + 1) == at;
+            if starts_name {
+                return pattern + "*";
+            }
+            if matches!(character, '*' | '?' | '[' | ']' | '\\' | '^' | '-') {
+                pattern.push('\\');
+            }
+            pattern.push(character);
+        }
+        pattern + "*"
+    }
+
+    /// Of these names, those whose value is a lock of ours; the others are data of somebody.
+    async fn only_ours(
+        &self,
+        link: &Link,
+        names: Vec<String>,
+    ) -> Result<Vec<String>, BackendError> {
+        let mut asked = Vec::new();
+        for name in names {
+            asked.push(async move {
+                let mut start = cmd("GETRANGE");
+                start.arg(&name).arg(0).arg(2);
+                match link.send(&start).await {
+                    Ok(value) if text(&value).as_deref() == Some("lw:") => Ok(Some(name)),
+                    Ok(_) => Ok(None),
+                    // Its slot is on its way: the name itself leads to it.
+                    Err(Failure {
+                        reaction:
+                            Reaction::Moved(_)
+                            | Reaction::Ask(_)
+                            | Reaction::AskPort(_)
+                            | Reaction::Again,
+                        ..
+                    }) if self.topology.is_cluster() => {
+                        self.is_ours(&name).await.map(|ours| ours.then_some(name))
+                    }
+                    Err(failure) if failure.error.kind == BackendErrorKind::Mismatch => Ok(None),
+                    Err(failure) if is_out_of_bounds(&failure.error) => Ok(None),
+                    Err(failure) => Err(failure.error),
+                }
+            });
+        }
+        let answers = join_all(asked.into_iter().map(Box::pin)).await;
+        answers.into_iter().filter_map(Result::transpose).collect()
+    }
+
+    /// Whether the value of a name is a lock of ours, wherever its slot is. One that cannot be read is taken for
+    /// one: looking at it tells why.
+    async fn is_ours(&self, name: &str) -> Result<bool, BackendError> {
+        let mut route = self.topology.route(slot_of(name).into()).await?;
+        let start = |_: &Link, _| {
+            let mut start = cmd("GETRANGE");
+            start.arg(name).arg(0).arg(2);
+            start
+        };
+        match route.send(start).await.map_err(BackendError::from) {
+            Ok(value) => Ok(text(&value).as_deref() == Some("lw:")),
+            Err(error) if error.kind == BackendErrorKind::Mismatch => Ok(false),
+            Err(error) if is_out_of_bounds(&error) => Ok(false),
+            Err(error) if is_moving(&error) => Ok(true),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+/// The entry for a lock that cannot be read, so that one of them does not hide all others.
+fn unreadable(key: Key, error: BackendError) -> Snapshot {
+    let mut snapshot = Snapshot::free(key);
+    snapshot.holders.push(Party::new(Mode::Exclusive, UNREADABLE));
+    snapshot.notes.extend([Some(error.message), error.next_step].into_iter().flatten());
+    snapshot
+}
+
+/// A look through the names of one server, a step at a time.
+struct Scan<'a> {
+    pattern: &'a str,
+    /// Where the next step begins.
+    cursor: u64,
+    is_over: bool,
+}
+
+impl<'a> Scan<'a> {
+    fn of(pattern: &'a str) -> Self {
+        Self { pattern, cursor: 0, is_over: false }
+    }
+
+    /// The matching names of the next step.
+    async fn step(&mut self, link: &Link) -> Result<Vec<String>, BackendError> {
+        let mut scan = cmd("SCAN");
+        scan.arg(self.cursor).arg("COUNT").arg(STEP).arg("MATCH").arg(self.pattern);
+        let answer = link.send(&scan).await.map_err(|failure| failure.error)?;
+        let (next, found) = scanned(&answer).ok_or_else(|| strange(&answer))?;
+        self.cursor = next;
+        self.is_over = next == 0;
+        Ok(found)
+    }
+}
+
+/// Whether this name is not for this user to see: it is listed to everybody and readable to some.
+fn is_out_of_bounds(error: &BackendError) -> bool {
+    error.kind == BackendErrorKind::Denied && !is_about_a_command(&error.message)
+}
+
+fn cannot_list(error: BackendError) -> BackendError {
+    if error.kind != BackendErrorKind::Unsupported {
+        return error;
+    }
+    let message = format!("this store does not list its keys: {}", error.message);
+    BackendError::new(error.kind, error.effect, message)
+        .next_step("ask for a single key by its name")
+}
+
+fn scanned(answer: &Value) -> Option<(u64, Vec<String>)> {
+    let Value::Array(parts) = answer else { return None };
+    let [cursor, Value::Array(names)] = &parts[..] else { return None };
+    // Names that are not UTF-8 are not ours: a key is text.
+    let name = |value: &Value| match value {
+        Value::BulkString(bytes) => String::from_utf8(bytes.clone()).ok(),
+        _ => None,
+    };
+    Some((number(cursor)?, names.iter().filter_map(name).collect()))
+}

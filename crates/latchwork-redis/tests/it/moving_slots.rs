@@ -1,0 +1,79 @@
+//! What readers are shown while a slot of a Cluster moves, whatever the nodes call each other.
+
+use latchwork_services::{ClusterOptions, RedisCluster, RedisOptions};
+use latchwork_store::Snapshot;
+
+use crate::failover::{Test, locks, runtime};
+
+/// A holder's note that tells of the move.
+fn tells_of_the_move(seen: &Snapshot) -> bool {
+    seen.notes.iter().any(|note| note.contains("moving to another node"))
+}
+
+/// H252 and H253: under a hold, a slot moves away and back. Its lock is listed and shown all the time, as are the
+/// others, and renewals go on.
+#[test]
+fn h253_a_listing_goes_on_while_a_slot_moves() -> Test {
+    for (kind, name) in [
+        ("ip", None),
+        ("hostname", None),
+        ("hostname", Some("localhost")),
+        ("unknown-endpoint", None),
+    ] {
+        let mut redis =
+            RedisOptions::new().config(format!("cluster-preferred-endpoint-type {kind}"));
+        if let Some(name) = name {
+            redis = redis.config(format!("cluster-announce-hostname {name}"));
+        }
+        let options = ClusterOptions { redis, replicas: 0, ..ClusterOptions::default() };
+        let cluster = RedisCluster::start(&options)?;
+        let runtime = runtime();
+        // It knows one node: where the others are, that one has to say.
+        let url = format!("redis+cluster://127.0.0.1:{}", cluster.nodes()[0].port());
+        let connected = || runtime.block_on(locks(&url)).ttl(std::time::Duration::from_secs(3));
+        let (holder, reader) = (connected(), connected());
+        let slot = cluster.slot_of("{foo}")?;
+        let other = (0..).map(|n| format!("other {n}"));
+        let other = other
+            .filter(|name| cluster.slot_of(name).is_ok_and(|it| it != slot))
+            .find(|_| true)
+            .unwrap();
+        let held = runtime.block_on(holder.mutex("foo").acquire())?;
+        let beside = runtime.block_on(holder.mutex(&*other).acquire())?;
+        let look = |phase: &str, moves: bool| {
+            let listed = runtime.block_on(reader.list("")).unwrap_or_else(|error| {
+                panic!("{kind} {name:?}, {phase}: {error}");
+            });
+            let keys: Vec<_> = listed.iter().map(|one| one.key.as_str()).collect();
+            assert_eq!(keys, ["foo", &*other], "{kind} {name:?}, {phase}");
+            let shown = runtime.block_on(reader.inspect("foo")).unwrap_or_else(|error| {
+                panic!("{kind} {name:?}, {phase}: {error}");
+            });
+            for seen in [&listed[0], &shown] {
+                assert!(seen.holders[0].token.is_some(), "{phase}: {seen:?}");
+                assert_eq!(tells_of_the_move(seen), moves, "{kind}, {phase}: {seen:?}");
+            }
+            // What it may not have is said in words.
+            let attempt = runtime.block_on(reader.mutex("foo").try_acquire());
+            let said = attempt.map(|guard| assert!(guard.is_none())).map_err(|e| e.to_string());
+            let said = said.err().unwrap_or_default();
+            for word in ["MOVED", "ASK ", "TRYAGAIN"] {
+                assert!(!said.contains(word), "{kind}, {phase}: {said}");
+            }
+        };
+        look("before", false);
+        let from = cluster.node_of_slot(slot)?;
+        for to in [(from + 1) % 3, from] {
+            let migration = cluster.begin_migration(slot, to)?;
+            look("some keys are here", true);
+            cluster.move_keys(migration, &["{foo}"])?;
+            look("the lock is there", true);
+            cluster.finish_migration(migration)?;
+            look("after", false);
+        }
+        assert!(held.ensure_held().is_ok() && beside.ensure_held().is_ok(), "{kind}");
+        runtime.block_on(held.release())?;
+        runtime.block_on(beside.release())?;
+    }
+    Ok(())
+}
