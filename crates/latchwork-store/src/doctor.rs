@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use crate::error::BackendError;
 
-pub use tested::Tested;
+pub use tested::{Tested, untested};
 
 /// The severity of a finding, from good to bad.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]

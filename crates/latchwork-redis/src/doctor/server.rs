@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::net::IpAddr;
 
-use latchwork_store::doctor::{Finding, Tested};
+use latchwork_store::doctor::{Finding, Tested, untested};
 
 use super::Server;
 use crate::config::{Deployment, RedisConfig};
@@ -46,7 +46,12 @@ fn version(
 ) -> Vec<Finding> {
     let field = |name: &str| info.get(name).map_or("", |value| value.trim());
     let (redis, valkey) = (field("redis_version"), field("valkey_version"));
+    let sibling = sibling(info);
     let (found, tested) = match (redis, valkey) {
+        _ if sibling.is_some() => {
+            let name = sibling.unwrap_or_default();
+            (format!("{name}, compatible with Redis {redis}"), Some(untested(&name)))
+        }
         ("", "") => ("unknown".to_owned(), None),
         (redis, "") => (format!("Redis {redis}"), Tested::REDIS.judge(redis)),
         ("", valkey) => (format!("Valkey {valkey}"), Tested::VALKEY.judge(valkey)),
@@ -74,6 +79,22 @@ fn version(
             .remedy("use Redis 7.0 or newer, or Valkey, or a server that names its redis_version in INFO"),
     };
     std::iter::once(finding).chain(tested).collect()
+}
+
+/// The name of a server that is neither Redis nor Valkey, or of the service that it belongs to, where it says so.
+fn sibling(info: &HashMap<String, String>) -> Option<String> {
+    let field = |name: &str| info.get(name).map(|value| value.trim()).filter(|it| !it.is_empty());
+    if let Some(version) = field("dragonfly_version") {
+        return Some(format!("Dragonfly {version}"));
+    }
+    if field("executable").is_some_and(|path| path.ends_with("keydb-server")) {
+        return Some("KeyDB".to_owned());
+    }
+    if let Some(service) = field("os").filter(|os| os.starts_with("Amazon ")) {
+        return Some(service.to_owned());
+    }
+    let name = field("server_name").filter(|name| !["redis", "valkey"].contains(name));
+    name.map(str::to_owned)
 }
 
 fn eviction(server: &Server) -> Finding {
@@ -346,6 +367,32 @@ mod tests {
             ("redis", false),
         ] {
             assert_eq!(is_here(host), here, "{host}");
+        }
+    }
+
+    #[test]
+    fn h254_a_sibling_of_redis_is_named_as_untested() {
+        for (fields, name) in [
+            (&[("dragonfly_version", "df-v1.30.0")][..], "Dragonfly df-v1.30.0"),
+            (&[("executable", "/usr/bin/keydb-server")], "KeyDB"),
+            (&[("os", "Amazon ElastiCache")], "Amazon ElastiCache"),
+            (&[("server_name", "garnet")], "garnet"),
+        ] {
+            let all = fields.iter().chain(&[("redis_version", "7.4.0")]);
+            let info = all.map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
+            let config = RedisConfig::parse("redis://h").unwrap();
+            let findings = version(&info, Some((7, 4)), &config);
+            assert_eq!(findings[0].found, format!("{name}, compatible with Redis 7.4.0"));
+            assert_eq!(
+                (findings[1].code, findings[1].severity),
+                ("untested-version", Severity::Info)
+            );
+            assert!(findings[1].found.starts_with(name), "{findings:?}");
+        }
+        for (name, value) in
+            [("os", "Linux 6.1"), ("server_name", "valkey"), ("executable", "/redis-server")]
+        {
+            assert_eq!(sibling(&[(name.to_owned(), value.to_owned())].into()), None);
         }
     }
 

@@ -193,8 +193,8 @@ do
   end
   if members > 0 and hold.kind ~= 'm' and not is_shared(hold.kind) then
     -- The lock was deleted under its members: they hold nothing any more.
-    local over = redis.call('ZRANGE', KEYS[5], 0, 999)
-    for _, id in ipairs(over) do
+    local gone = redis.call('ZRANGE', KEYS[5], 0, 999)
+    for _, id in ipairs(gone) do
       redis.call('HDEL', KEYS[4], id)
     end
     redis.call('DEL', KEYS[5])

@@ -182,9 +182,9 @@ fn h28_a_killed_releaser_delays_waiters_by_one_pause() {
         assert_eq!(ahead.line(), "waiting");
         let next = subscribed_waiter(&behind, "k").await;
         ahead.stop();
-        // It never learns that the key was granted, so it warns nobody. (By EVAL: the server does not know
-        // the script yet.)
-        world.proxy.lose_answer_of("EVAL", 1);
+        // It never learns that the key was granted, so it warns nobody. (By its second script: the first one only
+        // frees a key that nobody waits for.)
+        world.proxy.lose_answer_of("EVALSHA", 2);
         let released = Instant::now();
         let releasing = tokio::spawn(guard.release());
         let (guard, at) = next.await.unwrap();

@@ -63,6 +63,14 @@ impl Tested {
     }
 }
 
+/// A finding for a server that speaks the protocol of a tested one and is another, or belongs to a service.
+pub fn untested(server: &str) -> Finding {
+    let found = format!("{server}: this build was not tested on it");
+    let consequence = "locks may fail where this server differs from the tested ones";
+    let remedy = "try your locks on a test server first";
+    Finding::info("untested-version", found).consequence(consequence).remedy(remedy)
+}
+
 /// The major and the minor number, as far as they are there: of `v1.37.2+k3s1` 1 and 37.
 fn line(version: &str) -> Vec<u32> {
     let numbers = version.trim_start_matches('v').split(|c: char| !c.is_ascii_digit());

@@ -117,7 +117,8 @@ pub(crate) async fn ask_word(
     word: &str,
     io: &Io,
 ) -> Result<String, Trouble> {
-    Ok(answer_to(word, &mut secure(dial(server, io).await?, server, config, io).await?.wire).await?)
+    Ok(answer_to(word, &mut secure(dial(server, io).await?, server, config, io).await?.wire)
+        .await?)
 }
 
 /// The answer to a four-letter word; nothing if the server closes the connection.
