@@ -78,9 +78,9 @@ impl Script {
 pub(crate) fn without_comments(source: &str) -> String {
     let mut bare = String::with_capacity(source.len() / 2);
     for line in source.lines() {
-        let end = line.match_indices("--").map(|(at, _)| at);
+        let mut end = line.match_indices("--").map(|(at, _)| at);
         // No comment begins inside quotes.
-        let end = end.filter(|at| line[..*at].matches('\'').count() % 2 == 0).next();
+        let end = end.find(|at| line[..*at].matches('\'').count() % 2 == 0);
         let code = line[..end.unwrap_or(line.len())].trim();
         if !code.is_empty() {
             bare.push_str(code);
@@ -226,7 +226,7 @@ mod tests {
             .chain(crate::plain::all())
             .chain([("fence", crate::fence::set())])
             .collect();
-        assert!(scripts.len() >= 4 * 6 + 6 + 6 + 1);
+        assert!(scripts.len() > 4 * 6 + 6 + 6);
         for (name, source) in &scripts {
             assert!(!without_comments(source).contains("--"), "{name} is not whole");
             assert_eq!(latchwork_services::refused_script(source), None, "{name}:\n{source}");
