@@ -10,6 +10,7 @@ use crate::clock::{Clock, Moment, Sleep};
 use crate::error::BackendError;
 use crate::fork::Origin;
 use crate::late::Late;
+use crate::silence::Silence;
 use crate::within::{Answer, Within};
 
 /// A task handed to [`Io::spawn`].
@@ -26,13 +27,14 @@ pub struct Io {
     spawn_blocking: Option<Arc<dyn Fn(Task) + Send + Sync>>,
     clock: Arc<dyn Clock>,
     origin: Origin,
+    silence: Arc<Silence>,
 }
 
 impl Io {
     /// Creates an `Io` that runs tasks with `spawn` and tells time by `clock`.
     pub fn new(spawn: impl Fn(Task) + Send + Sync + 'static, clock: Arc<dyn Clock>) -> Self {
         let (spawn, origin) = (Arc::new(spawn), Origin::here());
-        Self { spawn, spawn_blocking: None, clock, origin }
+        Self { spawn, spawn_blocking: None, clock, origin, silence: Arc::default() }
     }
 
     /// Returns the `Io` with another spawner, for tasks that block their thread.
@@ -83,6 +85,11 @@ impl Io {
     /// Returns the process to which it belongs.
     pub fn origin(&self) -> Origin {
         self.origin
+    }
+
+    /// Returns the servers that were silent a moment ago.
+    pub(crate) fn silence(&self) -> &Silence {
+        &self.silence
     }
 
     /// Returns the clock.

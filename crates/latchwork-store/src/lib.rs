@@ -38,6 +38,7 @@ mod late;
 mod lifeline;
 mod memory;
 mod process;
+mod silence;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
 mod token;

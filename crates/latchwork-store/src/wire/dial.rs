@@ -5,36 +5,23 @@
 //! next one starts when the one before has failed or was silent for [`STAGGER`], families alternate,
 //! and the first that answers is taken. What was silent is tried last for a while.
 
-use std::collections::HashMap;
-use std::collections::hash_map::Entry;
 use std::future::poll_fn;
 use std::io;
 use std::net::{IpAddr, SocketAddr, TcpStream, ToSocketAddrs as _};
 use std::pin::pin;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::task::Poll;
 use std::thread;
 use std::time::Duration;
 
 use tokio::sync::oneshot;
 
-use crate::clock::Moment;
 use crate::io::Io;
 use crate::kit::address::Endpoint;
 
 /// An attempt that is silent for so long does not keep the next one waiting.
 const STAGGER: Duration = Duration::from_millis(250);
-/// An address that was silent is tried last for so long.
-const REMEMBERED: Duration = Duration::from_secs(60);
 
-/// When a server, by its name or by one of its numbers, was silent last.
-static SILENT: Mutex<Option<HashMap<Endpoint, Moment>>> = Mutex::new(None);
-/// Who waits for the addresses of a name. One thread asks for all.
-static LOOKUPS: Mutex<Option<HashMap<Endpoint, Vec<oneshot::Sender<Found>>>>> = Mutex::new(None);
-
-type Found = Result<Vec<SocketAddr>, (io::ErrorKind, String)>;
-
-/// Connects to a server: to the first of its addresses that answers. Its name is looked up anew each
+/// Connects to a server: to the first of its addresses that answers. Its name is looked up each
 /// time. Must be called inside the runtime of the `Io`.
 ///
 /// There is no time limit. Dropping the future ends all attempts.
@@ -46,15 +33,15 @@ pub async fn dial(server: &Endpoint, io: &Io) -> io::Result<TcpStream> {
     let addresses = by_turns(addresses_of(server).await?, io);
     let attempts = addresses.iter().copied().map(connect).collect();
     let late = |place: usize| {
-        note(named(&addresses[place]), Some(io.now()));
+        io.silence().note(named(&addresses[place]), io.now());
         if place + 1 == addresses.len() {
-            note(server.clone(), Some(io.now()));
+            io.silence().note(server.clone(), io.now());
         }
     };
     match race(attempts, late, io).await {
         Ok((place, stream)) => {
-            note(named(&addresses[place]), None);
-            note(server.clone(), None);
+            io.silence().forget(&named(&addresses[place]));
+            io.silence().forget(server);
             Ok(stream)
         }
         Err(errors) => Err(all_failed(
@@ -98,9 +85,9 @@ fn order(servers: &[Endpoint], first: usize, io: &Io) -> Vec<usize> {
     order
 }
 
-/// Runs attempts until one succeeds: the next one starts when all before it have failed, or the
-/// last one has taken [`STAGGER`]. Gives the place of the one that succeeded; the others are
-/// dropped. `late` is told the place of an attempt that has taken so long.
+/// Runs attempts until one succeeds. The next one starts when one before it has failed, or when the
+/// last one has taken [`STAGGER`]; then `late` gets the place of that one. Returns the place of the
+/// attempt that succeeded, and drops the others.
 ///
 /// # Errors
 ///
@@ -150,50 +137,25 @@ async fn addresses_of(server: &Endpoint) -> io::Result<Vec<SocketAddr>> {
     if let Ok(number) = server.host.parse::<IpAddr>() {
         return Ok(vec![(number, server.port).into()]);
     }
-    #[cfg(feature = "testing")]
+    #[cfg(any(test, feature = "testing"))]
     if let Some(numbers) = crate::testing::addresses_of(&server.host) {
         return Ok(numbers.into_iter().map(|number| (number, server.port).into()).collect());
     }
     let (told, found) = oneshot::channel();
-    let is_first = match lock(&LOOKUPS).get_or_insert_default().entry(server.clone()) {
-        Entry::Vacant(none) => {
-            none.insert(vec![told]);
-            true
-        }
-        Entry::Occupied(mut waiting) => {
-            // Those that were given up need no answer.
-            waiting.get_mut().retain(|one| !one.is_closed());
-            waiting.get_mut().push(told);
-            false
-        }
+    let (host, port) = (server.host.clone(), server.port);
+    let look_up = move || {
+        // It may have been given up.
+        let _ = told.send((host, port).to_socket_addrs().map(Iterator::collect::<Vec<_>>));
     };
-    if is_first {
-        let asked = server.clone();
-        // A thread of its own: one that cannot be had is an error, and one that hangs keeps no runtime alive.
-        let started =
-            thread::Builder::new().name("latchwork-names".into()).spawn(move || look_up(&asked));
-        if let Err(error) = started {
-            answer(server, &Err((error.kind(), format!("no thread looks the name up: {error}"))));
-        }
-    }
-    let found = found.await.unwrap_or_else(|_| Err((io::ErrorKind::Other, "given up".into())));
-    let found = found.map_err(|(kind, said)| io::Error::new(kind, said))?;
+    // A thread of its own: one that cannot be had is an error, and one that hangs keeps no runtime alive.
+    let started = thread::Builder::new().name("latchwork-names".into()).spawn(look_up);
+    started.map_err(|error| {
+        io::Error::new(error.kind(), format!("no thread looks the name up: {error}"))
+    })?;
+    let found = found.await.unwrap_or_else(|_| Err(io::Error::other("the lookup has ended")))?;
     match found.is_empty() {
         true => Err(io::Error::new(io::ErrorKind::NotFound, "the name has no address")),
         false => Ok(found),
-    }
-}
-
-fn look_up(server: &Endpoint) {
-    let found = (&*server.host, server.port).to_socket_addrs();
-    answer(server, &found.map(Iterator::collect).map_err(|e| (e.kind(), e.to_string())));
-}
-
-fn answer(server: &Endpoint, found: &Found) {
-    let waiting = lock(&LOOKUPS).as_mut().and_then(|lookups| lookups.remove(server));
-    for one in waiting.into_iter().flatten() {
-        // It may have been given up.
-        let _ = one.send(found.clone());
     }
 }
 
@@ -221,23 +183,10 @@ fn named(address: &SocketAddr) -> Endpoint {
     Endpoint { host: address.ip().to_string(), port: address.port() }
 }
 
-/// Whether a server was silent a moment ago: nobody should wait for it who has another one.
+/// Returns whether a server was silent a moment ago. A client that has another server does not wait
+/// for this one.
 pub fn is_silent(server: &Endpoint, io: &Io) -> bool {
-    let since = lock(&SILENT).as_ref().and_then(|silent| silent.get(server).copied());
-    since.is_some_and(|since| io.now().since(since) < REMEMBERED)
-}
-
-/// Remembers that a server was silent, or forgets it.
-fn note(server: Endpoint, at: Option<Moment>) {
-    let mut silent = lock(&SILENT);
-    match at {
-        Some(now) => {
-            let silent = silent.get_or_insert_default();
-            silent.retain(|_, since| now.since(*since) < REMEMBERED);
-            silent.insert(server, now);
-        }
-        None => drop(silent.as_mut().and_then(|silent| silent.remove(&server))),
-    }
+    io.silence().has(server, io.now())
 }
 
 /// One error of several: what each address has said, once.
@@ -252,13 +201,10 @@ fn all_failed(mut errors: Vec<(SocketAddr, io::Error)>) -> io::Error {
     io::Error::new(kind, said.join("; "))
 }
 
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::silence::REMEMBERED;
     use crate::testing::paused_io;
 
     fn address(text: &str) -> SocketAddr {
@@ -272,7 +218,7 @@ mod tests {
             ["[::a]:1", "[::b]:1", "[::c]:1", "10.9.9.1:1", "10.9.9.2:1"].map(address);
         assert_eq!(by_turns(vec![a, b, c, x, y], &io), [a, x, b, y, c]);
         assert_eq!(by_turns(vec![x, y, a, x], &io), [x, a, y]);
-        note(named(&a), Some(io.now()));
+        io.silence().note(named(&a), io.now());
         assert_eq!(by_turns(vec![a, b, x], &io), [x, b, a]);
         let servers = [named(&a), named(&b), named(&x)];
         assert_eq!(order(&servers, 0, &io), [1, 2, 0]);
