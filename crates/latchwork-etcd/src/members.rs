@@ -139,7 +139,7 @@ impl Members {
         }
         // If none can be reached, the request says why.
         if let Ok((place, ())) = race(attempts, |_| {}, &self.io).await {
-            self.turn(first, (first + place) % count);
+            self.turn_to((first + place) % count, first);
         }
     }
 
@@ -190,10 +190,10 @@ impl Members {
 
     /// Asks the next member from now on, if this one is still the present one.
     pub(crate) fn turn_from(&self, number: usize) {
-        self.turn(number, (number + 1) % self.links.len());
+        self.turn_to((number + 1) % self.links.len(), number);
     }
 
-    fn turn(&self, from: usize, to: usize) {
+    fn turn_to(&self, to: usize, from: usize) {
         // If it fails, somebody else has turned already.
         let _ = self.current.compare_exchange(from, to, Ordering::Relaxed, Ordering::Relaxed);
     }

@@ -15,7 +15,7 @@ const LOOK: Duration = Duration::from_millis(50);
 /// The answers of several servers, in the order in which they come.
 pub(crate) struct Asked<T> {
     answers: mpsc::UnboundedReceiver<(usize, Result<T, BackendError>)>,
-    /// Who has not answered yet.
+    /// The servers that have not answered yet.
     open: Vec<Option<Endpoint>>,
     io: Io,
 }
@@ -45,7 +45,7 @@ impl<T: Send + 'static> Asked<T> {
         Self { answers, open: servers.iter().cloned().map(Some).collect(), io: io.clone() }
     }
 
-    /// The next answer. Who `has_one` does not wait for those that take no connection.
+    /// The next answer. A caller that `has_one` does not wait for servers that take no connection.
     pub(crate) async fn next(&mut self, has_one: bool) -> Option<Result<T, BackendError>> {
         loop {
             let answer = match has_one {

@@ -58,6 +58,8 @@ impl Script {
         for (mark, piece) in GUARD_PIECES {
             source = source.replace(mark, choose(piece));
         }
+        // A mark that is left would go with the comments.
+        debug_assert!(!source.contains("--#"), "{source}");
         let source = without_comments(&source);
         let hash = redis::Script::new(&source).get_hash().to_owned();
         Self { source, hash }

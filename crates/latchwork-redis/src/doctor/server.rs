@@ -46,16 +46,14 @@ fn version(
 ) -> Vec<Finding> {
     let field = |name: &str| info.get(name).map_or("", |value| value.trim());
     let (redis, valkey) = (field("redis_version"), field("valkey_version"));
-    let sibling = sibling(info);
-    let (found, tested) = match (redis, valkey) {
-        _ if sibling.is_some() => {
-            let name = sibling.unwrap_or_default();
+    let (found, tested) = match (sibling(info), redis, valkey) {
+        (Some(name), ..) => {
             (format!("{name}, compatible with Redis {redis}"), Some(untested(&name)))
         }
-        ("", "") => ("unknown".to_owned(), None),
-        (redis, "") => (format!("Redis {redis}"), Tested::REDIS.judge(redis)),
-        ("", valkey) => (format!("Valkey {valkey}"), Tested::VALKEY.judge(valkey)),
-        (redis, valkey) => (
+        (None, "", "") => ("unknown".to_owned(), None),
+        (None, redis, "") => (format!("Redis {redis}"), Tested::REDIS.judge(redis)),
+        (None, "", valkey) => (format!("Valkey {valkey}"), Tested::VALKEY.judge(valkey)),
+        (None, redis, valkey) => (
             format!("Valkey {valkey}, compatible with Redis {redis}"),
             Tested::VALKEY.judge(valkey),
         ),

@@ -94,7 +94,7 @@ fn h250_every_verb_works_where_scripts_are_checked_by_text() {
                 bare.released(&first).await.unwrap();
                 bare.backend.release(&first, Linger::End).await.unwrap();
             }
-            // Many at once share a script, and one after the other is told by a message.
+            // Requests that come together share a script; a waiter gets its turn by a message.
             let client = Client::new(&url, LONG).await;
             let many = (0..40).map(|n| client.locks.mutex(format!("app:{n}")));
             let guards =

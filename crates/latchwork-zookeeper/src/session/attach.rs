@@ -135,7 +135,7 @@ pub(crate) async fn probe(
     let limits = io.clone();
     io.spawn(async move {
         let mut failure = not_sent("there is no server in the address");
-        let mut is_full = false;
+        let (mut is_full, mut is_out) = (false, false);
         let (servers, mut place) = (&ensemble.config.servers, 0);
         for left in (0..servers.len()).rev() {
             let limit = if left == 0 { LAST_LIMIT } else { PROBE_LIMIT };
@@ -145,16 +145,16 @@ pub(crate) async fn probe(
             place = (place + 1) % servers.len();
             failure = match asked {
                 Some(Ok(timeout)) => return drop(answer.send(Ok(timeout))),
-                Some(Err(Trouble::NotThere(error))) => {
-                    failure = not_sent(format!("{server}: {error}"));
-                    break;
-                }
                 Some(Err(trouble)) => {
                     is_full |= matches!(trouble, Trouble::Full | Trouble::NotTaken);
+                    is_out = matches!(trouble, Trouble::NotThere(_));
                     trouble.error(server)
                 }
                 None => not_sent(format!("{server}: no answer within {limit:?}")),
             };
+            if is_out {
+                break;
+            }
         }
         ensemble.set_full(is_full);
         let _ = answer.send(Err(failure));

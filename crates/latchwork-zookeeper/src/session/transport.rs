@@ -117,8 +117,9 @@ pub(crate) async fn ask_word(
     word: &str,
     io: &Io,
 ) -> Result<String, Trouble> {
-    Ok(answer_to(word, &mut secure(dial(server, io).await?, server, config, io).await?.wire)
-        .await?)
+    let stream = dial(server, io).await?;
+    let mut way = secure(stream, server, config, io).await?;
+    Ok(answer_to(word, &mut way.wire).await?)
 }
 
 /// The answer to a four-letter word; nothing if the server closes the connection.
