@@ -1,4 +1,4 @@
-//! An address that says nothing: it drops the packets of whoever connects.
+//! An address that drops the packets of every client.
 
 use std::io;
 use std::net::{SocketAddr, TcpStream};

@@ -60,7 +60,7 @@ async fn lives_through(port: u16, url: &str, changes: &[fn(u16)]) {
         let next = next.unwrap();
         assert!(released.elapsed() < SEC, "its watch told it: {:?}", released.elapsed());
         next.release().await.unwrap();
-        // A key that is deleted by hand is told at once, although its watch was opened after the
+        // The holder learns at once that a key was deleted by hand, although its watch was opened after the
         // change, on a stream of before. No renewal is due.
         let guard = waiter.mutex("app:w").ttl(SEC * 60).acquire().await.unwrap();
         tokio::time::sleep(SEC).await;
@@ -146,7 +146,7 @@ fn h265_a_login_that_nobody_checks_is_no_obstacle() {
             enable(server.port());
             let report = examine(&app_at(server.port())).await;
             assert_eq!(report.find("login").unwrap().severity, Severity::Ok, "{report:#?}");
-            // Who has no user in the address is told what to do.
+            // The error of an address without a user has the next step.
             let error = connect(&server.url()).await.expect_err("nobody");
             assert_eq!(error.kind(), ErrorKind::Denied, "{error}");
             assert!(error.hint().unwrap().contains("user:password@"), "{error:?}");
