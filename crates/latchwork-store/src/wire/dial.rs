@@ -86,7 +86,7 @@ fn order(servers: &[Endpoint], first: usize, io: &Io) -> Vec<usize> {
 }
 
 /// Runs attempts until one succeeds. The next one starts when one before it has failed, or when the
-/// last one has taken [`STAGGER`]; then `late` gets the place of that one. Returns the place of the
+/// last one has taken 250 ms; then `late` gets the place of that one. Returns the place of the
 /// attempt that succeeded, and drops the others.
 ///
 /// # Errors
