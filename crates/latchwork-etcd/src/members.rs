@@ -138,7 +138,7 @@ impl Members {
             attempts.push(link.connect());
         }
         // If none can be reached, the request says why.
-        if let Ok((place, ())) = race(attempts, |_| {}, &self.io).await {
+        if let Ok((place, ())) = race(attempts, &self.io).await {
             self.turn_to((first + place) % count, first);
         }
     }

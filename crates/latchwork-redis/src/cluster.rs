@@ -203,7 +203,7 @@ impl Cluster {
         for master in &masters {
             attempts.push(master.link());
         }
-        let reached = race(attempts, |_| {}, &self.io).await;
+        let reached = race(attempts, &self.io).await;
         reached.map(|(_, link)| link.facts.clone()).map_err(|errors| {
             if let Some((_, error)) = errors.into_iter().next() {
                 return error;

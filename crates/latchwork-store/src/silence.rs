@@ -1,4 +1,4 @@
-//! The servers that were silent a moment ago.
+//! The servers that do not answer.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -7,27 +7,33 @@ use std::time::Duration;
 use crate::clock::Moment;
 use crate::kit::address::Endpoint;
 
-/// A server that was silent is tried last for so long.
+/// A server that has not answered an attempt for so long is silent. It is a little less than the pause
+/// after which the next server is tried, so that whoever tries that one already finds it silent.
+pub(crate) const SILENT: Duration = Duration::from_millis(200);
+/// A silent server is tried last for so long.
 pub(crate) const REMEMBERED: Duration = Duration::from_secs(60);
 
-/// When each server, by its name or by one of its numbers, was silent last.
+/// Since when each server, by its name or by one of its numbers, owes an answer.
 #[derive(Debug, Default)]
 pub(crate) struct Silence(Mutex<HashMap<Endpoint, Moment>>);
 
 impl Silence {
-    /// Whether a server was silent a moment ago.
+    /// Whether a server is silent, or was a moment ago.
     pub(crate) fn has(&self, server: &Endpoint, now: Moment) -> bool {
-        self.lock().get(server).is_some_and(|since| now.since(*since) < REMEMBERED)
+        self.lock().get(server).is_some_and(|since| {
+            let owes = now.since(*since);
+            owes >= SILENT && owes < REMEMBERED
+        })
     }
 
-    /// A server does not answer.
-    pub(crate) fn note(&self, server: Endpoint, now: Moment) {
+    /// A server is asked.
+    pub(crate) fn asked(&self, server: Endpoint, now: Moment) {
         let mut servers = self.lock();
         servers.retain(|_, since| now.since(*since) < REMEMBERED);
-        servers.insert(server, now);
+        servers.entry(server).or_insert(now);
     }
 
-    /// A server has answered.
+    /// A server has answered, or had no time to.
     pub(crate) fn forget(&self, server: &Endpoint) {
         self.lock().remove(server);
     }

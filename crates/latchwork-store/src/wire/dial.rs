@@ -15,8 +15,10 @@ use std::time::Duration;
 
 use tokio::sync::oneshot;
 
+use crate::clock::Moment;
 use crate::io::Io;
 use crate::kit::address::Endpoint;
+use crate::silence::SILENT;
 
 /// An attempt that is silent for so long does not keep the next one waiting.
 const STAGGER: Duration = Duration::from_millis(250);
@@ -31,16 +33,15 @@ const STAGGER: Duration = Duration::from_millis(250);
 /// That the name has no address, or what each address has said.
 pub async fn dial(server: &Endpoint, io: &Io) -> io::Result<TcpStream> {
     let addresses = by_turns(addresses_of(server).await?, io);
-    let attempts = addresses.iter().copied().map(connect).collect();
-    let late = |place: usize| {
-        io.silence().note(named(&addresses[place]), io.now());
-        if place + 1 == addresses.len() {
-            io.silence().note(server.clone(), io.now());
-        }
-    };
-    match race(attempts, late, io).await {
-        Ok((place, stream)) => {
-            io.silence().forget(&named(&addresses[place]));
+    let mut attempts = Vec::new();
+    for (place, address) in addresses.iter().enumerate() {
+        // The name is silent if the last of its addresses is.
+        let is_last = place + 1 == addresses.len();
+        let owing = [named(address)].into_iter().chain(is_last.then(|| server.clone()));
+        attempts.push(connect(*address, owing.collect(), io));
+    }
+    match race(attempts, io).await {
+        Ok((_, stream)) => {
             io.silence().forget(server);
             Ok(stream)
         }
@@ -66,16 +67,47 @@ pub async fn dial_any(
     for place in &order {
         attempts.push(dial(&servers[*place], io));
     }
-    match race(attempts, |_| {}, io).await {
+    match race(attempts, io).await {
         Ok((at, stream)) => Ok((order[at], stream)),
         Err(errors) => Err(errors.into_iter().map(|(at, error)| (order[at], error)).collect()),
     }
 }
 
-async fn connect(address: SocketAddr) -> io::Result<TcpStream> {
-    let stream = tokio::net::TcpStream::connect(address).await?;
+async fn connect(address: SocketAddr, owing: Vec<Endpoint>, io: &Io) -> io::Result<TcpStream> {
+    let attempt = Attempt::begin(owing, io);
+    let stream = tokio::net::TcpStream::connect(address).await;
+    attempt.answered();
+    let stream = stream?;
     stream.set_nodelay(true)?;
     stream.into_std()
+}
+
+/// An attempt for which these servers owe an answer.
+struct Attempt<'a> {
+    owing: Vec<Endpoint>,
+    begun: Moment,
+    io: &'a Io,
+}
+
+impl<'a> Attempt<'a> {
+    fn begin(owing: Vec<Endpoint>, io: &'a Io) -> Self {
+        let begun = io.now();
+        owing.iter().for_each(|server| io.silence().asked(server.clone(), begun));
+        Self { owing, begun, io }
+    }
+
+    fn answered(&self) {
+        self.owing.iter().for_each(|server| self.io.silence().forget(server));
+    }
+}
+
+impl Drop for Attempt<'_> {
+    fn drop(&mut self) {
+        // It was given up before it says anything of the servers.
+        if self.io.now().since(self.begun) < SILENT {
+            self.answered();
+        }
+    }
 }
 
 /// The places of servers in turns from the one at `first`, those that were silent a moment ago last.
@@ -86,48 +118,37 @@ fn order(servers: &[Endpoint], first: usize, io: &Io) -> Vec<usize> {
 }
 
 /// Runs attempts until one succeeds. The next one starts when one before it has failed, or when the
-/// last one has taken 250 ms; then `late` gets the place of that one. Returns the place of the
-/// attempt that succeeded, and drops the others.
+/// last one has taken 250 ms. Returns the place of the attempt that succeeded, and drops the others.
 ///
 /// # Errors
 ///
 /// Those of all attempts, each with its place, in the order in which they failed.
-pub async fn race<T, E, F>(
-    attempts: Vec<F>,
-    mut late: impl FnMut(usize),
-    io: &Io,
-) -> Result<(usize, T), Vec<(usize, E)>>
+pub async fn race<T, E, F>(attempts: Vec<F>, io: &Io) -> Result<(usize, T), Vec<(usize, E)>>
 where
     F: Future<Output = Result<T, E>>,
 {
     let mut attempts = attempts.into_iter().enumerate();
     let (mut running, mut errors) = (Vec::new(), Vec::new());
     loop {
-        let newest = attempts.next().map(|(place, attempt)| {
-            running.push((place, Box::pin(attempt)));
-            place
-        });
+        let next = attempts.next().map(|(place, attempt)| (place, Box::pin(attempt)));
+        let is_last = next.is_none();
+        running.extend(next);
         if running.is_empty() {
             return Err(errors);
         }
         let mut pause = pin!(io.sleep(STAGGER));
-        let mut is_late = newest.is_none();
         let ended = poll_fn(|cx| {
             for at in 0..running.len() {
                 if let Poll::Ready(ended) = running[at].1.as_mut().poll(cx) {
                     return Poll::Ready(Some((running.swap_remove(at).0, ended)));
                 }
             }
-            if !is_late && pause.as_mut().poll(cx).is_ready() {
-                is_late = true;
-                return Poll::Ready(None);
-            }
-            Poll::Pending
+            if is_last { Poll::Pending } else { pause.as_mut().poll(cx).map(|()| None) }
         });
         match ended.await {
             Some((place, Ok(done))) => return Ok((place, done)),
             Some((place, Err(error))) => errors.push((place, error)),
-            None => newest.into_iter().for_each(&mut late),
+            None => {}
         }
     }
 }
@@ -183,7 +204,7 @@ fn named(address: &SocketAddr) -> Endpoint {
     Endpoint { host: address.ip().to_string(), port: address.port() }
 }
 
-/// Returns whether a server was silent a moment ago. A client that has another server does not wait
+/// Returns whether a server is silent, or was a moment ago. A client that has another server does not wait
 /// for this one.
 pub fn is_silent(server: &Endpoint, io: &Io) -> bool {
     io.silence().has(server, io.now())
@@ -218,7 +239,9 @@ mod tests {
             ["[::a]:1", "[::b]:1", "[::c]:1", "10.9.9.1:1", "10.9.9.2:1"].map(address);
         assert_eq!(by_turns(vec![a, b, c, x, y], &io), [a, x, b, y, c]);
         assert_eq!(by_turns(vec![x, y, a, x], &io), [x, a, y]);
-        io.silence().note(named(&a), io.now());
+        io.silence().asked(named(&a), io.now());
+        assert_eq!(by_turns(vec![a, b, x], &io), [a, x, b]);
+        io.sleep(SILENT).await;
         assert_eq!(by_turns(vec![a, b, x], &io), [x, b, a]);
         let servers = [named(&a), named(&b), named(&x)];
         assert_eq!(order(&servers, 0, &io), [1, 2, 0]);
@@ -236,22 +259,42 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn the_next_attempt_starts_when_one_fails_or_is_late() {
         let io = &paused_io().0;
-        for (attempts, won, after, late_ones) in [
-            (vec![(10, Ok('a')), (0, Ok('b'))], Ok((0, 'a')), 10, vec![]),
-            (vec![(10, Err('a')), (10, Ok('b'))], Ok((1, 'b')), 20, vec![]),
-            (vec![(9_000, Ok('a')), (10, Ok('b'))], Ok((1, 'b')), 260, vec![0]),
-            (vec![(300, Ok('a')), (9_000, Ok('b'))], Ok((0, 'a')), 300, vec![0]),
-            (vec![(9_000, Ok('a')), (10, Err('b')), (10, Ok('c'))], Ok((2, 'c')), 270, vec![0]),
-            (vec![(300, Err('a')), (20, Err('b'))], Err(vec![(1, 'b'), (0, 'a')]), 300, vec![0]),
-            (vec![], Err(vec![]), 0, vec![]),
+        for (attempts, won, after) in [
+            (vec![(10, Ok('a')), (0, Ok('b'))], Ok((0, 'a')), 10),
+            (vec![(10, Err('a')), (10, Ok('b'))], Ok((1, 'b')), 20),
+            (vec![(9_000, Ok('a')), (10, Ok('b'))], Ok((1, 'b')), 260),
+            (vec![(300, Ok('a')), (9_000, Ok('b'))], Ok((0, 'a')), 300),
+            (vec![(9_000, Ok('a')), (10, Err('b')), (10, Ok('c'))], Ok((2, 'c')), 270),
+            (vec![(300, Err('a')), (20, Err('b'))], Err(vec![(1, 'b'), (0, 'a')]), 300),
+            (vec![], Err(vec![]), 0),
         ] {
             let begun = io.now();
             let attempts = attempts.into_iter().map(|(ms, ended)| attempt(io, ms, ended));
-            let mut late = Vec::new();
-            let ended = race(attempts.collect(), |place| late.push(place), io).await;
-            assert_eq!((ended, late), (won, late_ones));
+            assert_eq!(race(attempts.collect(), io).await, won);
             assert_eq!(io.now().since(begun), Duration::from_millis(after));
         }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_server_is_silent_until_it_answers() {
+        let (io, _) = paused_io();
+        let server = named(&address("10.9.9.1:1"));
+        let ms = Duration::from_millis;
+        for (takes, answers, is_silent_then) in
+            [(ms(100), false, false), (ms(100), true, false), (ms(200), false, true)]
+        {
+            let attempt = Attempt::begin(vec![server.clone()], &io);
+            assert!(!is_silent(&server, &io));
+            io.sleep(takes).await;
+            if answers {
+                attempt.answered();
+            }
+            drop(attempt);
+            io.sleep(SILENT).await;
+            assert_eq!(is_silent(&server, &io), is_silent_then);
+        }
+        Attempt::begin(vec![server.clone()], &io).answered();
+        assert!(!is_silent(&server, &io), "it has answered");
     }
 
     #[test]
