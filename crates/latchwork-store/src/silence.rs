@@ -8,7 +8,7 @@ use crate::clock::Moment;
 use crate::kit::address::Endpoint;
 
 /// A server that has not answered an attempt for so long is silent. It is a little less than the pause
-/// after which the next server is tried, so that whoever tries that one already finds it silent.
+/// after which the next server is tried, so that a client that tries that one already finds this one silent.
 pub(crate) const SILENT: Duration = Duration::from_millis(200);
 /// A silent server is tried last for so long.
 pub(crate) const REMEMBERED: Duration = Duration::from_secs(60);
