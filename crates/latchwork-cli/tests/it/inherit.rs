@@ -244,8 +244,10 @@ fn h223_run_keeps_the_lock_for_an_inherited_command_in_the_background() {
 /// In a session of its own, out of reach of the outer command's group.
 #[test]
 fn h222_an_inherited_command_in_a_session_of_its_own_ends_with_the_outer() {
+    // The mark of a running command belongs to the inner one: `latchwork` itself may end after it.
     let inner = format!(
-        "setsid '{BINARY}' run --inherit x -- sh -c 'echo inside; sleep 300; echo x'; echo $?"
+        "exec 9>&-; setsid '{BINARY}' run --inherit x -- \
+         sh -c 'exec 9>\"$TRACE/busy\"; flock -n 9 && echo inside; sleep 300; echo x'; echo $?"
     );
     for is_killed in [false, true] {
         let store = Store::new();

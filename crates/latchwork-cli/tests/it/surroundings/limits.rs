@@ -36,13 +36,16 @@ fn h224_too_few_descriptors_are_named_and_end_no_command_by_a_panic() {
         // Without a limit, `run` waits for a store that is short of descriptors, too.
         for args in [&["run", "--wait", "1", "x", "--", "true"][..], &["show", "x"], &["ls"]] {
             let mut worked = 0;
-            // With less than that the program itself cannot be loaded.
             for limit in 4..=128 {
                 let mut command = store.latchwork(args);
                 if let Some(url) = &url {
                     command.env("LATCHWORK_STORE", url);
                 }
                 let done = limited(command, Resource::Nofile, limit).finish();
+                if done.stderr.contains("error while loading shared libraries") {
+                    // The system loads the program with one descriptor, and does so in its own words.
+                    continue;
+                }
                 let status = done.status;
                 assert_eq!(status.signal(), None, "{url:?} {args:?} {limit}: {done:?}");
                 assert!(!done.stderr.contains("panicked"), "{url:?} {args:?} {limit}: {done:?}");
