@@ -11,7 +11,9 @@ use tokio::io::AsyncWriteExt;
 use tokio::sync::oneshot;
 
 use super::messages::{Hello, Kind, Refusal, Request, Welcome};
-use super::transport::{Header, Trouble, Way, Wire, close, greet, malformed, read_frame};
+use super::transport::{
+    Header, Trouble, Way, Wire, close, greet, is_closed, malformed, read_frame, why_closed,
+};
 use super::{Ensemble, Reply, Shared, Up, access, locked};
 use crate::ancestors::Ancestors;
 use crate::config::{Endpoint, ZooKeeperConfig};
@@ -169,11 +171,18 @@ async fn reach(config: &ZooKeeperConfig, place: &mut usize, io: &Io) -> Result<T
             *place = answered;
             Ok(stream)
         }
-        Err(errors) => {
-            let none = || (*place, std::io::ErrorKind::NotFound.into());
-            let (failed, error) = errors.into_iter().next().unwrap_or_else(none);
+        Err(mut errors) => {
+            // A server that closes a connection at once may do so before it counts as made.
+            let closed = errors.iter().position(|(_, error)| is_closed(error));
+            if errors.is_empty() {
+                return Err(Trouble::NotThere(std::io::ErrorKind::NotFound.into()));
+            }
+            let (failed, error) = errors.swap_remove(closed.unwrap_or(0));
             *place = failed;
-            Err(Trouble::NotThere(error))
+            Err(match closed {
+                Some(_) => why_closed(&config.servers[failed], config, false, io).await,
+                None => Trouble::NotThere(error),
+            })
         }
     }
 }
@@ -196,7 +205,11 @@ pub(crate) async fn say_hello(
     timeout_ms: i32,
     io: &Io,
 ) -> Result<Duration, Trouble> {
-    session_of(dial(server, io).await?, server, config, timeout_ms, io).await
+    let stream = match dial(server, io).await {
+        Err(error) if is_closed(&error) => return Err(why_closed(server, config, false, io).await),
+        dialled => dialled?,
+    };
+    session_of(stream, server, config, timeout_ms, io).await
 }
 
 async fn session_of(

@@ -145,14 +145,14 @@ pub(crate) fn is_read_only(said: &str) -> bool {
 }
 
 /// Whether the server has ended the connection.
-fn is_closed(error: &io::Error) -> bool {
+pub(super) fn is_closed(error: &io::Error) -> bool {
     use io::ErrorKind::{BrokenPipe, ConnectionAborted, ConnectionReset, UnexpectedEof};
     [BrokenPipe, ConnectionAborted, ConnectionReset, UnexpectedEof].contains(&error.kind())
 }
 
 /// Why a server closed a connection without a word: it answers other questions in the one case, and
 /// takes no connection in the other.
-async fn why_closed(
+pub(super) async fn why_closed(
     server: &Endpoint,
     config: &ZooKeeperConfig,
     resumes: bool,

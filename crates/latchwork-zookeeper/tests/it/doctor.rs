@@ -146,6 +146,30 @@ fn h266_a_server_in_read_only_mode_is_named() {
     });
 }
 
+/// H106: whichever step of connecting sees that a server which takes no more connections closes this one.
+#[test]
+fn h106_a_server_that_closes_each_connection_at_once_is_full() {
+    run(async {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = url(listener.local_addr().unwrap().port());
+        std::thread::spawn(move || {
+            let listener = listener.into_std().unwrap();
+            listener.set_nonblocking(false).unwrap();
+            for stream in listener.incoming() {
+                // As a server does: its end of what it says, and then of the connection.
+                let stream = stream.unwrap();
+                let _ = stream.shutdown(std::net::Shutdown::Write);
+                let _ = rustix::net::sockopt::set_socket_linger(&stream, Some(Duration::ZERO));
+            }
+        });
+        for _ in 0..4 {
+            for error in [refused(&url).await, examine(&url).await.unwrap_err()] {
+                assert!(error.to_string().contains("maxClientCnxns"), "{error}");
+            }
+        }
+    });
+}
+
 /// H267: a chroot that can have no nodes is no matter of servers that do not serve.
 #[test]
 fn h267_a_chroot_below_an_ephemeral_node_is_named() {
