@@ -7,6 +7,7 @@
 
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
+use latchwork_store::doctor::Tested;
 use latchwork_store::{BackendError, BackendErrorKind, Effect};
 use tokio::sync::Notify;
 
@@ -29,11 +30,13 @@ pub(crate) enum Found {
     Front,
     /// It does not know a lease that another member has granted.
     Stranger,
+    /// It lacks what locks need.
+    Old,
 }
 
 impl Found {
     fn of(byte: u8) -> Self {
-        let all = [Self::Nothing, Self::Fit, Self::Front, Self::Stranger];
+        let all = [Self::Nothing, Self::Fit, Self::Front, Self::Stranger, Self::Old];
         all.into_iter().find(|found| *found as u8 == byte).unwrap_or(Self::Nothing)
     }
 }
@@ -124,7 +127,7 @@ impl Identity {
     /// Whether this member may be asked, as far as is known.
     pub(crate) fn may_ask(&self, member: usize) -> Result<(), Failure> {
         let is_bad =
-            matches!(self.found(member), Found::Front | Found::Stranger) || self.is_foreign(member);
+            !matches!(self.found(member), Found::Nothing | Found::Fit) || self.is_foreign(member);
         if is_bad { Err(self.refusal(member)) } else { Ok(()) }
     }
 
@@ -146,6 +149,11 @@ impl Identity {
                 let step = "name the members themselves, or a proxy that forwards connections, \
                     such as etcd gateway";
                 (BackendErrorKind::Unsupported, message, step)
+            }
+            Found::Old => {
+                let needed = Tested::ETCD.needed;
+                let message = format!("{endpoint} is older than etcd {needed}, which locks need");
+                (BackendErrorKind::Unsupported, message, "upgrade the server")
             }
             _ => (BackendErrorKind::Corrupt, self.mixed(member), MIXED_STEP),
         };
@@ -250,8 +258,11 @@ mod tests {
         let identity = identity(2);
         identity.check(0, Some(&of(0xa))).unwrap();
         assert_eq!(identity.unfit(), [0, 1]);
-        for (found, words) in [(Found::Stranger, "h:2 does not know"), (Found::Front, "grpc-proxy")]
-        {
+        for (found, words) in [
+            (Found::Stranger, "h:2 does not know"),
+            (Found::Front, "grpc-proxy"),
+            (Found::Old, "h:2 is older than etcd 3.4"),
+        ] {
             identity.set(1, found);
             assert!(identity.may_grant().unwrap_err().message.contains(words));
             assert!(identity.may_ask(1).is_err() && identity.may_ask(0).is_ok());

@@ -7,8 +7,9 @@
 use std::sync::Weak;
 use std::time::Duration;
 
-use futures_util::future::join_all;
+use futures_util::future::{join, join_all};
 use latchwork_store::Io;
+use latchwork_store::doctor::Tested;
 use latchwork_store::wire::is_silent;
 use tokio_stream::StreamExt as _;
 
@@ -82,7 +83,11 @@ impl Members {
         if link.log_in().await.is_err() {
             return;
         }
-        let found = match link.is_front().await {
+        let (is_front, status) = join(link.is_front(), link.status()).await;
+        // One that does not tell its version is not judged by it.
+        let is_old = status.is_ok_and(|it| Tested::ETCD.refuse(&it.version).is_some());
+        let found = match is_front {
+            Ok(_) if is_old => Found::Old,
             Ok(true) => Found::Front,
             Ok(false) if self.count() == 1 => Found::Fit,
             Ok(false) => match self.is_stranger(&link, lease).await {

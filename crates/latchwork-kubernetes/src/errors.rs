@@ -1,5 +1,6 @@
 //! What an answer of the API server means for a verb.
 
+use latchwork_store::doctor::Tested;
 use latchwork_store::{BackendError, BackendErrorKind, Effect};
 use serde::Deserialize;
 
@@ -49,6 +50,14 @@ pub(crate) fn refused(answer: &Answer, doing: &str, namespace: &str, writes: boo
             format!(
                 "give the account the verbs get, list, watch, create and update on leases of \
                  coordination.k8s.io in the namespace {namespace}"
+            ),
+        ),
+        404 if !said.contains("namespaces") => (
+            BackendErrorKind::Unsupported,
+            Effect::NotApplied,
+            format!(
+                "the API of leases is missing: use Kubernetes {} or later, and check the path of the address",
+                Tested::KUBERNETES.needed
             ),
         ),
         404 => (

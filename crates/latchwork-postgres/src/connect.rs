@@ -389,6 +389,7 @@ impl Access {
             }
             For::Locks => {}
         }
+        said.check_version()?;
         schema::check(said.table.as_deref(), &self.config)?;
         said.check_owners(&self.config)?;
         said.check_rights(&self.config)?;

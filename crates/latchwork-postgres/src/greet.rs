@@ -1,5 +1,6 @@
 //! What a new connection asks first: who answers, and whether the tables are what they should be.
 
+use latchwork_store::doctor::Tested;
 use latchwork_store::{BackendError, BackendErrorKind, Effect};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio_postgres::types::{ToSql, Type};
@@ -30,7 +31,7 @@ pub(crate) struct Greeting {
     process: i32,
     pub(crate) is_standby: bool,
     /// As in `server_version_num`.
-    pub(crate) version: i32,
+    version: i32,
     /// What the table of locks says of itself; `None` if there is none.
     pub(crate) table: Option<String>,
     pub(crate) messages: String,
@@ -75,6 +76,19 @@ impl Greeting {
     /// Whether the server's process is another than the one that was promised.
     pub(crate) fn is_pooled(&self, promised: Option<i32>) -> bool {
         promised.is_some_and(|promised| promised != self.process)
+    }
+
+    pub(crate) fn version(&self) -> String {
+        format!("{}.{}", self.version / 10_000, self.version % 10_000)
+    }
+
+    /// Refuses a server that lacks what the functions use.
+    ///
+    /// # Errors
+    ///
+    /// `Unsupported`.
+    pub(crate) fn check_version(&self) -> Result<(), BackendError> {
+        Tested::POSTGRES.refuse(&self.version()).map_or(Ok(()), Err)
     }
 
     /// Refuses tables and functions of somebody else, and what would run when a lock is written.

@@ -72,6 +72,7 @@ async fn make_tables(
     opened: &Opened,
     prepared: &mut Prepared,
 ) -> Result<bool, BackendError> {
+    opened.said.check_version()?;
     let (schema, table) = (&access.config.schema, &access.config.table);
     let found = opened.said.table.as_deref();
     let version = found.and_then(version_of);

@@ -4,6 +4,7 @@
 //! to happen before the next try.
 
 use latchwork_store::BackendErrorKind::{self, Denied, Mismatch, Unreachable, Unsupported};
+use latchwork_store::doctor::Tested;
 use latchwork_store::{BackendError, Effect};
 use redis::{ErrorKind, RedisError};
 
@@ -142,6 +143,12 @@ pub(crate) fn failure(error: &RedisError, from: &Endpoint) -> Failure {
     }
     if said.contains(REFUSED_TEXT) {
         return make(Unsupported, Effect::NotApplied, TEXT_IS_CHECKED, Reaction::None);
+    }
+    if detail.contains("non deterministic commands") {
+        // Up to version 4, which replicates scripts by their text.
+        let needed = Tested::REDIS.needed;
+        let step = format!("locks need Redis {needed} or later, or Valkey: upgrade the server");
+        return make(Unsupported, Effect::NotApplied, &step, Reaction::None);
     }
     if detail.contains("same slot") && code != "CROSSSLOT" {
         return make(Unsupported, Effect::NotApplied, KEYS_ARE_ROUTED, Reaction::None);
@@ -286,6 +293,11 @@ mod tests {
             assert_eq!((error.kind, error.effect), (Denied, Effect::Unknown), "{inside}");
         }
         assert_eq!(said("NOPERM", "for 'publish' script: x").error.effect, Effect::Unknown);
+        let old = "Error running script (call to f_x): @user_script:1: Write commands not allowed after \
+                   non deterministic commands.";
+        let error = said("ERR", old).error;
+        assert_eq!((error.kind, error.effect), (Unsupported, Effect::NotApplied));
+        assert!(error.next_step.unwrap().contains("Redis 5.0 or later"));
     }
 
     #[test]

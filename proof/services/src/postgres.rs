@@ -28,7 +28,8 @@ pub struct PostgresOptions {
     tls: bool,
     clock: bool,
     place: Option<PathBuf>,
-    is_of_the_system: bool,
+    /// Which server of the table of servers it is.
+    name: &'static str,
     is_of_its_own: bool,
 }
 
@@ -40,7 +41,12 @@ impl PostgresOptions {
 
     /// As [`new`](Self::new), of the version that the system has, as `pg_dump` must be.
     pub fn of_the_system() -> Self {
-        Self { is_of_the_system: true, ..Self::default() }
+        Self { name: "postgres@system", ..Self::default() }
+    }
+
+    /// As in [`new`](Self::new), of a version that lacks what locks need.
+    pub fn too_old() -> Self {
+        Self { name: "postgres-too-old", ..Self::default() }
     }
 
     /// With a system identifier of its own. All others of a version have the same, as if each were a copy of one.
@@ -178,7 +184,7 @@ impl PostgresServer {
         options: &PostgresOptions,
         fill: impl Fn(&Path, &Path) -> Result<()>,
     ) -> Result<Self> {
-        let name = if options.is_of_the_system { "postgres@system" } else { "postgres" };
+        let name = if options.name.is_empty() { "postgres" } else { options.name };
         let programs = PathBuf::from(provided(name)?);
         let folder = Folder::new()?;
         own(folder.path())?;
@@ -407,7 +413,7 @@ fn own_all(folder: &Path) -> Result<()> {
 fn initdb(programs: &Path, data: &Path) -> Result<()> {
     let mut initdb = unprivileged(&programs.join("initdb"));
     initdb.args(["--username=postgres", "--auth=trust", "--encoding=UTF8", "--locale=C"]);
-    initdb.args(["--no-sync", "--no-instructions", "--pgdata"]).arg(data);
+    initdb.args(["--no-sync", "--pgdata"]).arg(data);
     done(&mut initdb, "initdb").map(drop)
 }
 

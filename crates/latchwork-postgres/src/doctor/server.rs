@@ -9,8 +9,6 @@ use crate::config::SslMode;
 use crate::connect::For;
 use crate::names::quoted;
 
-/// The oldest version that has what the functions use.
-const OLDEST: i32 = 130_000;
 /// A clock that is off by more is reported: tokens go by the clock after a loss of data.
 const OFF: f64 = 1.0;
 /// A process that holds and waits has so many connections.
@@ -20,7 +18,7 @@ const SECOND: Duration = Duration::from_secs(1);
 const LISTENERS: i64 = 16;
 
 pub(super) async fn examine(server: &Server<'_>) -> Vec<Finding> {
-    let mut findings = version(server.opened.said.version);
+    let mut findings = version(&server.opened.said.version());
     findings.push(way(server).await);
     findings.push(encryption(server).await);
     findings.push(clock(server).await);
@@ -37,15 +35,14 @@ pub(super) async fn examine(server: &Server<'_>) -> Vec<Finding> {
     findings
 }
 
-fn version(number: i32) -> Vec<Finding> {
-    let version = format!("{}.{}", number / 10_000, number % 10_000);
-    let tested = Tested::POSTGRES.judge(&version);
+fn version(version: &str) -> Vec<Finding> {
+    let tested = Tested::POSTGRES.judge(version);
     let found = format!("PostgreSQL {version}");
-    let finding = match number >= OLDEST {
-        true => Finding::ok("version", found),
-        false => Finding::critical("version", found)
-            .consequence("the functions need what PostgreSQL has from version 13 on")
-            .remedy("use PostgreSQL 13 or newer"),
+    let finding = match Tested::POSTGRES.refuse(version) {
+        None => Finding::ok("version", found),
+        Some(refused) => Finding::critical("version", found)
+            .consequence(format!("no lock can be acquired: {}", refused.message))
+            .remedy(refused.next_step.unwrap_or_default()),
     };
     std::iter::once(finding).chain(tested).collect()
 }
@@ -304,15 +301,15 @@ mod tests {
 
     #[test]
     fn judges_versions() {
-        for (number, found, severity, tested) in [
-            (120_022, "PostgreSQL 12.22", Severity::Critical, false),
-            (130_022, "PostgreSQL 13.22", Severity::Ok, false),
-            (150_018, "PostgreSQL 15.18", Severity::Ok, true),
-            (180_099, "PostgreSQL 18.99", Severity::Ok, true),
-            (190_000, "PostgreSQL 19.0", Severity::Ok, false),
+        for (number, severity, tested) in [
+            ("12.22", Severity::Critical, false),
+            ("13.22", Severity::Ok, true),
+            ("18.99", Severity::Ok, true),
+            ("19.0", Severity::Ok, false),
         ] {
             let findings = version(number);
-            assert_eq!((&*findings[0].found, findings[0].severity), (found, severity));
+            assert_eq!(findings[0].severity, severity, "{findings:?}");
+            assert_eq!(findings[0].found, format!("PostgreSQL {number}"));
             assert_eq!(findings.len() == 1, tested, "{findings:?}");
         }
     }

@@ -1,7 +1,8 @@
 //! Versions of the tables and of their functions, and what a name may be.
 
 use crate::common::*;
-use latchwork_services::PostgresServer;
+use latchwork_services::{PostgresOptions, PostgresServer};
+use latchwork_store::doctor::Severity;
 use latchwork_store::{ErrorKind, Mode, Released};
 
 /// Makes version 2 of the tables.
@@ -20,6 +21,22 @@ fn functions(server: &PostgresServer, revision: u32) {
 
 fn source(server: &PostgresServer) -> String {
     server.psql("SELECT string_agg(prosrc, '' ORDER BY proname) FROM pg_proc WHERE proname ^@ 'latchwork_'").unwrap()
+}
+
+/// H300: a server that lacks what the functions use.
+#[test]
+fn h300_a_server_that_is_too_old_is_refused_by_its_version() {
+    let server = PostgresServer::start_with(&PostgresOptions::too_old()).unwrap();
+    run(async {
+        for error in [connect(&server.url()).await.err(), prepare(&server.url()).await.err()] {
+            let error = error.expect("it is refused");
+            assert_eq!(error.kind(), ErrorKind::Unsupported, "{error}");
+            assert!(error.to_string().contains("PostgreSQL 12.22, and locks need 13"), "{error}");
+            assert_eq!(error.hint(), Some("upgrade the server"));
+        }
+        let report = examine(&server.url()).await;
+        assert_eq!(report.find("version").unwrap().severity, Severity::Critical, "{report:#?}");
+    });
 }
 
 /// H197: the version was in a comment, which a dump may leave out and anybody may change.

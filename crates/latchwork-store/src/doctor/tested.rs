@@ -1,8 +1,9 @@
-//! The versions of servers that this build was tested on.
+//! The versions of servers that locks need, and those that this build was tested on.
 
 use std::cmp::Ordering;
 
 use super::Finding;
+use crate::{BackendError, BackendErrorKind, Effect};
 
 /// The oldest and the newest version of a server that the tests of this build ran on.
 ///
@@ -12,6 +13,8 @@ use super::Finding;
 pub struct Tested {
     /// The name of the server.
     pub server: &'static str,
+    /// The first version that has what locks need.
+    pub needed: &'static str,
     /// The oldest version.
     pub oldest: &'static str,
     /// The newest version.
@@ -20,20 +23,39 @@ pub struct Tested {
 
 impl Tested {
     /// The versions of Redis.
-    pub const REDIS: Self = Self::new("Redis", "6.2.5", "8.2.3");
+    pub const REDIS: Self = Self::new("Redis", "5.0", "6.2.5", "8.2.3");
     /// The versions of Valkey.
-    pub const VALKEY: Self = Self::new("Valkey", "8.0", "8.1.8");
+    pub const VALKEY: Self = Self::new("Valkey", "7.2", "8.0", "8.1.8");
     /// The versions of etcd.
-    pub const ETCD: Self = Self::new("etcd", "3.4.23", "3.7.3");
+    pub const ETCD: Self = Self::new("etcd", "3.4", "3.4.23", "3.7.3");
     /// The versions of ZooKeeper.
-    pub const ZOOKEEPER: Self = Self::new("ZooKeeper", "3.8.0", "3.9.5");
+    pub const ZOOKEEPER: Self = Self::new("ZooKeeper", "3.5.3", "3.8.0", "3.9.5");
     /// The versions of PostgreSQL.
-    pub const POSTGRES: Self = Self::new("PostgreSQL", "15", "18");
+    pub const POSTGRES: Self = Self::new("PostgreSQL", "13", "13", "18");
     /// The versions of Kubernetes.
-    pub const KUBERNETES: Self = Self::new("Kubernetes", "1.31", "1.37");
+    pub const KUBERNETES: Self = Self::new("Kubernetes", "1.14", "1.31", "1.37");
 
-    const fn new(server: &'static str, oldest: &'static str, newest: &'static str) -> Self {
-        Self { server, oldest, newest }
+    const fn new(
+        server: &'static str,
+        needed: &'static str,
+        oldest: &'static str,
+        newest: &'static str,
+    ) -> Self {
+        Self { server, needed, oldest, newest }
+    }
+
+    /// Returns an error if a server's version, as the server writes it, lacks what locks need. A text
+    /// without a version is not judged.
+    pub fn refuse(&self, version: &str) -> Option<BackendError> {
+        let (needed, has) = (numbers(self.needed), numbers(version));
+        if has.is_empty() || has.iter().chain([&0; 3]).ge(&needed) {
+            return None;
+        }
+        let Self { server, needed, .. } = self;
+        let message =
+            format!("this server is {server} {version}, and locks need {needed} or later");
+        let (kind, effect) = (BackendErrorKind::Unsupported, Effect::NotApplied);
+        Some(BackendError::new(kind, effect, message).next_step("upgrade the server"))
     }
 
     /// Returns a finding if a server's version, as the server writes it, is outside the range. A
@@ -73,8 +95,14 @@ pub fn untested(server: &str) -> Finding {
 
 /// The major and the minor number, as far as they are there: of `v1.37.2+k3s1` 1 and 37.
 fn line(version: &str) -> Vec<u32> {
+    let mut numbers = numbers(version);
+    numbers.truncate(2);
+    numbers
+}
+
+fn numbers(version: &str) -> Vec<u32> {
     let numbers = version.trim_start_matches('v').split(|c: char| !c.is_ascii_digit());
-    numbers.map_while(|number| number.parse().ok()).take(2).collect()
+    numbers.map_while(|number| number.parse().ok()).take(3).collect()
 }
 
 #[cfg(test)]
@@ -118,7 +146,7 @@ mod tests {
             (Tested::ZOOKEEPER, "3.7.2-x, built on y", "older"),
             (Tested::ZOOKEEPER, "3.9.9", ""),
             (Tested::ZOOKEEPER, "3.10.0", "newer"),
-            (Tested::POSTGRES, "14.20", "older"),
+            (Tested::POSTGRES, "12.22", "older"),
             (Tested::POSTGRES, "18.9", ""),
             (Tested::POSTGRES, "19beta1", "newer"),
             (Tested::KUBERNETES, "v1.30.14", "older"),
@@ -140,6 +168,35 @@ mod tests {
     }
 
     #[test]
+    fn a_version_that_lacks_what_locks_need_is_refused() {
+        for (tested, version, is_refused) in [
+            (Tested::REDIS, "4.0.14", true),
+            (Tested::REDIS, "5.0.0", false),
+            (Tested::REDIS, "5", false),
+            (Tested::REDIS, "", false),
+            (Tested::REDIS, "unknown", false),
+            (Tested::VALKEY, "7.2.4", false),
+            (Tested::ETCD, "3.3.27", true),
+            (Tested::ETCD, "3.4.0", false),
+            (Tested::ETCD, "3.10.0", false),
+            (Tested::ZOOKEEPER, "3.4.14", true),
+            (Tested::ZOOKEEPER, "3.5.2-alpha", true),
+            (Tested::ZOOKEEPER, "3.5.3-beta", false),
+            (Tested::POSTGRES, "12.22", true),
+            (Tested::POSTGRES, "13beta1", false),
+            (Tested::KUBERNETES, "v1.13.12", true),
+            (Tested::KUBERNETES, "v1.14.0+k3s1", false),
+        ] {
+            let refused = tested.refuse(version);
+            assert_eq!(refused.is_some(), is_refused, "{} {version}: {refused:?}", tested.server);
+            if let Some(error) = refused {
+                assert!(error.message.contains(version), "{error:?}");
+                assert!(error.message.contains(tested.needed), "{error:?}");
+            }
+        }
+    }
+
+    #[test]
     fn the_newest_tested_version_is_named_without_its_patch() {
         let finding = Tested::ETCD.judge("3.8.1").unwrap();
         let end = "newer than any version that this build was tested on (etcd 3.7)";
@@ -157,7 +214,10 @@ mod tests {
             let is_newest = |version: &&str| line(version).starts_with(&line(tested.newest));
             assert!(versions.iter().any(is_newest), "{name} {versions:?}: {tested:?}");
             let range = format!("{} {} to {}", tested.server, tested.oldest, tested.newest);
-            assert!(repository(&format!("docs/{page}")).contains(&range), "{page}: {range}");
+            let page = repository(&format!("docs/{page}"));
+            assert!(page.contains(&range), "{range}");
+            let needed = format!("{} {} or later", tested.server, tested.needed);
+            assert!(page.contains(&needed), "{needed}");
         }
     }
 }
