@@ -16,7 +16,7 @@ use tokio_postgres::{Client, Config, Connection};
 
 use crate::config::{PostgresConfig, Secret, SslMode};
 use crate::errors::{no_socket, not_connected, not_reached, without_password};
-use crate::greet::{Greeting, process_of};
+use crate::greet::{Greeting, Sibling, process_of};
 use crate::host::{self, Host};
 use crate::lane::{Lane, Orphans};
 use crate::lineage::Seen;
@@ -329,6 +329,7 @@ impl Access {
 
     /// Finds out who answers.
     async fn greet(&self, mut lane: Lane, at: &Host) -> Result<Opened, BackendError> {
+        lane.sibling.as_ref().map_or(Ok(()), Sibling::check)?;
         let promised = process_of(lane.client()).await;
         let sent = self.io.now();
         let said = Greeting::of(&lane, &self.config, false).await?;
@@ -373,8 +374,12 @@ impl Access {
         T: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
         let orders = Arc::<Orders>::default();
+        let sibling = Sibling::of(|name| connection.parameter(name));
         drive.start(Mover::new(connection, orders.clone(), sink));
-        Lane::new(client, drive, orders, self.statements.clone(), self.orphans.clone())
+        let (statements, orphans) = (self.statements.clone(), self.orphans.clone());
+        let mut lane = Lane::new(client, drive, orders, statements, orphans);
+        lane.sibling = sibling;
+        lane
     }
 
     /// Makes a connection ready for requests.

@@ -24,6 +24,49 @@ const LINEAGE: &str = "(SELECT c.system_identifier::pg_catalog.text FROM pg_cata
 /// Where these functions are not for everybody.
 const NO_LINEAGE: &str = "NULL::pg_catalog.text, NULL::pg_catalog.text";
 
+/// A database that speaks the protocol of PostgreSQL and is another.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Sibling {
+    /// CockroachDB, and its version.
+    Cockroach(String),
+    /// YugabyteDB, and its version.
+    Yugabyte(String),
+}
+
+impl Sibling {
+    /// Which one it is, by what the server says at the start of a connection.
+    pub(crate) fn of<'a>(parameter: impl Fn(&str) -> Option<&'a str>) -> Option<Self> {
+        if let Some(version) = parameter("crdb_version") {
+            return Some(Self::Cockroach(version.to_owned()));
+        }
+        let (_, version) = parameter("server_version")?.split_once("-YB-")?;
+        Some(Self::Yugabyte(version.to_owned()))
+    }
+
+    /// Refuses what cannot have locks.
+    ///
+    /// # Errors
+    ///
+    /// `Unsupported`.
+    pub(crate) fn check(&self) -> Result<(), BackendError> {
+        let Self::Cockroach(version) = self else { return Ok(()) };
+        let message = format!(
+            "this server is CockroachDB ({version}): its advisory locks exclude nobody, and it has no LISTEN"
+        );
+        let (kind, effect) = (BackendErrorKind::Unsupported, Effect::NotApplied);
+        Err(BackendError::new(kind, effect, message)
+            .next_step("use another store: PostgreSQL itself, etcd, Redis, ZooKeeper or Kubernetes"))
+    }
+
+    /// What `doctor` calls it.
+    pub(crate) fn name(&self) -> String {
+        match self {
+            Self::Cockroach(version) => format!("CockroachDB {version}"),
+            Self::Yugabyte(version) => format!("YugabyteDB {version}"),
+        }
+    }
+}
+
 /// What the other end says.
 #[derive(Debug)]
 pub(crate) struct Greeting {
@@ -181,4 +224,24 @@ pub(crate) async fn process_of(client: &Client) -> Option<i32> {
     far.read_to_end(&mut said).await.ok()?;
     let number = said.len().checked_sub(8).and_then(|at| said.get(at..at + 4))?;
     Some(i32::from_be_bytes(number.try_into().ok()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn other_databases_are_known_by_what_they_say() {
+        let of = |name: &'static str, value: &'static str| {
+            Sibling::of(move |asked| (asked == name).then_some(value))
+        };
+        let cockroach = of("crdb_version", "CockroachDB CCL v25.4.2").unwrap();
+        let refused = cockroach.check().unwrap_err();
+        assert_eq!(refused.kind, BackendErrorKind::Unsupported);
+        assert!(refused.message.contains("CockroachDB CCL v25.4.2"), "{refused:?}");
+        let yugabyte = of("server_version", "15.12-YB-2025.2.3.0-b0").unwrap();
+        assert_eq!(yugabyte.name(), "YugabyteDB 2025.2.3.0-b0");
+        assert!(yugabyte.check().is_ok());
+        assert_eq!(of("server_version", "18.4 (Debian 18.4-1)"), None);
+    }
 }

@@ -10,10 +10,12 @@ use std::time::Duration;
 use latchwork_store::wire::Drive;
 use latchwork_store::{BackendError, ClaimId, Effect, Io, Moment};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio_postgres::error::SqlState;
 use tokio_postgres::types::ToSql;
 use tokio_postgres::{Client, Row, Statement};
 
 use crate::errors::{failure, lost, not_replicated};
+use crate::greet::Sibling;
 use crate::lineage::Lineage;
 use crate::lock;
 use crate::mover::Orders;
@@ -84,6 +86,8 @@ pub(crate) struct Lane {
     pub(crate) pooled: bool,
     /// Who the server is, as far as it says.
     pub(crate) lineage: Option<Lineage>,
+    /// If it is no PostgreSQL.
+    pub(crate) sibling: Option<Sibling>,
     /// When its last request has ended.
     used: Mutex<Moment>,
 }
@@ -109,6 +113,7 @@ impl Lane {
             orphans,
             pooled: false,
             lineage: None,
+            sibling: None,
         }
     }
 
@@ -188,7 +193,13 @@ impl Lane {
         sending: impl Future<Output = Result<T, tokio_postgres::Error>>,
     ) -> Result<T, BackendError> {
         match self.drive.send(sending).await {
-            Some(answer) => answer.map_err(|error| failure(&error)),
+            Some(answer) => answer.map_err(|error| {
+                if error.code() == Some(&SqlState::READ_ONLY_SQL_TRANSACTION) {
+                    // Its role went to another server. Whoever connects anew finds that one.
+                    self.end();
+                }
+                failure(&error)
+            }),
             None => Err(lost("closed")),
         }
     }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use latchwork_store::doctor::{Finding, Tested};
+use latchwork_store::doctor::{Finding, Tested, untested};
 
 use super::Server;
 use crate::config::SslMode;
@@ -19,6 +19,7 @@ const LISTENERS: i64 = 16;
 
 pub(super) async fn examine(server: &Server<'_>) -> Vec<Finding> {
     let mut findings = version(&server.opened.said.version());
+    findings.extend(server.opened.lane.sibling.as_ref().map(|it| untested(&it.name())));
     findings.push(way(server).await);
     findings.push(encryption(server).await);
     findings.push(clock(server).await);

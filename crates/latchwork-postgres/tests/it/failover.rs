@@ -106,6 +106,31 @@ fn h200_a_running_client_leaves_a_replaced_primary() {
     });
 }
 
+/// H301: a service takes the role from a primary and keeps the connections to it.
+#[test]
+fn h301_a_connection_to_a_server_that_takes_no_more_writes_is_given_up() {
+    let (old, new) = pair();
+    let url = both(&old, &new);
+    run(async {
+        let client = bare(&url).await;
+        let one = long("k");
+        client.granted(&one).await;
+        // The connection for renewals is there too.
+        assert!(client.held(&one).await);
+        until(&new, "SELECT count(*) FROM latchwork WHERE k = 'k'", |n| n == "1").await;
+        promote_beside(&new).await;
+        old.psql("ALTER SYSTEM SET default_transaction_read_only = on").unwrap();
+        old.psql("SELECT pg_reload_conf()").unwrap();
+        until(&old, "SHOW default_transaction_read_only", |it| it == "on").await;
+        let other = long("other");
+        for _ in 0..2 {
+            assert!(client.held(&one).await);
+            client.granted(&other).await;
+        }
+        assert_eq!(held(&new), 2);
+    });
+}
+
 async fn promote_beside(standby: &PostgresServer) {
     assert_eq!(standby.psql("SELECT pg_promote()").unwrap(), "t");
 }
