@@ -183,6 +183,14 @@ pub(crate) fn unreachable(
     access: &Access,
     error: &redis::RedisError,
 ) -> BackendError {
+    if error.code() == Some("DENIED") {
+        let message = format!(
+            "{endpoint} is in protected mode: without a password it serves clients of its own machine alone"
+        );
+        return BackendError::new(BackendErrorKind::Denied, Effect::NotApplied, message).next_step(
+            "give the server a password (requirepass, or ACL SETUSER) and write it into the address",
+        );
+    }
     let said = failure(error, endpoint).error;
     let kind = match said.kind {
         BackendErrorKind::Denied => BackendErrorKind::Denied,
@@ -302,7 +310,12 @@ mod tests {
     async fn a_servers_last_error_is_reported() {
         let who = access(None, None, 0);
         let (refused, _) = greeted(&who, Protocol::Resp3, &["-DENIED protected mode\r\n"]).await;
-        assert_eq!(refused.unwrap_err().code(), Some("DENIED"));
+        let refused = refused.unwrap_err();
+        let at = Endpoint { host: "h".into(), port: 7 };
+        let error = unreachable(&at, &who, &refused);
+        assert_eq!(error.kind, BackendErrorKind::Denied, "{error:?}");
+        assert!(error.message.contains("h:7 is in protected mode"), "{error:?}");
+        assert!(error.next_step.unwrap().contains("requirepass"));
         let (refused, _) = greeted(&who, Protocol::Resp3, &["HTTP/1.1 400 Bad Request\r\n"]).await;
         let error = refused.unwrap_err().to_string();
         assert!(error.contains("not a server of Redis or Valkey"), "{error}");
