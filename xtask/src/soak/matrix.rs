@@ -38,6 +38,8 @@ const DIFFERS: &[(&str, &str)] = &[
     ("valkey@8.1.8", "says `redis_version:7.2.4`; the server was built without TLS"),
     ("etcd@3.4.23", "no `--unsafe-no-fsync`: each write is synced"),
     ("etcd@3.7.3", "a range of keys alone does not say under which lease they are"),
+    ("postgres@13.23", "everybody may make functions in the schema `public`"),
+    ("postgres@14.23", "as 13"),
 ];
 
 const HEAD: &str = "\
@@ -190,6 +192,21 @@ mod tests {
         assert_eq!(rows.len(), 1);
         assert_eq!(rows[0].server, "etcd@3.7.3");
         assert!(page.contains(&rows[0].text));
+    }
+
+    #[test]
+    fn the_page_and_the_front_pages_have_each_server() {
+        let read = |path: &str| fs::read_to_string(root().join(path)).unwrap();
+        let rows = known(&read(PAGE));
+        for server in servers::versions().unwrap().iter().filter(|it| kind(it).is_some()) {
+            assert!(rows.iter().any(|row| row.server == *server), "{PAGE}: {server} is missing");
+            let (name, version) = server.split_once('@').unwrap();
+            let name = if name == "kube-apiserver" { "kubernetes" } else { name };
+            for page in ["README.md", "README.zh-CN.md"] {
+                let has = |line: &str| line.to_lowercase().contains(name) && line.contains(version);
+                assert!(read(page).lines().any(has), "{page}: {server} is missing");
+            }
+        }
     }
 
     #[test]
