@@ -178,12 +178,14 @@ impl Store {
         let body = serde_json::to_vec(lease)
             .map_err(|error| corrupt(&self.namespace, &entry.name, &error.to_string()))?;
         let before = self.known.before(Some(entry));
-        let answer = if exists {
-            let path = format!("{}/{}", self.link.leases(), entry.name);
-            self.link.ask(Method::PUT, &path, Some(body)).await?
-        } else {
-            self.link.ask(Method::POST, &self.link.leases(), Some(body)).await?
+        let (method, path) = match exists {
+            true => (Method::PUT, format!("{}/{}", self.link.leases(), entry.name)),
+            false => (Method::POST, self.link.leases()),
         };
+        let (under_way, awaited) = entry.awaits();
+        let answer = self.link.ask_on(method, &path, Some(body), Some(under_way)).await;
+        awaited.answered();
+        let answer = answer?;
         Ok(match answer.status {
             200 | 201 => {
                 let object = self.read(entry, &answer)?;

@@ -5,9 +5,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use futures_util::FutureExt as _;
+use futures_util::future::{Shared, join_all};
 use latchwork_store::{ClaimId, Doubts, Holder, Moment};
-use tokio::sync::Notify;
+use tokio::sync::{Notify, oneshot};
 
+use crate::link::UnderWay;
 use crate::lock;
 use crate::object::{Object, Sight};
 use crate::pauses::Pauses;
@@ -50,6 +53,46 @@ pub(crate) struct Entry {
     pub(crate) turn: tokio::sync::Mutex<()>,
     /// Pauses for requests that the server answers in contradiction to what it said before.
     pub(crate) pauses: Pauses,
+    /// The ends of writes whose verbs were dropped.
+    strays: Mutex<Vec<Ended>>,
+}
+
+/// The end of a request.
+type Ended = Shared<oneshot::Receiver<()>>;
+
+/// A write that a verb waits for. If the verb is dropped, the write is a stray: it may still land.
+pub(crate) struct Awaited<'a> {
+    entry: &'a Entry,
+    ended: Option<Ended>,
+}
+
+impl Awaited<'_> {
+    pub(crate) fn answered(mut self) {
+        self.ended = None;
+    }
+}
+
+impl Drop for Awaited<'_> {
+    fn drop(&mut self) {
+        let Some(ended) = self.ended.take() else { return };
+        let mut strays = lock(&self.entry.strays);
+        strays.retain(|other| other.clone().now_or_never().is_none());
+        strays.push(ended);
+    }
+}
+
+impl Entry {
+    /// Notes a write that is sent now.
+    pub(crate) fn awaits(&self) -> (UnderWay, Awaited<'_>) {
+        let (under_way, ended) = oneshot::channel();
+        (Arc::new(under_way), Awaited { entry: self, ended: Some(ended.shared()) })
+    }
+
+    /// Completes when no stray of before can land any more. May be dropped.
+    pub(crate) async fn strays_landed(&self) {
+        let strays = lock(&self.strays).clone();
+        join_all(strays).await;
+    }
 }
 
 #[derive(Default)]
@@ -94,6 +137,7 @@ impl Known {
             bell: Notify::new(),
             turn: tokio::sync::Mutex::default(),
             pauses: Pauses::default(),
+            strays: Mutex::default(),
         });
         entries.insert(name.into(), entry.clone());
         entry

@@ -81,10 +81,22 @@ impl Link {
         path: &str,
         body: Option<Vec<u8>>,
     ) -> Result<Answer, BackendError> {
+        self.ask_on(method, path, body, None).await
+    }
+
+    /// As [`ask`](Self::ask). `under_way` is kept until the request has ended, also if nobody waits for it any more.
+    pub(crate) async fn ask_on(
+        self: &Arc<Self>,
+        method: Method,
+        path: &str,
+        body: Option<Vec<u8>>,
+        under_way: Option<UnderWay>,
+    ) -> Result<Answer, BackendError> {
         let writes = method != Method::GET;
-        let answer = self.send(method.clone(), path, body.clone(), writes).await?;
+        let first = self.send(method.clone(), path, body.clone(), writes, under_way.clone());
+        let answer = first.await?;
         if answer.status == 401 && self.reread().await? {
-            return self.send(method, path, body, writes).await;
+            return self.send(method, path, body, writes, under_way).await;
         }
         Ok(answer)
     }
@@ -95,6 +107,7 @@ impl Link {
         path: &str,
         body: Option<Vec<u8>>,
         writes: bool,
+        under_way: Option<UnderWay>,
     ) -> Result<Answer, BackendError> {
         let request = request(method, path, body)?;
         let (answer, arrived) = oneshot::channel();
@@ -109,6 +122,7 @@ impl Link {
                 }
                 _ = shut.wait_for(|is_shut| *is_shut) => {}
             }
+            drop(under_way);
         });
         let effect = if writes { Effect::Unknown } else { Effect::NotApplied };
         match arrived.await {
@@ -151,6 +165,9 @@ impl Link {
         Ok(true)
     }
 }
+
+/// Tells by its end that a request has ended.
+pub(crate) type UnderWay = Arc<oneshot::Sender<()>>;
 
 /// The second that the server's clock shows, and how long it asks to be left alone.
 fn headers(headers: &http::HeaderMap) -> (Option<i64>, Option<Duration>) {

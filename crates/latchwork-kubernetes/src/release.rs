@@ -17,6 +17,8 @@ impl Store {
     ) -> Result<Released, BackendError> {
         let entry = self.known.entry(&object_of(&claim.key));
         entry.forget_asked(claim.id);
+        // A try of this claim that was dropped may be among them.
+        entry.strays_landed().await;
         let judge = |record: &mut Record, look: &Look<'_>| {
             let (released, _) = record.release(claim, linger, times(look.now), ALIVE);
             match released {

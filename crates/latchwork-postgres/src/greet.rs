@@ -54,8 +54,9 @@ impl Sibling {
             "this server is CockroachDB ({version}): its advisory locks exclude nobody, and it has no LISTEN"
         );
         let (kind, effect) = (BackendErrorKind::Unsupported, Effect::NotApplied);
-        Err(BackendError::new(kind, effect, message)
-            .next_step("use another store: PostgreSQL itself, etcd, Redis, ZooKeeper or Kubernetes"))
+        Err(BackendError::new(kind, effect, message).next_step(
+            "use another store: PostgreSQL itself, etcd, Redis, ZooKeeper or Kubernetes",
+        ))
     }
 
     /// What `doctor` calls it.

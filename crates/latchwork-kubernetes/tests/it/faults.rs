@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use latchwork_services::{ADMIN, Cut, KubernetesServer, Proxy, Silent};
 use latchwork_store::testing::{name_host, stalls};
-use latchwork_store::{Attempt, Backend as _, Renewal};
+use latchwork_store::{Attempt, Backend as _, Linger, Released, Renewal};
 
 use crate::common::{at, backend, claim, client, namespace, shared};
 
@@ -51,6 +51,36 @@ async fn h176_a_stopped_api_server_ends_holds_by_their_time() {
     server.cont().expect("it is stopped");
     let next = tokio::time::timeout(15 * SEC, b.mutex("k").acquire()).await.expect("it answers");
     assert!(next.expect("no fault").token() > guard.token());
+}
+
+/// H303: a write of a try that was dropped is under way when its claim is released.
+#[tokio::test(flavor = "multi_thread")]
+async fn h303_a_release_comes_after_the_write_of_a_dropped_try() {
+    let mut server = KubernetesServer::start().expect("an API server");
+    let space = namespace(&server);
+    let driver = latchwork::Driver::start().expect("a driver");
+    let store = backend(&server.url(&space).expect("a kubeconfig"), &driver).await;
+    let release = |claim| {
+        let store = store.clone();
+        async move { store.release(&claim, Linger::None).await.expect("no fault") }
+    };
+    let claims: Vec<_> = (0..16).map(|n| claim(&format!("k{n}"), 60 * SEC)).collect();
+    for known in &claims {
+        let before = claim(known.key.as_str(), 60 * SEC);
+        store.try_acquire(&before).await.expect("no fault");
+        release(before).await;
+    }
+    server.stop().expect("it runs");
+    let tries = claims.iter().map(|claim| store.try_acquire(claim));
+    let all = futures_util::future::join_all(tries);
+    assert!(tokio::time::timeout(SEC / 10, all).await.is_err(), "nobody answers");
+    let releases: Vec<_> = claims.iter().cloned().map(|it| tokio::spawn(release(it))).collect();
+    tokio::time::sleep(SEC / 10).await;
+    server.cont().expect("it is stopped");
+    for (released, claim) in releases.into_iter().zip(claims) {
+        released.await.expect("no panic");
+        assert_eq!(release(claim).await, Released::NotHeld, "nothing is left to release");
+    }
 }
 
 /// etcd is killed under the API server and started again.
