@@ -37,6 +37,7 @@ use tokio::runtime::{Builder, Runtime};
 use crate::args::{Cli, Command};
 use crate::exit;
 use crate::output::Output;
+use crate::process::reaper;
 use crate::process::timer::Naps;
 use crate::store::{Store, unseen_directory};
 
@@ -163,6 +164,7 @@ pub(crate) fn run(cli: Cli) -> u8 {
         Ok(runtime) => runtime,
         Err(code) => return code,
     };
+    reaper::start(&runtime);
     // On the main thread: it starts the command, and must live as long as it does.
     let done = runtime.block_on(async {
         place.tell();

@@ -8,6 +8,7 @@ use super::{Place, failed};
 use crate::args::ServeArgs;
 use crate::exit;
 use crate::output::Output;
+use crate::process::reaper;
 
 /// Runs the service until a signal stops it.
 pub(crate) fn run(args: &ServeArgs, place: &Place) -> u8 {
@@ -22,6 +23,7 @@ pub(crate) fn run(args: &ServeArgs, place: &Place) -> u8 {
             return exit::BROKEN;
         }
     };
+    reaper::start(&runtime);
     let done = runtime.block_on(serve(args, place));
     // The process ends now. Holds that are left must not be released, because clients rely on them.
     std::mem::forget(runtime);

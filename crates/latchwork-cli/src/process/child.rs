@@ -16,6 +16,7 @@ use rustix::termios::tcsetpgrp;
 use super::frames::Frame;
 use super::group::Group;
 use super::guardian::Guardian;
+use super::reaper;
 use super::signals::{Mask, pipe_was_ignored};
 use super::start::{self, Image};
 
@@ -91,6 +92,7 @@ impl Child {
         };
         // SAFETY: it makes system calls only, and none of these functions panics.
         let pid = unsafe { start::start(&image, &start.mask, pipe_was_ignored(), &prepare) }?;
+        reaper::keep(pid);
         // No setpgid here: that returns after the exec, when the child has long done it.
         Ok(Self { pid })
     }
@@ -112,7 +114,7 @@ impl Child {
 
     /// Waits for the end, and lets the kernel forget the command and its number.
     pub(crate) fn reap(self) {
-        let _ = waitid(WaitId::Pid(self.pid), WaitIdOptions::EXITED);
+        reaper::wait_for(self.pid);
     }
 
     fn look(&self, options: WaitIdOptions) -> io::Result<Option<Change>> {

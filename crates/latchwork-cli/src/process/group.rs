@@ -82,7 +82,7 @@ impl Group {
 
 /// Whether /proc shows the processes of this process's own pid namespace under the numbers that
 /// they have in it. Somebody may have mounted another namespace's, or entered a new one under it.
-fn proc_is_own() -> bool {
+pub(super) fn proc_is_own() -> bool {
     fs::read_to_string("/proc/self/status").is_ok_and(|status| numbers_match(&status, getpid()))
 }
 
@@ -110,6 +110,15 @@ fn session_of(pid: i32) -> i32 {
 fn group_of(pid: i32) -> i32 {
     // SAFETY: a system call without pointers.
     unsafe { libc::getpgid(pid) }
+}
+
+/// The children of this process that have ended and that nobody has waited for, as /proc shows them.
+pub(super) fn ended_children() -> Vec<Pid> {
+    let own = getpid().as_raw_nonzero().get();
+    let is_ended = |pid| stat_of(pid).is_some_and(|stat| stat.parent == own && !stat.alive);
+    let processes = fs::read_dir("/proc").into_iter().flatten();
+    let numbers = processes.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
+    numbers.filter(|&pid| is_ended(pid)).filter_map(Pid::from_raw).collect()
 }
 
 struct Members {

@@ -6,12 +6,13 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use latchwork::store::Moment;
 use rustix::io::{Errno, retry_on_intr};
-use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
+use rustix::process::{Pid, Signal, kill_process};
 use tokio::io::unix::AsyncFd;
 
 use super::child::{Child, pipe};
 use super::frames::{Frame, KILLED, READY};
 use super::guardian_main::{self, Belongings};
+use super::reaper;
 use super::timer::watch;
 
 /// The guardian of one run.
@@ -44,6 +45,7 @@ impl Guardian {
         let kept = kept.into_iter().map(|fd| fd.try_clone_to_owned());
         let kept = kept.collect::<io::Result<_>>()?;
         let pid = fork_blocked(Belongings { frames: frames_read, report: report_write, kept })?;
+        reaper::keep(pid);
         Ok(Self { pid, frames, report: watch(report)? })
     }
 
@@ -128,7 +130,7 @@ impl Left {
                 _ => break,
             }
         }
-        let _ = waitid(WaitId::Pid(self.pid), WaitIdOptions::EXITED);
+        reaper::wait_for(self.pid);
         // While the command is not waited for, its group's number is its own; so the guardian was first.
         if let Some(child) = self.child {
             child.reap();

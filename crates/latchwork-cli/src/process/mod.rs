@@ -21,6 +21,7 @@ pub(crate) mod guardian;
 pub(crate) mod guardian_main;
 pub(crate) mod hold;
 pub(crate) mod name;
+pub(crate) mod reaper;
 pub(crate) mod signals;
 mod start;
 pub(crate) mod stat;

@@ -47,8 +47,19 @@ impl Signals {
             return Ok(());
         }
         self.listen(&PASSED_ON)?;
-        let child = signal(SignalKind::child())?;
-        self.streams.push((Signal::CHILD, child));
+        self.listen_to_children()
+    }
+
+    /// Listens to changes of children alone.
+    pub(super) fn of_children() -> io::Result<Self> {
+        let mut signals = Self { streams: Vec::new(), passes_on: false };
+        signals.listen_to_children()?;
+        Ok(signals)
+    }
+
+    /// Also where the caller ignored them: the kernel would forget each child at its end.
+    fn listen_to_children(&mut self) -> io::Result<()> {
+        self.streams.push((Signal::CHILD, signal(SignalKind::child())?));
         unblock(Signal::CHILD);
         Ok(())
     }

@@ -8,6 +8,7 @@
 #![allow(clippy::disallowed_methods, reason = "tests")]
 
 mod addresses;
+mod first_process;
 mod limits;
 mod paused_machine;
 mod pushed_hold;
