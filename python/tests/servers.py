@@ -66,6 +66,7 @@ def running(command, port, stop=signal.SIGTERM, **more):
 def redis(folder):
     port = free_port()
     options = ["--port", str(port), "--bind", "127.0.0.1", "--save", "", "--dir", str(folder)]
+    options += ["--unixsocket", str(folder / "socket")]
     with running([provided("redis"), *options], port) as process:
         yield port, process
 

@@ -1,6 +1,7 @@
 """The other kinds of locks: readers, permits, owners, several, elections, periods."""
 
 import asyncio
+import concurrent.futures
 import threading
 import time
 from datetime import timedelta
@@ -11,6 +12,7 @@ import latchwork
 from latchwork import aio
 
 from conftest import wait_until
+from servers import redis
 
 
 def test_readers_share_and_writers_do_not(locks):
@@ -249,6 +251,26 @@ def test_bad_periods_are_invalid(locks):
     for every in ("1y2", 0.5, -1, "", timedelta(milliseconds=1500)):
         with pytest.raises(latchwork.Invalid):
             locks.once("x", every=every)
+
+
+def test_h280_an_empty_variable_is_no_default(monkeypatch):
+    monkeypatch.setenv("LATCHWORK_STORE", " \n")
+    with pytest.raises(latchwork.Invalid, match="LATCHWORK_STORE: it is set, and empty"):
+        latchwork.connect()
+    monkeypatch.setenv("LATCHWORK_STORE", " mem:shared\n")
+    assert latchwork.default_store() == "mem:shared"
+
+
+def test_h282_a_socket_of_redis_serves_a_waiter(tmp_path):
+    with redis(tmp_path):
+        url = f"redis+unix://{tmp_path}/socket?db=1"
+        with latchwork.connect(url) as one, latchwork.connect(url) as two:
+            held = one.lock("a").acquire()
+            with concurrent.futures.ThreadPoolExecutor() as pool:
+                waiting = pool.submit(two.lock("a").acquire, timeout=20)
+                wait_until(lambda: one.show("a").waiters, "a waiter")
+                held.release()
+                waiting.result().release()
 
 
 def test_ls_and_doctor_show_the_store(url, monkeypatch):

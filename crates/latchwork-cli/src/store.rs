@@ -49,27 +49,28 @@ enum Source {
 
 impl Store {
     /// The first of: `--store`, `--store-file`, `LATCHWORK_STORE`, `LATCHWORK_STORE_FILE`, the store file of
-    /// the user, that of the machine, a directory of the user. An empty variable counts as not set.
+    /// the user, that of the machine, a directory of the user. White space at the ends of an address is left out.
     ///
     /// # Errors
     ///
-    /// `Invalid` if a file that is named cannot be read or has no address, or if there is no default.
+    /// `Invalid` if a variable is set and empty: whoever set it meant another store than the default one. Also if a
+    /// file that is named cannot be read or has no address, or if there is no default.
     pub(crate) fn find(address: Option<String>, file: Option<PathBuf>) -> Result<Self, Error> {
         if let Some(address) = address {
             secrets::hide_in_arguments(&address);
-            return Ok(Self::new(absolute(address), Source::Option));
+            return Ok(Self::new(absolute(address.trim().to_owned()), Source::Option));
         }
         if let Some(file) = file {
             return Self::of_file(file);
         }
-        if let Some(address) = variable(ADDRESS) {
+        if let Some(address) = set(ADDRESS, "an address, for example redis://host")? {
             let address = address.into_string().map_err(|_| {
                 Error::new(ErrorKind::Invalid, format!("{ADDRESS}: not UTF-8"))
                     .next_step("write bytes that are not ASCII as %XX")
             })?;
-            return Ok(Self::new(absolute(address), Source::Variable));
+            return Ok(Self::new(absolute(address.trim().to_owned()), Source::Variable));
         }
-        if let Some(file) = variable(FILE) {
+        if let Some(file) = set(FILE, "the name of a file with an address")? {
             return Self::of_file(file.into());
         }
         if let Some(file) = address_file::usual_places().into_iter().find(|file| file.exists()) {
@@ -183,6 +184,21 @@ fn absolute(address: String) -> String {
     match std::path::absolute(&address).map(|path| path.into_os_string().into_string()) {
         Ok(Ok(path)) => path,
         _ => address,
+    }
+}
+
+/// The value of a variable that names the store, if it is set.
+///
+/// # Errors
+///
+/// `Invalid` if there is nothing in it: a program that fills it in has found nothing, and the default would be another
+/// store, whose locks exclude nobody that uses the right one.
+fn set(name: &str, meant: &str) -> Result<Option<OsString>, Error> {
+    let value = std::env::var_os(name);
+    match value.as_ref().is_some_and(|value| value.as_encoded_bytes().trim_ascii().is_empty()) {
+        true => Err(Error::new(ErrorKind::Invalid, format!("{name}: it is set, and empty"))
+            .next_step(format!("set it to {meant}, or unset it"))),
+        false => Ok(value),
     }
 }
 

@@ -2,8 +2,8 @@
 
 use std::fmt;
 
-use latchwork_store::kit::address::unknown_option;
 pub(crate) use latchwork_store::kit::address::{Endpoint, Login};
+use latchwork_store::kit::address::{Parts, unknown_option};
 use latchwork_store::kit::{address, tls};
 use latchwork_store::{Error, ErrorKind};
 
@@ -68,18 +68,14 @@ impl EtcdConfig {
             "etcds" => Some(Tls::default()),
             _ => return Err(invalid("store: not an address of etcd".into())),
         };
-        let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
-        let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
-        if !path.is_empty() {
+        let parts = Parts::read(rest, "path").map_err(hinted)?;
+        let members = parts.endpoints(DEFAULT_PORT).map_err(hinted)?;
+        if !parts.path.is_empty() {
             return Err(invalid("store: etcd has no databases, but there is a path".into()));
         }
-        let (login, hosts) = match authority.rsplit_once('@') {
-            Some((login, hosts)) => (Some(read_login(login)?), hosts),
-            None => (None, authority),
-        };
-        let members = hosts.split(',').map(endpoint).collect::<Result<_, _>>()?;
+        let login = parts.login.map(Login::parse).transpose().map_err(hinted)?;
         let mut config = Self { members, login, tls };
-        for option in query.split('&').filter(|option| !option.is_empty()) {
+        for option in parts.query.split('&').filter(|option| !option.is_empty()) {
             let (name, value) = option.split_once('=').unwrap_or((option, ""));
             config.set(name, decode(value, name)?)?;
         }
@@ -120,16 +116,12 @@ impl EtcdConfig {
     }
 }
 
-fn read_login(login: &str) -> Result<Login, Error> {
-    Login::parse(login).map_err(|error| error.next_step(NEXT))
-}
-
-fn endpoint(text: &str) -> Result<Endpoint, Error> {
-    Endpoint::parse(text, DEFAULT_PORT).map_err(|error| error.next_step(NEXT))
+fn hinted(error: Error) -> Error {
+    address::usually(error, NEXT)
 }
 
 fn decode(text: &str, what: &str) -> Result<String, Error> {
-    address::decode(text, what).map_err(|error| error.next_step(NEXT))
+    address::decode(text, what).map_err(hinted)
 }
 
 #[cfg(test)]
@@ -185,6 +177,22 @@ mod tests {
             assert_eq!(error.kind(), ErrorKind::Invalid);
             assert!(error.to_string().contains(part), "{url}: {error}");
             assert!(error.hint().is_some());
+        }
+    }
+
+    /// H280: a slip is answered with the right form.
+    #[test]
+    fn h280_a_slip_in_an_address_is_named() {
+        for (url, step) in [
+            ("etcd://app:pw/x@h", "%2F"),
+            ("etcd://app:pw?x@h", "%3F"),
+            ("etcd://app:12/pw@h", "%2F"),
+            ("etcd://::1", "[::1]:2379"),
+            ("etcd://h1/a,h2/a", "once, after the last server"),
+        ] {
+            let error = EtcdConfig::parse(url).unwrap_err();
+            assert!(error.hint().unwrap().contains(step), "{url}: {error}");
+            assert!(!error.to_string().contains("pw"), "{error}");
         }
     }
 }

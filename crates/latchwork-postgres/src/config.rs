@@ -26,9 +26,11 @@ pub(crate) enum SslMode {
 /// `postgres://[user[:password]@]host[:port][,host..][/database][?options]`, also with `postgresql`. `%XX` stands
 /// for a byte in each part. Of several hosts the first that takes writes and was not replaced by another one is used. As for psql, `host`, `port`, `user`,
 /// `password` and `dbname` may be options as well, and a host that begins with `/` is the folder of a socket:
-/// `postgres:///database?host=/run/postgresql`. A password that the address does not have is looked for in `.pgpass`, or
-/// in the file that `PGPASSFILE` names. Other options of libpq are refused with what to do instead; the rest of the
-/// environment (`PGHOST`, `PGPASSWORD`, `PGSSLROOTCERT`) is not read.
+/// `postgres:///database?host=/run/postgresql`. What the address leaves out is read from the environment, as by psql:
+/// `PGHOST`, `PGPORT`, `PGDATABASE`, `PGUSER`, `PGPASSWORD`, `PGSERVICE`, `PGSSLMODE`, `PGSSLROOTCERT`, `PGSSLCERT`,
+/// `PGSSLKEY`, `PGAPPNAME`, `PGCONNECT_TIMEOUT`, `PGTARGETSESSIONATTRS` and `PGCHANNELBINDING`. A password that is not
+/// there either is looked for in `.pgpass`, or in the file that `PGPASSFILE` names. Other options of libpq are refused
+/// with what to do instead, and other variables are not read.
 ///
 /// | option | meaning |
 /// | --- | --- |
@@ -328,7 +330,7 @@ mod tests {
         }
         let mixed = PostgresConfig::parse("postgres:///d?host=/a%25b,h&port=1,2").unwrap();
         assert_eq!(mixed.shown(), "postgres:///d?host=/...,h&port=1,2");
-        assert_eq!(mixed.hosts[0].socket().unwrap().to_str(), Some("/a%b/.s.PGSQL.1"));
+        assert_eq!(mixed.hosts[0].endpoint().host, "/a%b/.s.PGSQL.1");
         assert_eq!(mixed.user, "postgres");
         let own = PostgresConfig::parse("postgres://%2Ftmp").unwrap();
         assert_eq!(own.user, whoami::username().unwrap());
@@ -379,5 +381,22 @@ mod tests {
         latchwork_services::hostile::survives("addresses", &samples, |bytes| {
             let _ = PostgresConfig::parse(&String::from_utf8_lossy(bytes));
         });
+    }
+
+    /// H280: a slip is answered with the right form.
+    #[test]
+    fn h280_a_slip_in_an_address_is_named() {
+        for (url, step) in [
+            ("postgres://app:pw/x@h/db", "%2F"),
+            ("postgres://app:pw?x@h/db", "%3F"),
+            ("postgres://app:12?pw@h/db", "%3F"),
+            ("postgres://::1/db", "[::1]:5432"),
+            ("postgres://h1/db,h2/db", "once, after the last server"),
+            ("postgres://h/db:5432", "host:port/database"),
+        ] {
+            let error = PostgresConfig::parse(url).unwrap_err();
+            assert!(error.hint().unwrap().contains(step), "{url}: {error}");
+            assert!(!error.to_string().contains("pw"), "{error}");
+        }
     }
 }

@@ -17,7 +17,7 @@ use tokio_postgres::{Client, Config, Connection};
 use crate::config::{PostgresConfig, Secret, SslMode};
 use crate::errors::{no_socket, not_connected, not_reached, without_password};
 use crate::greet::{Greeting, Sibling, process_of};
-use crate::host::{self, Host};
+use crate::host::Host;
 use crate::lane::{Lane, Orphans};
 use crate::lineage::Seen;
 use crate::mover::{Mover, Orders, Sink};
@@ -341,14 +341,11 @@ impl Access {
 
     /// A stream to the server.
     async fn reach(&self, at: &Host, shown: &str) -> Result<std::net::TcpStream, BackendError> {
-        let failed = |error: std::io::Error| not_reached(shown, &error.to_string());
-        match at {
-            Host::Net(at) => dial(at, &self.io).await.map_err(failed),
-            Host::Socket { .. } => {
-                let socket = at.socket().unwrap_or_default();
-                host::connect(&socket).await.map_err(|error| no_socket(shown, &error))
-            }
-        }
+        let failed = |error: std::io::Error| match at {
+            Host::Net(_) => not_reached(shown, &error.to_string()),
+            Host::Socket { .. } => no_socket(shown, &error),
+        };
+        dial(&at.endpoint(), &self.io).await.map_err(failed)
     }
 
     /// The password, or why none was found.

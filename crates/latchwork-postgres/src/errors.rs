@@ -47,12 +47,15 @@ pub(crate) fn not_connected(at: &str, error: &Error) -> BackendError {
 pub(crate) fn not_reached(at: &str, why: &str) -> BackendError {
     let of_tls = ["certificate", "corrupt message", "tls", "TLS"];
     let step = match of_tls.iter().any(|words| why.contains(words)) {
+        _ if why.contains(NO_TLS) => {
+            "set ssl = on at the server, or sslmode=disable in the address"
+        }
         true => {
             "check that the server speaks TLS, and that its certificate is for this name and from a trusted \
              authority (sslrootcert=/path)"
         }
         false if why.contains(PASSWORD_MISSING) => {
-            "give a password: postgres://user:password@host/database, or a line of ~/.pgpass (PGPASSWORD is not read)"
+            "give a password: postgres://user:password@host/database, PGPASSWORD, or a line of ~/.pgpass"
         }
         false => "check that the server is running and the address is correct",
     };
@@ -64,6 +67,8 @@ pub(crate) fn not_reached(at: &str, why: &str) -> BackendError {
     .next_step(step)
 }
 
+/// What the library says if TLS is required, and the server has none.
+const NO_TLS: &str = "server does not support TLS";
 /// What the library says if the server asks for a password and it has none.
 const PASSWORD_MISSING: &str = "password missing";
 

@@ -1,7 +1,6 @@
 //! Where a server listens: at a port of a host, or at a socket in the file system.
 
 use std::fmt;
-use std::path::PathBuf;
 
 use latchwork_store::Error;
 use latchwork_store::kit::address::{self, Endpoint};
@@ -27,6 +26,10 @@ impl Host {
         if is_option && text.starts_with('/') {
             return Ok(Self::Socket { folder: text.into(), port });
         }
+        // An option has no ports, so its IPv6 numbers need no brackets.
+        if is_option && text.parse::<std::net::Ipv6Addr>().is_ok() {
+            return Ok(Self::Net(Endpoint { host: text.into(), port }));
+        }
         let (start, own) = text.rsplit_once(':').unwrap_or((text, ""));
         let folder = address::decode(start, "host")?;
         if is_option || !folder.starts_with('/') {
@@ -40,12 +43,12 @@ impl Host {
         Ok(Self::Socket { folder, port })
     }
 
-    /// The socket, if it is one.
-    pub(crate) fn socket(&self) -> Option<PathBuf> {
+    /// Where connections are made to.
+    pub(crate) fn endpoint(&self) -> Endpoint {
         match self {
-            Self::Net(_) => None,
+            Self::Net(at) => at.clone(),
             Self::Socket { folder, port } => {
-                Some(PathBuf::from(folder).join(format!(".s.PGSQL.{port}")))
+                Endpoint::socket(format!("{}/.s.PGSQL.{port}", folder.trim_end_matches('/')))
             }
         }
     }
@@ -101,19 +104,4 @@ impl fmt::Display for Host {
             }
         }
     }
-}
-
-/// Connects to a socket in the file system.
-///
-/// It is read, written and shut down by the same calls as one of TCP, and the type is only a name for the
-/// descriptor: nothing that concerns TCP alone is asked of it.
-#[cfg(unix)]
-pub(crate) async fn connect(socket: &std::path::Path) -> std::io::Result<std::net::TcpStream> {
-    let stream = tokio::net::UnixStream::connect(socket).await?.into_std()?;
-    Ok(std::net::TcpStream::from(std::os::fd::OwnedFd::from(stream)))
-}
-
-#[cfg(not(unix))]
-pub(crate) async fn connect(_: &std::path::Path) -> std::io::Result<std::net::TcpStream> {
-    Err(std::io::Error::other("this system has no sockets in its file system for this client"))
 }

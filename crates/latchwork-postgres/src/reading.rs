@@ -1,6 +1,7 @@
 //! Puts an address together: its parts, its options, and those of the service that it names.
 
 use latchwork_store::Error;
+use latchwork_store::kit::address::{Parts, usually};
 
 use crate::config::{NEXT, PostgresConfig, Secret, decode, invalid};
 use crate::host::Host;
@@ -19,9 +20,12 @@ pub(crate) fn parse(url: &str, surroundings: &Surroundings) -> Result<PostgresCo
     if !matches!(scheme, "postgres" | "postgresql") {
         return Err(invalid("store: not a scheme of PostgreSQL"));
     }
-    let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
-    let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
-    let (login, hosts) = authority.rsplit_once('@').unwrap_or(("", authority));
+    let parts = Parts::read(rest, "database").map_err(|error| usually(error, NEXT))?;
+    let Parts { hosts, path, query, .. } = parts;
+    for host in hosts.split(',').filter(|_| !hosts.is_empty()) {
+        host_of(host, "", false).map_err(|error| parts.blame(error))?;
+    }
+    let login = parts.login.unwrap_or_default();
     let (user, password) = match login.split_once(':') {
         Some((user, password)) => (user, Some(Secret(decode(password, "password")?))),
         None => (login, None),
@@ -32,8 +36,15 @@ pub(crate) fn parse(url: &str, surroundings: &Surroundings) -> Result<PostgresCo
     });
     let options = options.collect::<Result<Vec<_>, Error>>()?;
     let mut reading = Reading::new(surroundings);
-    // The address goes before the service, as for psql.
-    if let Some((_, service)) = options.iter().rev().find(|(name, _)| *name == "service") {
+    // The address goes before the service, and that before the environment, as for psql.
+    for variable in &surroundings.variables {
+        let set = reading.set(variable.option, variable.value()?);
+        set.map_err(|error| variable.blame(&error))?;
+    }
+    reading.usual_password = reading.config.password.take();
+    let service = options.iter().rev().find(|(name, _)| *name == "service");
+    let of_environment = || surroundings.service.as_ref()?.to_str();
+    if let Some(service) = service.map(|(_, service)| &**service).or_else(of_environment) {
         for line in service::find(service, surroundings)? {
             let set = reading.set(&line.name, line.value.clone());
             set.map_err(|error| line.blame(&error))?;
@@ -61,6 +72,8 @@ struct Reading {
     place: Place,
     /// The certificate is to be checked.
     verifies: bool,
+    /// That of the environment.
+    usual_password: Option<Secret>,
 }
 
 /// Where the database is, as the address and its options say it.
@@ -79,7 +92,7 @@ impl Reading {
         let mut config = PostgresConfig::usual();
         let passfile = surroundings.passfile();
         config.passfile = passfile.map(|path| Passfile { path, is_named: false });
-        Self { config, place: Place::default(), verifies: false }
+        Self { config, place: Place::default(), verifies: false, usual_password: None }
     }
 
     fn password_with_user(&mut self, user: String, password: Option<Secret>) {
@@ -105,9 +118,13 @@ impl Reading {
     }
 
     fn settle(self) -> Result<PostgresConfig, Error> {
-        let Self { mut config, place, verifies } = self;
+        let Self { mut config, place, verifies, usual_password } = self;
         if place.user.is_empty() && config.password.is_some() {
             return Err(invalid("store: a password without a user"));
+        }
+        // A file that the address names goes before the environment.
+        if config.passfile.as_ref().is_none_or(|file| !file.is_named) {
+            config.password = config.password.or(usual_password);
         }
         let ports: Vec<&str> = place.ports.split(',').collect();
         let hosts: Vec<&str> = place.hosts.split(',').collect();
@@ -155,13 +172,50 @@ fn host_of(text: &str, port: &str, is_option: bool) -> Result<Host, Error> {
             _ => return Err(invalid("store: port is not a number from 1 to 65535")),
         },
     };
-    Host::parse(text, usual, is_option).map_err(|error| error.next_step(NEXT))
+    Host::parse(text, usual, is_option).map_err(|error| usually(error, NEXT))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::config::SslMode;
+
+    /// H281: as psql does, and the address goes before the environment.
+    #[test]
+    fn h281_options_that_an_address_leaves_out_are_the_environments() {
+        let folder = latchwork_services::Folder::new().unwrap();
+        let file = folder.path().join("services");
+        std::fs::write(&file, "[shop]\nhost=h9\nuser=service\n").unwrap();
+        let around = Surroundings { services: Some(file), ..Surroundings::default() }.with(&[
+            ("PGHOST", "h1,::1"),
+            ("PGPORT", "7"),
+            ("PGDATABASE", "shop"),
+            ("PGUSER", "app"),
+            ("PGPASSWORD", "p%w"),
+            ("PGSSLMODE", "require"),
+            ("PGSSLROOTCERT", "/ca"),
+            ("PGAPPNAME", "till"),
+        ]);
+        let read = |url: &str| parse(url, &around).unwrap();
+        let all = read("postgres://");
+        assert_eq!(all.shown(), "postgres://h1:7,[::1]:7/shop");
+        assert_eq!((&*all.user, all.password), ("app", Some(Secret("p%w".into()))));
+        assert_eq!((all.ssl_mode, all.tls.insecure), (SslMode::Require, false));
+        assert_eq!((all.tls.ca, &*all.application_name), (Some("/ca".into()), "till"));
+        let own = read("postgres://me:x@h3:9/other?sslmode=disable&application_name=y");
+        assert_eq!((own.shown(), &*own.user), ("postgres://h3:9/other".into(), "me"));
+        assert_eq!((own.password, own.ssl_mode), (Some(Secret("x".into())), SslMode::Disable));
+        let service = read("postgres:///?service=shop&passfile=/p");
+        assert_eq!((service.shown(), &*service.user), ("postgres://h9:7/shop".into(), "service"));
+        assert_eq!(service.password, None, "a file that is named goes before PGPASSWORD");
+        let named = Surroundings { service: Some("shop".into()), ..around.clone() };
+        assert_eq!(parse("postgres://", &named).unwrap().shown(), "postgres://h9:7/shop");
+        let wrong = Surroundings::default().with(&[("PGSSLMODE", "maybe")]);
+        let error = parse("postgres://h", &wrong).unwrap_err().to_string();
+        assert!(error.starts_with("store: PGSSLMODE: sslmode is not disable"), "{error}");
+        assert!(error.ends_with("write sslmode= in the address, which goes before it"), "{error}");
+        assert!(!format!("{around:?}").contains("p%w"));
+    }
 
     #[test]
     fn the_address_goes_before_its_service() {

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use latchwork_store::kit::address;
 pub(crate) use latchwork_store::kit::address::Endpoint;
-use latchwork_store::kit::address::unknown_option;
+use latchwork_store::kit::address::{Parts, unknown_option};
 use latchwork_store::kit::tls::Tls;
 use latchwork_store::{Error, ErrorKind};
 
@@ -80,6 +80,7 @@ impl fmt::Debug for Credentials {
 /// | address | deployment |
 /// | --- | --- |
 /// | `redis://[user:password@]host[:port][/database]` | one server |
+/// | `redis+unix://[user:password@]/path[?db=database]` | one server, through its socket in the file system |
 /// | `redis+sentinel://[user:password@]h1[:port],h2,h3/service[/database]` | a master behind Sentinels |
 /// | `redis+cluster://[user:password@]h1[:port],h2` | a Cluster |
 ///
@@ -118,8 +119,11 @@ pub struct RedisConfig {
     pub(crate) detours: BTreeMap<Endpoint, Endpoint>,
 }
 
-const NEXT: &str =
-    "use redis://host:6379, redis+sentinel://h1,h2,h3/service or redis+cluster://h1,h2,h3";
+/// What follows the word in the scheme of a socket.
+const SOCKET: &str = "unix";
+const NEXT_SOCKET: &str = "use redis://host:6379 or, for a socket in the file system, redis+unix:///path/of/the/socket?db=0; \
+    a login stands before the path: redis+unix://user:password@/path";
+const NEXT: &str = "use redis://host:6379, redis+unix:///socket, redis+sentinel://h1,h2,h3/service or redis+cluster://h1,h2,h3";
 
 /// All options of an address.
 const OPTIONS: &[&str] = &[
@@ -136,6 +140,7 @@ const OPTIONS: &[&str] = &[
     "deposed",
     "via_proxy",
     "namespaces",
+    "db",
 ];
 
 fn invalid(message: String) -> Error {
@@ -167,19 +172,29 @@ impl RedisConfig {
         let (word, tls, kind) = match parts(scheme) {
             Some((word, tls, None)) => (word, tls, "single"),
             Some((word, tls, Some(kind @ ("sentinel" | "cluster")))) => (word, tls, kind),
+            Some((word, false, Some(kind @ SOCKET))) => (word, false, kind),
+            Some((_, true, Some(SOCKET))) => {
+                return Err(invalid("store: a socket has no TLS".into()).next_step(NEXT_SOCKET));
+            }
             _ => return Err(invalid("store: not a scheme of Redis or Valkey".into())),
         };
-        let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
-        let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
-        let (login, hosts) = match authority.rsplit_once('@') {
-            Some((login, hosts)) => (login, hosts),
-            None => ("", authority),
+        let path_is = if kind == "sentinel" { "service" } else { "database" };
+        let parts = match kind {
+            SOCKET => Parts::split(rest),
+            _ => Parts::read(rest, path_is).map_err(hinted)?,
         };
-        let credentials = credentials(login)?;
+        let Parts { path, query, .. } = parts;
         let default_port = if kind == "sentinel" { 26_379 } else { 6_379 };
-        let endpoints =
-            hosts.split(',').map(|h| endpoint(h, default_port)).collect::<Result<Vec<_>, _>>()?;
+        let endpoints = match kind {
+            SOCKET => vec![socket(&parts)?],
+            "single" if parts.hosts.is_empty() && !path.is_empty() => {
+                return Err(invalid("store: a host is missing".into()).next_step(NEXT_SOCKET));
+            }
+            _ => parts.endpoints(default_port).map_err(hinted)?,
+        };
+        let credentials = credentials(parts.login.unwrap_or_default())?;
         let (deployment, database) = match kind {
+            SOCKET => (Deployment::Single(endpoints[0].clone()), ""),
             "single" => {
                 let [only] = <[Endpoint; 1]>::try_from(endpoints)
                     .map_err(|_| invalid(format!("store: {scheme}:// takes one host")))?;
@@ -323,6 +338,17 @@ impl RedisConfig {
                     return bad("a list of namespaces");
                 }
             }
+            "db" => match (&self.deployment, value.parse()) {
+                (Deployment::Single(at), _) if !at.is_socket() => return Err(no_database()),
+                (Deployment::Single(_), Ok(number @ 0..)) => self.database = number,
+                (Deployment::Single(_), _) => return bad("the number of a database"),
+                _ => return Err(no_database()),
+            },
+            "user" | "username" | "pass" | "password" => {
+                return Err(invalid(format!("store: {name} is not an option")).next_step(
+                    "write user:password@ before the host, or before the path of a socket",
+                ));
+            }
             _ => return Err(unknown_option(name, OPTIONS)),
         }
         Ok(())
@@ -337,6 +363,14 @@ impl RedisConfig {
         let database =
             if self.database == 0 { String::new() } else { format!("/{}", self.database) };
         match &self.deployment {
+            Deployment::Single(endpoint) if endpoint.is_socket() => {
+                let db = if self.database == 0 {
+                    String::new()
+                } else {
+                    format!("?db={}", self.database)
+                };
+                format!("{scheme}+{SOCKET}://{endpoint}{db}")
+            }
             Deployment::Single(endpoint) => format!("{scheme}://{endpoint}{database}"),
             Deployment::Sentinel { sentinels, service } => {
                 format!("{scheme}+sentinel://{}/{service}{database}", list(sentinels))
@@ -359,109 +393,38 @@ fn credentials(login: &str) -> Result<Credentials, Error> {
     Ok(Credentials { user, password })
 }
 
+/// The socket of an address, by the path in it.
+fn socket(parts: &Parts<'_>) -> Result<Endpoint, Error> {
+    let wrong = |what: &str| Err(invalid(format!("store: {what}")).next_step(NEXT_SOCKET));
+    if !parts.hosts.is_empty() {
+        return wrong("the path of a socket begins with a /, and has no host before it");
+    }
+    if parts.path.contains('@') {
+        return wrong("there is an @ in the path of a socket, which is written %40");
+    }
+    let path = decode(parts.path, "path")?;
+    match path.is_empty() || path.contains('\0') {
+        true => wrong("the path of the socket is missing"),
+        false => Ok(Endpoint::socket(format!("/{path}"))),
+    }
+}
+
+fn no_database() -> Error {
+    invalid("store: db is an option of a socket".into())
+        .next_step("write the database after the host and a /: redis://host/2")
+}
+
+fn hinted(error: Error) -> Error {
+    address::usually(error, NEXT)
+}
+
 fn endpoint(text: &str, default_port: u16) -> Result<Endpoint, Error> {
-    Endpoint::parse(text, default_port).map_err(|error| error.next_step(NEXT))
+    Endpoint::parse(text, default_port).map_err(hinted)
 }
 
 fn decode(text: &str, what: &str) -> Result<String, Error> {
-    address::decode(text, what).map_err(|error| error.next_step(NEXT))
+    address::decode(text, what).map_err(hinted)
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn at(host: &str, port: u16) -> Endpoint {
-        Endpoint { host: host.into(), port }
-    }
-
-    #[test]
-    fn reads_every_deployment() {
-        let single = RedisConfig::parse("redis://app:p%40ss@h:7/3").unwrap();
-        assert_eq!(single.deployment, Deployment::Single(at("h", 7)));
-        assert_eq!(single.credentials.user.as_deref(), Some("app"));
-        assert_eq!(single.credentials.password.as_deref(), Some("p@ss"));
-        assert_eq!((single.database, single.tls), (3, None));
-        let sentinel =
-            RedisConfig::parse("rediss+sentinel://:pw@a,b:1,[::1]/main/2?sentinel_password=x")
-                .unwrap();
-        let sentinels = vec![at("a", 26_379), at("b", 1), at("::1", 26_379)];
-        assert_eq!(sentinel.deployment, Deployment::Sentinel { sentinels, service: "main".into() });
-        assert_eq!(sentinel.shown(), "rediss+sentinel://a:26379,b:1,[::1]:26379/main/2");
-        assert!(sentinel.tls.is_some());
-        let cluster =
-            RedisConfig::parse("redis+cluster://a,b?guard=true&max_ttl=90s&min_replicas=1");
-        let cluster = cluster.unwrap();
-        assert_eq!(cluster.deployment, Deployment::Cluster(vec![at("a", 6_379), at("b", 6_379)]));
-        assert_eq!(cluster.max_ttl, Some(Duration::from_secs(90)));
-        assert!(cluster.guard && cluster.min_replicas == 1);
-    }
-
-    #[test]
-    fn valkey_means_what_redis_means_and_is_shown_as_written() {
-        for (start, same) in [("valkey", "redis"), ("valkeys", "rediss")] {
-            for rest in [
-                "://app:p%40ss@h:7/3?min_replicas=1",
-                "+sentinel://:pw@a,b:1,[::1]/main/2?sentinel_password=x",
-                "+cluster://a,b?guard=true&max_ttl=90s&namespaces=a,b",
-            ] {
-                let valkey = RedisConfig::parse(&format!("{start}{rest}")).unwrap();
-                let redis = RedisConfig::parse(&format!("{same}{rest}")).unwrap();
-                assert_eq!(valkey.shown(), redis.shown().replacen(same, start, 1));
-                assert_eq!(RedisConfig { word: Word::Redis, ..valkey }, redis);
-            }
-        }
-    }
-
-    #[test]
-    fn a_bad_address_is_named_without_its_password() {
-        for (url, part) in [
-            ("redis:/x", "address"),
-            ("http://h", "scheme"),
-            ("valkeyss://h", "scheme"),
-            ("valkey+://h", "scheme"),
-            ("valkey+single://h", "scheme"),
-            ("valkeys://a,b", "valkeys:// takes one host"),
-            ("valkey://h?ca=/x", "TLS"),
-            ("redis://", "host"),
-            ("redis://a,b", "one host"),
-            ("redis://h:0", "port"),
-            ("redis://h:x", "port"),
-            ("redis://h/x", "database"),
-            ("redis://user@h", "user"),
-            ("redis+sentinel://h", "service"),
-            ("redis+cluster://h/1", "database"),
-            ("redis://h?color=red", "an option is unknown"),
-            ("redis://h?ca=/x", "TLS"),
-            ("redis://h?min_replicas=x", "min_replicas"),
-            ("redis://h?max_ttl=5s", "guard"),
-            ("redis://h?guard=maybe", "guard"),
-            ("redis://h?deposed=5s", "guard"),
-            ("redis://h?guard=true&deposed=x", "deposed"),
-            ("redis://h?guard=true&namespaces=a,,b", "namespaces"),
-            ("redis://h?plain=maybe", "plain"),
-            ("redis://[::1", "bracket"),
-        ] {
-            let error = RedisConfig::parse(url).unwrap_err();
-            assert_eq!(error.kind(), ErrorKind::Invalid);
-            assert!(error.to_string().contains(part), "{url}: {error}");
-            let hint = error.hint().unwrap();
-            assert!(!hint.contains("redis") || !url.starts_with("valkey"), "{url}: {hint}");
-        }
-        let config = RedisConfig::parse("redis://u:secret@h").unwrap();
-        assert!(!format!("{config:?}{}", config.shown()).contains("secret"));
-    }
-
-    #[test]
-    fn hostile_addresses_are_read_without_harm() {
-        let samples: [&[u8]; 4] = [
-            b"rediss+sentinel://:pw@a,b:1,[::1]/main/2?sentinel_password=x&ca=/a",
-            b"redis+cluster://a,b?guard=true&max_ttl=90s&min_replicas=1&namespaces=a,b",
-            b"redis://user:p%40ss@h:7/3?deposed=18446744073709551615h&plain",
-            b"redis://h/99999999999999999999?max_ttl=9999999999999999999s",
-        ];
-        latchwork_services::hostile::survives("addresses", &samples, |bytes| {
-            let _ = RedisConfig::parse(&String::from_utf8_lossy(bytes));
-        });
-    }
-}
+mod tests;

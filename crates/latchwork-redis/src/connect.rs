@@ -90,8 +90,10 @@ pub(crate) async fn connect(
     let greeting = greeting.map_err(NotConnected::Refused)?;
     let made = async {
         let stream = dial(endpoint, io).await?;
-        let keepalive = TcpKeepalive::new().with_time(KEEPALIVE);
-        SockRef::from(&stream).set_tcp_keepalive(&keepalive)?;
+        if !endpoint.is_socket() {
+            let keepalive = TcpKeepalive::new().with_time(KEEPALIVE);
+            SockRef::from(&stream).set_tcp_keepalive(&keepalive)?;
+        }
         let (socket, drive) = Drive::open(stream, io)?;
         let greetings = greetings(access, protocol);
         let conn = match greeting {
@@ -200,6 +202,10 @@ pub(crate) fn unreachable(
     let (whom, step) = if kind == BackendErrorKind::Denied {
         let whom = format!(" as user {:?}", access.user());
         (whom, "check the user and the password in the address")
+    } else if endpoint.is_socket() {
+        let step = "check that the server is running, its unixsocket and unixsocketperm, and that this user may enter \
+            the folder";
+        (String::new(), step)
     } else if access.tls.is_some() {
         let step = "check that the server is running and speaks TLS, and that its certificate is \
             for this name and from a trusted authority (ca=/path)";

@@ -4,8 +4,8 @@ use std::fmt;
 use std::path::PathBuf;
 
 use latchwork_store::kit::address;
-use latchwork_store::kit::address::unknown_option;
 pub(crate) use latchwork_store::kit::address::{Endpoint, Login};
+use latchwork_store::kit::address::{Parts, unknown_option};
 use latchwork_store::kit::tls::Tls;
 use latchwork_store::{Error, ErrorKind};
 
@@ -67,18 +67,14 @@ impl ZooKeeperConfig {
             (None, Some(rest)) => (true, rest),
             (None, None) => return Err(invalid("store: not an address of ZooKeeper".into())),
         };
-        let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
-        let Options { tls, scheme } = Options::read(query, is_secure)?;
-        let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
-        let (login, hosts) = match authority.rsplit_once('@') {
-            Some((login, hosts)) => (Some(read_login(login)?), hosts),
-            None => (None, authority),
-        };
+        let parts = Parts::read(rest, "chroot").map_err(hinted)?;
+        let servers = parts.endpoints(DEFAULT_PORT).map_err(hinted)?;
+        let Options { tls, scheme } = Options::read(parts.query, is_secure)?;
+        let login = parts.login.map(Login::parse).transpose().map_err(hinted)?;
         if scheme == Scheme::Sasl && login.is_none() {
             return Err(invalid("store: auth=sasl needs user:password@".into()));
         }
-        let servers = hosts.split(',').map(endpoint).collect::<Result<_, _>>()?;
-        Ok(Self { servers, login, scheme, tls, chroot: read_chroot(path)? })
+        Ok(Self { servers, login, scheme, tls, chroot: read_chroot(parts.path)? })
     }
 
     /// The address for messages: without credentials.
@@ -92,8 +88,8 @@ impl ZooKeeperConfig {
     }
 }
 
-fn read_login(login: &str) -> Result<Login, Error> {
-    Login::parse(login).map_err(|error| error.next_step(NEXT))
+fn hinted(error: Error) -> Error {
+    address::usually(error, NEXT)
 }
 
 /// What follows after `?`.
@@ -143,21 +139,6 @@ fn read_chroot(path: &str) -> Result<String, Error> {
     if path.is_empty() {
         return Ok(String::new());
     }
-    if path.contains(',') {
-        let message = "store: the chroot contains a comma; the servers come before it";
-        return Err(Error::new(ErrorKind::Invalid, message).next_step(
-            "write the chroot once, after the last server: zk://h1:2181,h2:2181/chroot; or write \
-             %2C for a comma in its name",
-        ));
-    }
-    let port = path.rsplit_once(':').map(|(_, port)| port);
-    if port.is_some_and(|port| port.parse::<u16>().is_ok()) {
-        let message = "store: the chroot ends in what looks like a port";
-        return Err(Error::new(ErrorKind::Invalid, message).next_step(
-            "write the port after the host: zk://h1:2181/chroot; or write %3A for a colon in the \
-             chroot's name",
-        ));
-    }
     let mut chroot = String::new();
     for part in path.split('/') {
         let name = decode(part, "chroot")?;
@@ -173,12 +154,8 @@ fn read_chroot(path: &str) -> Result<String, Error> {
     }
 }
 
-fn endpoint(text: &str) -> Result<Endpoint, Error> {
-    Endpoint::parse(text, DEFAULT_PORT).map_err(|error| error.next_step(NEXT))
-}
-
 fn decode(text: &str, what: &str) -> Result<String, Error> {
-    address::decode(text, what).map_err(|error| error.next_step(NEXT))
+    address::decode(text, what).map_err(hinted)
 }
 
 #[cfg(test)]
@@ -244,6 +221,21 @@ mod tests {
             assert_eq!(error.kind(), ErrorKind::Invalid);
             assert!(error.to_string().contains(part), "{url}: {error}");
             assert!(error.hint().is_some());
+        }
+    }
+
+    /// H280: a slip is answered with the right form.
+    #[test]
+    fn h280_a_slip_in_an_address_is_named() {
+        for (url, step) in [
+            ("zk://app:pw/x@h/locks", "%2F"),
+            ("zk://app:12/pw@h/locks", "%2F"),
+            ("zk://app:pw?x@h/locks", "%3F"),
+            ("zk://h,::1:2181/locks", "[::1]:2181"),
+        ] {
+            let error = ZooKeeperConfig::parse(url).unwrap_err();
+            assert!(error.hint().unwrap().contains(step), "{url}: {error}");
+            assert!(!error.to_string().contains("pw"), "{error}");
         }
     }
 }

@@ -26,7 +26,7 @@ pub(crate) enum Address {
 }
 
 const KNOWN: &str = "file:///directory, redis://host, redis+sentinel://h1,h2/service, \
-                     redis+cluster://h1,h2 (or valkey instead of redis), redlock://h1,h2,h3, etcd://h1,h2,h3, zk://h1,h2,h3/chroot, \
+                     redis+cluster://h1,h2, redis+unix:///socket (or valkey instead of redis), redlock://h1,h2,h3, etcd://h1,h2,h3, zk://h1,h2,h3/chroot, \
                      postgres://user@host/database, k8s://namespace, mem:, mem:NAME";
 
 const SCHEMES: &[&str] = &[
@@ -43,6 +43,8 @@ const SCHEMES: &[&str] = &[
     "valkeys+sentinel",
     "valkey+cluster",
     "valkeys+cluster",
+    "redis+unix",
+    "valkey+unix",
     "redlock",
     "etcd",
     "etcds",
@@ -55,8 +57,10 @@ const SCHEMES: &[&str] = &[
 ];
 
 impl Address {
-    /// Reads an address. An error does not repeat it: whatever cannot be read may be a password.
+    /// Reads an address, without white space at its ends: a variable or a file often has a line break there. An error
+    /// does not repeat it: whatever cannot be read may be a password.
     pub(crate) fn parse(url: &str) -> Result<Self, Error> {
+        let url = url.trim();
         let invalid = |message: String| {
             Err(Error::new(ErrorKind::Invalid, message).next_step(format!("use one of: {KNOWN}")))
         };
@@ -65,6 +69,9 @@ impl Address {
         }
         if url.starts_with('/') {
             return Ok(Self::File(url.into()));
+        }
+        if url.is_empty() {
+            return invalid("store: the address is empty".into());
         }
         let Some((scheme, rest)) = url.split_once(':') else {
             return invalid("store: this is not a URL; it has no scheme".into());
@@ -93,7 +100,8 @@ impl Address {
             ),
             "redis" | "rediss" | "redis+sentinel" | "rediss+sentinel" | "redis+cluster"
             | "rediss+cluster" | "valkey" | "valkeys" | "valkey+sentinel" | "valkeys+sentinel"
-            | "valkey+cluster" | "valkeys+cluster" => Ok(Self::Redis(url)),
+            | "valkey+cluster" | "valkeys+cluster" | "redis+unix" | "rediss+unix"
+            | "valkey+unix" | "valkeys+unix" => Ok(Self::Redis(url)),
             "redlock" | "redis+redlock" | "rediss+redlock" | "valkey+redlock"
             | "valkeys+redlock" => Ok(Self::Redlock(url)),
             "etcd" | "etcds" => Ok(Self::Etcd(url)),
@@ -103,6 +111,10 @@ impl Address {
             scheme => {
                 let message = "store: the scheme is unknown";
                 let hint = match nearest(scheme, SCHEMES) {
+                    // As other clients call the socket of a server.
+                    _ if matches!(scheme, "unix" | "redis+socket" | "redis-socket") => {
+                        "did you mean redis+unix:? ".to_owned()
+                    }
                     Some(known) => format!("did you mean {known}:? "),
                     None => String::new(),
                 };
@@ -151,6 +163,21 @@ fn percent_decode(text: &str) -> Option<Vec<u8>> {
 mod tests {
     use super::*;
 
+    /// H280: a variable or a file often has a line break at its end, and would name another store.
+    #[test]
+    fn h280_white_space_at_the_ends_names_no_other_store() {
+        for (written, meant) in [
+            ("file:///srv/locks\n", "file:///srv/locks"),
+            (" /srv/locks\r\n", "/srv/locks"),
+            ("mem:tests \t", "mem:tests"),
+            ("\nzk://h/app\n", "zk://h/app"),
+        ] {
+            assert_eq!(Address::parse(written).unwrap(), Address::parse(meant).unwrap());
+        }
+        let error = Address::parse(" \n").unwrap_err().to_string();
+        assert!(error.contains("the address is empty"), "{error}");
+    }
+
     #[test]
     fn documented_addresses_are_accepted() {
         assert_eq!(Address::parse("mem:").unwrap(), Address::Memory(None));
@@ -181,6 +208,8 @@ mod tests {
             ("vakley://h", "valkey:"),
             ("ectd://h", "etcd:"),
             ("flie:///x", "file:"),
+            ("unix:///tmp/redis.sock", "redis+unix:"),
+            ("redis+socket:///tmp/redis.sock", "redis+unix:"),
         ] {
             let error = Address::parse(url).unwrap_err().to_string();
             assert!(error.contains(&format!("did you mean {known}?")), "{url}: {error}");

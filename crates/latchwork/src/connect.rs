@@ -185,6 +185,7 @@ fn not_built(store: &str, feature: &str) -> Error {
 /// | --- | --- |
 /// | `file:///directory` | a directory of this machine, shared by its processes |
 /// | `redis://[user:password@]host[:port][/database]` | one server of Redis or Valkey |
+/// | `redis+unix://[user:password@]/path[?db=database]` | one server of Redis or Valkey, through its socket in the file system |
 /// | `redis+sentinel://h1,h2,h3/service` | the master that Sentinels name |
 /// | `redis+cluster://h1,h2,h3` | a Cluster |
 /// | `redlock://h1,h2,h3` | a majority of independent servers of Redis or Valkey |
@@ -196,7 +197,7 @@ fn not_built(store: &str, feature: &str) -> Error {
 /// | `mem:NAME` | this process alone; all connections to this name share it, until the last manager is dropped |
 ///
 /// `rediss` is Redis by TLS. `valkey` and `valkeys` mean what `redis` and `rediss` mean, also before `+sentinel`,
-/// `+cluster` and `+redlock`. A path that begins with `/` is a directory: `/srv/locks`. The case of a scheme does not
+/// `+cluster`, `+unix` and `+redlock`. White space at the ends of an address is left out. A path that begins with `/` is a directory: `/srv/locks`. The case of a scheme does not
 /// matter.
 ///
 /// # Runtimes

@@ -45,6 +45,7 @@ from ._errors import (
     Unreachable,
     Unsupported,
 )
+from ._errors import invalid as _invalid
 from ._factory import text as _text
 from ._guards import AsyncGuard, Guard, Loss
 from ._locks import Lock, Locks, ReentrantLock, RWLock
@@ -135,12 +136,19 @@ def _address(url: _Optional[str]) -> str:
 def default_store() -> str:
     """Returns the store to use if none is named: ``LATCHWORK_STORE``, or a directory of the user.
 
+    A variable that is set and empty raises :class:`Invalid`: the default would be another store.
+
     >>> import os, latchwork
     >>> os.environ["LATCHWORK_STORE"] = "mem:"
     >>> latchwork.default_store()
     'mem:'
     """
-    return _os.environ.get("LATCHWORK_STORE") or _native.default_store()
+    address = _os.environ.get("LATCHWORK_STORE")
+    if address is None:
+        return _native.default_store()
+    if not address.strip():
+        raise _invalid("LATCHWORK_STORE", "it is set, and empty; set it to an address, or unset it")
+    return address.strip()
 
 
 def doctor(url: _Optional[str] = None) -> Report:

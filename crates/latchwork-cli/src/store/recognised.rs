@@ -28,7 +28,7 @@ pub(super) fn shown(address: &str) -> Option<String> {
         "redis" | "rediss" | "redis+cluster" | "rediss+cluster" | "redlock" | "redis+redlock"
         | "rediss+redlock" | "valkey" | "valkeys" | "valkey+cluster" | "valkeys+cluster"
         | "valkey+redlock" | "valkeys+redlock" => Path::Database,
-        "zk" | "zks" => Path::Names,
+        "zk" | "zks" | "redis+unix" | "valkey+unix" => Path::Names,
         "etcd" | "etcds" => Path::None,
         "postgres" | "postgresql" => Path::Name,
         "k8s" => return namespace(address, rest),
@@ -38,7 +38,10 @@ pub(super) fn shown(address: &str) -> Option<String> {
     let (start, query) = rest.strip_prefix("//")?.split_once('?').unwrap_or((&rest[2..], ""));
     let (authority, path) = start.split_once('/').unwrap_or((start, ""));
     let hosts = authority.rsplit_once('@').map_or(authority, |(_, hosts)| hosts);
-    let are_hosts = hosts.split(',').all(|host| Endpoint::parse(host, 1).is_ok());
+    // A socket stands in the path, and PostgreSQL's hosts may stand among the options.
+    let may_have_none = scheme.contains("+unix") || matches!(kind, Path::Name);
+    let are_hosts = (may_have_none && hosts.is_empty())
+        || hosts.split(',').all(|host| Endpoint::parse(host, 1).is_ok());
     if !are_hosts || !kind.suits(path) {
         return None;
     }
@@ -98,7 +101,14 @@ fn option(text: &str) -> Option<Option<&str>> {
     };
     let is_known = match name {
         "sentinel_user" | "sentinel_password" => return Some(None),
-        "ca" | "cert" | "key" => is_path(),
+        "user" | "password" => return Some(None),
+        "ca" | "cert" | "key" | "passfile" => is_path(),
+        "host" => value
+            .split(',')
+            .all(|host| host.split('/').all(is_plain) || Endpoint::parse(host, 1).is_ok()),
+        "port" => value.bytes().all(|byte| byte.is_ascii_digit() || byte == b','),
+        "db" => value.bytes().all(|byte| byte.is_ascii_digit()),
+        "service" | "dbname" | "target_session_attrs" | "channel_binding" => is_plain(value),
         "server_name" => is_plain(value),
         "guard" | "plain" | "via_proxy" | "insecure" => {
             matches!(value, "true" | "1" | "on" | "" | "false" | "0" | "off")
@@ -108,7 +118,9 @@ fn option(text: &str) -> Option<Option<&str>> {
         "auth" => matches!(value, "digest" | "sasl"),
         "sslrootcert" | "sslcert" | "sslkey" | "kubeconfig" => is_path(),
         "table" | "schema" | "application_name" | "sslmode" | "durability" => is_plain(value),
-        "pooler" => matches!(value, "true" | "1" | "on" | "" | "false" | "0" | "off"),
+        "pooler" | "create_schema" => {
+            matches!(value, "true" | "1" | "on" | "" | "false" | "0" | "off")
+        }
         "connections" | "connect_timeout" => value.bytes().all(|b| b.is_ascii_digit()),
         _ => false,
     };
@@ -136,6 +148,11 @@ mod tests {
             ("k8s://shop", "k8s://shop"),
             ("k8s://kind-dev/shop?kubeconfig=/etc/k", "k8s://kind-dev/shop?kubeconfig=/etc/k"),
             ("redis+sentinel://h/s?sentinel_password=sekret", "redis+sentinel://h/s"),
+            ("redis+unix://u:sekret@/run/redis.sock?db=2", "redis+unix:///run/redis.sock?db=2"),
+            (
+                "postgres:///shop?host=/run/postgresql&port=7&user=sekret&password=sekret&passfile=/p",
+                "postgres:///shop?host=/run/postgresql&port=7&passfile=/p",
+            ),
             ("redis+sentinel://h/s/1?guard&sentinel_user=sekret", "redis+sentinel://h/s/1?guard"),
             ("redis://[::1]:6379?namespaces=a,b", "redis://[::1]:6379?namespaces=a,b"),
             ("file:///srv/a@b", "file:///srv/a@b"),

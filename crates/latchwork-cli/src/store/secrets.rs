@@ -32,7 +32,9 @@ pub(super) fn are_in(address: &str) -> bool {
 /// The address may be written wrongly: it is shown before a store has read it.
 fn find(address: &str) -> Vec<Range<usize>> {
     let rest = address.split_once(':').map_or(address, |(_, rest)| rest);
-    if ["/", "./", "../"].iter().any(|start| address.starts_with(start)) || rest.starts_with("///")
+    let is_file = || address.get(..5).is_some_and(|it| it.eq_ignore_ascii_case("file:"));
+    if ["/", "./", "../"].iter().any(|start| address.starts_with(start))
+        || (is_file() && rest.starts_with("///"))
     {
         // A path.
         return Vec::new();
@@ -136,6 +138,10 @@ mod tests {
             ("s3cret@h", "h"),
             ("etcds://h1,h2:2379?ca=/a@b", "etcds://h1,h2:2379?ca=/a@b"),
             ("redis://[::1]:6379?ca=/a@b", "redis://[::1]:6379?ca=/a@b"),
+            ("redis+unix://:pw@/run/r.sock?db=2", "redis+unix:///run/r.sock?db=2"),
+            ("redis+unix:///run/r.sock", "redis+unix:///run/r.sock"),
+            ("postgres:///d?host=/run&password=x", "postgres:///d?host=/run"),
+            ("postgres:///d?host=/run&user=a", "postgres:///d?host=/run&user=a"),
             ("file:///srv/locks", "file:///srv/locks"),
             ("file:///srv/a@b", "file:///srv/a@b"),
             ("/srv/a:b@c", "/srv/a:b@c"),

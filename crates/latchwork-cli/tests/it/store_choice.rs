@@ -78,10 +78,53 @@ fn the_first_that_is_named_is_the_store() {
     let mut command = with_variable();
     command.args(["--store", &address("by-option")]);
     assert_eq!(named(command), format!("{} (--store)", address("by-option")));
-    // An empty variable is not set.
+    // White space at its ends is left out, as in a file.
     let mut command = with_file();
+    command.env("LATCHWORK_STORE", format!(" {}\r\n", address("by-variable")));
+    assert_eq!(named(command), format!("{} (LATCHWORK_STORE)", address("by-variable")));
+}
+
+/// H280: whoever set the variable meant another store than the default one, whose locks exclude nobody there.
+#[test]
+fn h280_an_empty_variable_is_refused() {
+    let store = Store::new();
+    for (name, value) in
+        [("LATCHWORK_STORE", ""), ("LATCHWORK_STORE", " \n"), ("LATCHWORK_STORE_FILE", "")]
+    {
+        let mut command = homeless(&store, &["run", "x", "--", "true"]);
+        let done = Running::start({
+            command.env(name, value);
+            command
+        })
+        .finish();
+        assert_eq!(done.code(), 64, "{done:?}");
+        assert!(done.stderr.contains(&format!("{name}: it is set, and empty")), "{done:?}");
+        assert!(done.stderr.contains("or unset it"), "{done:?}");
+        assert!(!store.file("home/.local/state/latchwork").exists(), "the default is not used");
+    }
+    let mut command = homeless(&store, &["--store", "mem:", "run", "x", "--", "true"]);
     command.env("LATCHWORK_STORE", "");
-    assert_eq!(named(command), format!("{} ({})", address("by-file"), other.display()));
+    assert_eq!(Running::start(command).finish().code(), 0, "it is not asked");
+}
+
+/// The command and its inner commands reach a server through its socket in the file system.
+#[test]
+fn h282_commands_reach_their_store_through_a_socket() {
+    let store = Store::new();
+    let options = RedisOptions::new().user(format!("app on >{PASSWORD} ~* &* +@all"));
+    let server = RedisServer::start(&options).unwrap();
+    let socket = server.folder().join("socket").display().to_string();
+    let address = format!("redis+unix://app:{PASSWORD}@{socket}?db=2");
+    let binary = env!("CARGO_BIN_EXE_latchwork");
+    let script = format!("env | grep -c s3[c]ret; '{binary}' -v show x");
+    let args = ["--store", &address, "run", "x", "--", "sh", "-c", &script];
+    let done = homeless_output(&store, &args);
+    assert_eq!(done.code(), 0, "{done:?}");
+    assert!(done.stdout.starts_with("0\nx: held (a mutex)"), "{done:?}");
+    assert!(done.stderr.contains(&format!("redis+unix://{socket}?db=2")), "{done:?}");
+    let doctor = homeless_output(&store, &["--store", &address, "doctor"]);
+    assert_eq!(doctor.code(), 0, "{doctor:?}");
+    assert!(doctor.stdout.contains("fit for locks"), "{doctor:?}");
 }
 
 /// `ps` shows the arguments of all processes to all users.

@@ -132,13 +132,19 @@ fn a_password_comes_from_a_file_that_others_cannot_read() {
     });
 }
 
-/// A process with these files in its environment connects to the address, and psql as well.
-fn beside_psql(folder: &Path, url: &str, test: &str) -> [Result<(), String>; 2] {
+/// A process with these files and variables in its environment connects to the address, and psql as well.
+fn beside_psql(
+    folder: &Path,
+    variables: &[(&str, &str)],
+    url: &str,
+    test: &str,
+) -> [Result<(), String>; 2] {
     let environment = |command: &mut Command| {
-        command.env("HOME", folder).env("PGSYSCONFDIR", folder.join("system")).env(ADDRESS, url);
-        for name in ["PGPASSFILE", "PGSERVICEFILE", "PGPASSWORD", "PGHOST"] {
+        for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("PG")) {
             command.env_remove(name);
         }
+        command.env("HOME", folder).env("PGSYSCONFDIR", folder.join("system")).env(ADDRESS, url);
+        command.envs(variables.iter().copied());
         let output = command.output().unwrap();
         match output.status.success() {
             true => Ok(()),
@@ -151,15 +157,68 @@ fn beside_psql(folder: &Path, url: &str, test: &str) -> [Result<(), String>; 2] 
     [environment(ours.args(["--exact", test, "--nocapture"])), environment(&mut psql)]
 }
 
+/// Takes a lock at this address, in the process that [`beside_psql`] starts.
+fn take_a_lock(url: &str) {
+    run(async {
+        let client = connect(url).await.unwrap_or_else(|error| panic!("{error}"));
+        client
+            .granted(&claim(&format!("{:032x}", latchwork_store::ClaimId::random().as_u128())))
+            .await;
+    });
+}
+
+/// As with psql, also where the address says otherwise.
+#[test]
+fn h281_the_environment_is_read_as_psql_reads_it() {
+    if let Ok(url) = std::env::var(ADDRESS) {
+        return take_a_lock(&url);
+    }
+    let test = "files::h281_the_environment_is_read_as_psql_reads_it";
+    let folder = Folder::new().unwrap();
+    let lines = ["local all app scram-sha-256", "host all app all scram-sha-256"];
+    let server = server_in(folder.path(), &lines);
+    server.psql("CREATE ROLE app LOGIN SUPERUSER PASSWORD 'p:w'").unwrap();
+    let (path, port) = (folder.path().display().to_string(), server.port().to_string());
+    let place = [("PGPORT", &*port), ("PGDATABASE", "postgres")];
+    let login = [("PGUSER", "app"), ("PGPASSWORD", "p:w")];
+    let with = |more: &[(&'static str, &'static str)]| {
+        let mut all: Vec<(&str, &str)> = [&place[..], &login].concat();
+        all.retain(|(name, _)| more.iter().all(|(other, _)| other != name));
+        all.extend(more);
+        all
+    };
+    let at =
+        |variables: &[(&str, &str)], url: &str| beside_psql(folder.path(), variables, url, test);
+    let socket = [&with(&[])[..], &[("PGHOST", &path)]].concat();
+    for (variables, url) in [
+        (socket, "postgresql://"),
+        (with(&[("PGHOST", "127.0.0.1")]), "postgresql://"),
+        (with(&[("PGHOST", "nowhere.invalid")]), "postgresql://127.0.0.1"),
+        (with(&[("PGUSER", "nobody"), ("PGPASSWORD", "x")]), "postgresql://app:p%3Aw@127.0.0.1"),
+        (with(&[("PGDATABASE", "none")]), "postgresql://127.0.0.1/postgres"),
+        (with(&[("PGSSLMODE", "require")]), "postgresql://127.0.0.1/?sslmode=disable"),
+    ] {
+        for (who, said) in ["latchwork", "psql"].iter().zip(at(&variables, url)) {
+            said.unwrap_or_else(|error| panic!("{who} at {url} with {variables:?}: {error}"));
+        }
+    }
+    for (variables, part) in [
+        (with(&[("PGPASSWORD", "wrong")]), "check the user, the password"),
+        (with(&[("PGSSLMODE", "require")]), "sslmode"),
+        (with(&[("PGSSLMODE", "maybe")]), "PGSSLMODE: sslmode is not disable"),
+        (with(&[("PGPORT", "x")]), "port is not a number"),
+    ] {
+        let [ours, psql] = at(&variables, "postgresql://127.0.0.1");
+        let ours = ours.expect_err("it is refused");
+        assert!(ours.contains(part), "{variables:?}: {ours}");
+        psql.expect_err("psql refuses it, too");
+    }
+}
+
 #[test]
 fn the_files_of_a_home_are_read_as_psql_reads_them() {
     if let Ok(url) = std::env::var(ADDRESS) {
-        return run(async {
-            let client = connect(&url).await.unwrap_or_else(|error| panic!("{error}"));
-            client
-                .granted(&claim(&format!("{:032x}", latchwork_store::ClaimId::random().as_u128())))
-                .await;
-        });
+        return take_a_lock(&url);
     }
     let test = "files::the_files_of_a_home_are_read_as_psql_reads_them";
     let folder = Folder::new().unwrap();
@@ -168,12 +227,14 @@ fn the_files_of_a_home_are_read_as_psql_reads_them() {
     server.psql("CREATE ROLE app LOGIN SUPERUSER PASSWORD 'p:w'").unwrap();
     let (path, port) = (folder.path().display(), server.port());
     let good = |url: &str| {
-        for (who, said) in ["latchwork", "psql"].iter().zip(beside_psql(folder.path(), url, test)) {
+        for (who, said) in
+            ["latchwork", "psql"].iter().zip(beside_psql(folder.path(), &[], url, test))
+        {
             said.unwrap_or_else(|error| panic!("{who} at {url}: {error}"));
         }
     };
     let bad = |url: &str, part: &str| {
-        let [ours, psql] = beside_psql(folder.path(), url, test);
+        let [ours, psql] = beside_psql(folder.path(), &[], url, test);
         let ours = ours.expect_err("no password fits");
         assert!(ours.contains(part), "{url}: {ours}");
         psql.expect_err("no password fits for psql either");

@@ -1,9 +1,11 @@
 //! The address of several servers.
 
+use latchwork_store::kit::address::{Parts, usually};
 use latchwork_store::{Error, ErrorKind};
 
-use crate::config::{Deployment, Endpoint, RedisConfig, Word, parts};
+use crate::config::{Deployment, Endpoint, RedisConfig, Word, parts as parts_of};
 
+const NEXT: &str = "use redlock://h1:6379,h2:6379,h3:6379";
 /// Fewer cannot lose one and go on.
 const FEWEST: usize = 3;
 /// Options of an address that make no sense where no server has a replica or a proxy's limits.
@@ -32,11 +34,8 @@ impl Config {
     ///
     /// `Invalid` with the part that cannot be read; the password is never repeated.
     pub fn parse(url: &str) -> Result<Self, Error> {
-        let invalid = |message: String| {
-            Error::new(ErrorKind::Invalid, message)
-                .next_step("use redlock://h1:6379,h2:6379,h3:6379")
-        };
-        let read = url.split_once("://").and_then(|(scheme, rest)| match parts(scheme) {
+        let invalid = |message: String| Error::new(ErrorKind::Invalid, message).next_step(NEXT);
+        let read = url.split_once("://").and_then(|(scheme, rest)| match parts_of(scheme) {
             _ if scheme == "redlock" => Some((Word::Redis, false, rest)),
             Some((word, tls, Some("redlock"))) => Some((word, tls, rest)),
             _ => None,
@@ -44,12 +43,10 @@ impl Config {
         let (word, tls, rest) =
             read.ok_or_else(|| invalid("store: not an address of redlock".into()))?;
         let scheme = word.scheme(tls);
-        let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
-        let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
-        let (login, hosts) = match authority.rsplit_once('@') {
-            Some((login, hosts)) => (format!("{login}@"), hosts),
-            None => (String::new(), authority),
-        };
+        let parts = Parts::read(rest, "database")?;
+        let Parts { hosts, path, query, .. } = parts;
+        parts.endpoints(6_379).map_err(|error| usually(error, NEXT))?;
+        let login = parts.login.map(|login| format!("{login}@")).unwrap_or_default();
         let name = |pair: &str| pair.split_once('=').map_or(pair, |(name, _)| name).to_owned();
         let names: Vec<String> = query.split('&').map(name).collect();
         for (option, why) in STRANGE {
@@ -152,5 +149,20 @@ mod tests {
         }
         let config = Config::parse("redlock://u:secret@a,b,c").unwrap();
         assert!(!format!("{config:?}").contains("secret"));
+    }
+
+    /// H280: a slip is answered with the right form.
+    #[test]
+    fn h280_a_slip_in_an_address_is_named() {
+        for (url, step) in [
+            ("redlock://app:pw/x@a,b,c", "%2F"),
+            ("redlock://app:pw?x@a,b,c", "%3F"),
+            ("redlock://a,b,::1", "[::1]:6379"),
+            ("redlock://a/0,b/0,c/0", "once, after the last server"),
+        ] {
+            let error = Config::parse(url).unwrap_err();
+            assert!(error.hint().unwrap().contains(step), "{url}: {error}");
+            assert!(!error.to_string().contains("pw"), "{error}");
+        }
     }
 }

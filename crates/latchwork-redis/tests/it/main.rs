@@ -33,5 +33,6 @@ mod review;
 mod sentinel;
 mod server_clock;
 mod server_faults;
+mod socket;
 mod surroundings;
 mod tls_acl;

@@ -49,7 +49,7 @@ impl Bare {
 }
 
 /// Everything that a namespace can be used for.
-async fn round(url: &str, pushes: bool) -> Result<(), Error> {
+pub(crate) async fn round(url: &str, pushes: bool) -> Result<(), Error> {
     let (a, b) = (Bare::connect(url).await?, Bare::connect(url).await?);
     let store = a.backend.capabilities().store;
     let done = async {

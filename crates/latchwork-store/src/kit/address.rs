@@ -7,16 +7,26 @@ use percent_encoding::percent_decode_str;
 
 use crate::error::{Error, ErrorKind};
 
-/// A host and a port.
+/// A host and a port, or a socket in the file system.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Endpoint {
-    /// A name or a number. An IPv6 number has no brackets.
+    /// A name or a number. An IPv6 number has no brackets. Of a socket it is the path, which begins with `/`.
     pub host: String,
-    /// Never 0.
+    /// 0 for a socket, and only then.
     pub port: u16,
 }
 
 impl Endpoint {
+    /// A socket in the file system, by its absolute path.
+    pub fn socket(path: impl Into<String>) -> Self {
+        Self { host: path.into(), port: 0 }
+    }
+
+    /// Returns whether this is a socket in the file system.
+    pub fn is_socket(&self) -> bool {
+        self.host.starts_with('/')
+    }
+
     /// Parses `host`, `host:port` or `[v6]:port`, with escapes in the host. A host has letters,
     /// digits, dots, dashes and underscores; between brackets it is an IPv6 number, with an
     /// optional zone.
@@ -34,6 +44,11 @@ impl Endpoint {
                     None if !rest.is_empty() => return Err(not_a_host()),
                     port => (host, port),
                 }
+            }
+            None if is_bare_v6(text) => {
+                let step =
+                    format!("write it in brackets, and the port after them: [::1]:{default_port}");
+                return Err(invalid("store: an IPv6 number has no brackets".into()).next_step(step));
             }
             None => match text.split_once(':') {
                 Some((host, port)) => (host, Some(port)),
@@ -72,6 +87,14 @@ pub fn is_plain(text: &str) -> bool {
     text.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'-' | b'_'))
 }
 
+/// Whether a text without brackets is an IPv6 number, perhaps with a port after it. A login has an @, and other text
+/// is not as short of letters.
+fn is_bare_v6(text: &str) -> bool {
+    let number = text.split_once('%').map_or(text, |(number, _)| number);
+    let is_part = |byte: u8| byte.is_ascii_hexdigit() || matches!(byte, b':' | b'.');
+    number.bytes().filter(|byte| *byte == b':').count() > 1 && number.bytes().all(is_part)
+}
+
 fn is_v6(text: &str) -> bool {
     let (number, zone) = text.split_once('%').unwrap_or((text, ""));
     number.parse::<std::net::Ipv6Addr>().is_ok() && is_plain(zone)
@@ -79,12 +102,101 @@ fn is_v6(text: &str) -> bool {
 
 impl fmt::Display for Endpoint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.host.contains(':') {
+        if self.is_socket() {
+            // A path that is not plain may be a password in the wrong place.
+            let is_plain = self.host.split('/').all(is_plain);
+            f.write_str(if is_plain { &self.host } else { "/..." })
+        } else if self.host.contains(':') {
             write!(f, "[{}]:{}", self.host, self.port)
         } else {
             write!(f, "{}:{}", self.host, self.port)
         }
     }
+}
+
+/// The parts of an address after its scheme, `[login@]hosts[/path][?options]`, as they are written.
+#[derive(Clone, Copy)]
+pub struct Parts<'a> {
+    /// What stands before the last @, if there is one.
+    pub login: Option<&'a str>,
+    /// What stands between the login and the path.
+    pub hosts: &'a str,
+    /// What follows the first `/`, without it.
+    pub path: &'a str,
+    /// What follows the first `?`, without it.
+    pub query: &'a str,
+}
+
+impl<'a> Parts<'a> {
+    /// Takes an address apart. `path` names what follows the first `/`: the chroot, the database.
+    ///
+    /// # Errors
+    ///
+    /// `Invalid` if the path has an @, as after a `/` in a password, a comma, as after a path behind each host, or
+    /// ends in a port.
+    pub fn read(rest: &'a str, path: &str) -> Result<Self, Error> {
+        let read = Self::split(rest);
+        if read.path.contains('@') {
+            return Err(unescaped());
+        }
+        if read.path.contains(',') {
+            return Err(invalid(format!("store: the {path} contains a comma; the servers come before it"))
+                .next_step(format!(
+                    "write the {path} once, after the last server: h1,h2/{path}; a comma in its name is %2C"
+                )));
+        }
+        let port = read.path.rsplit_once(':').map(|(_, port)| port);
+        if port.is_some_and(|port| port.parse::<u16>().is_ok()) {
+            return Err(invalid(format!("store: the {path} ends in what looks like a port"))
+                .next_step(format!(
+                    "write the port after the host: host:port/{path}; a colon in its name is %3A"
+                )));
+        }
+        Ok(read)
+    }
+
+    /// As [`read`](Self::read), without its checks: for a path that names a file.
+    pub fn split(rest: &'a str) -> Self {
+        let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
+        let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
+        let (login, hosts) = match authority.rsplit_once('@') {
+            Some((login, hosts)) => (Some(login), hosts),
+            None => (None, authority),
+        };
+        Self { login, hosts, path, query }
+    }
+
+    /// Returns the hosts, with a comma between two.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Endpoint::parse`].
+    pub fn endpoints(&self, default_port: u16) -> Result<Vec<Endpoint>, Error> {
+        let hosts = self.hosts.split(',').map(|host| Endpoint::parse(host, default_port));
+        hosts.collect::<Result<_, _>>().map_err(|error| self.blame(error))
+    }
+
+    /// Returns the error of a host that cannot be read: what stands in its place may be the beginning of a password.
+    pub fn blame(&self, error: Error) -> Error {
+        match self.login.is_none() && self.query.contains('@') {
+            true => unescaped(),
+            false => error,
+        }
+    }
+}
+
+/// An @ stands where the login has ended: something in it has ended it too early.
+fn unescaped() -> Error {
+    invalid("store: there is an @ after the first / or ?".into()).next_step(
+        "write / in a user or a password as %2F, ? as %3F and # as %23, and an @ in a path or the name of an option as \
+         %40",
+    )
+}
+
+/// Returns the error with this next step, unless it has one.
+#[must_use]
+pub fn usually(error: Error, step: &str) -> Error {
+    if error.hint().is_some() { error } else { error.next_step(step) }
 }
 
 /// A user and a password.
@@ -155,6 +267,9 @@ pub fn unknown_option(name: &str, known: &[&str]) -> Error {
     const MISTYPED: f64 = 0.9;
     /// An option of a lock, which some users write into the address.
     const TTL: &str = "ttl";
+    if name.contains('@') {
+        return unescaped();
+    }
     let hint = match nearest(name, known) {
         _ if likeness(name, TTL) >= MISTYPED => {
             "the ttl is set on the lock (`ttl`, or --ttl of the command), not in the address; "
@@ -225,6 +340,39 @@ mod tests {
             assert!(error.starts_with("store: ") && !error.contains("pw"), "{text}: {error}");
         }
         assert!(!decode("pw%ff", "password").unwrap_err().to_string().contains("pw"));
+    }
+
+    #[test]
+    fn a_slip_in_an_address_is_answered_with_its_right_form() {
+        for (rest, step) in [
+            ("app:pw/a@h", "%2F"),
+            ("app:12/pw@h", "%2F"),
+            ("u:a@b/pw@h/db", "%2F"),
+            ("u:pw?b@h", "%3F"),
+            (":pw?x=y@h", "%3F"),
+            ("h1/db,h2/db", "once, after the last server: h1,h2/database"),
+            ("h1/db:6379", "host:port/database"),
+            ("::1", "[::1]:7"),
+            ("fe80::1%eth0", "[::1]:7"),
+            ("::1:6379/db", "[::1]:7"),
+            ("h,2001:db8::1", "[::1]:7"),
+        ] {
+            let read = Parts::read(rest, "database").and_then(|parts| parts.endpoints(7));
+            let error = read.unwrap_err().to_string();
+            assert!(error.contains(step) && !error.contains("pw"), "{rest}: {error}");
+        }
+        for rest in ["u:p@ss@h1:1,[::1]/a%40b%2C%3A7?ca=/a@b", ":a#b@h", "h/"] {
+            Parts::read(rest, "database").unwrap().endpoints(7).unwrap();
+        }
+        assert!(unknown_option("pw@h", &["ca"]).hint().unwrap().contains("%3F"));
+    }
+
+    #[test]
+    fn a_socket_is_its_path() {
+        let socket = Endpoint::socket("/run/redis/a.sock");
+        assert!(socket.is_socket() && !Endpoint::parse("h", 7).unwrap().is_socket());
+        assert_eq!(socket.to_string(), "/run/redis/a.sock");
+        assert_eq!(Endpoint::socket("/a b/pw").to_string(), "/...");
     }
 
     #[test]

@@ -26,12 +26,18 @@ const STAGGER: Duration = Duration::from_millis(250);
 /// Connects to a server: to the first of its addresses that answers. Its name is looked up each
 /// time. Must be called inside the runtime of the `Io`.
 ///
+/// A socket in the file system is read, written and shut down by the same calls as one of TCP, and the
+/// type is only a name for its descriptor: nothing that concerns TCP alone is to be asked of it.
+///
 /// There is no time limit. Dropping the future ends all attempts.
 ///
 /// # Errors
 ///
 /// That the name has no address, or what each address has said.
 pub async fn dial(server: &Endpoint, io: &Io) -> io::Result<TcpStream> {
+    if server.is_socket() {
+        return dial_socket(&server.host).await;
+    }
     let addresses = by_turns(addresses_of(server).await?, io);
     let mut attempts = Vec::new();
     for (place, address) in addresses.iter().enumerate() {
@@ -71,6 +77,17 @@ pub async fn dial_any(
         Ok((at, stream)) => Ok((order[at], stream)),
         Err(errors) => Err(errors.into_iter().map(|(at, error)| (order[at], error)).collect()),
     }
+}
+
+#[cfg(unix)]
+async fn dial_socket(path: &str) -> io::Result<TcpStream> {
+    let stream = tokio::net::UnixStream::connect(path).await?.into_std()?;
+    Ok(TcpStream::from(std::os::fd::OwnedFd::from(stream)))
+}
+
+#[cfg(not(unix))]
+async fn dial_socket(_: &str) -> io::Result<TcpStream> {
+    Err(io::Error::other("this system has no sockets in its file system for this client"))
 }
 
 async fn connect(address: SocketAddr, owing: Vec<Endpoint>, io: &Io) -> io::Result<TcpStream> {

@@ -5,12 +5,12 @@ use std::process::Command;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use latchwork_services::{Certificates, Port};
+use latchwork_services::{Certificates, Port, RedisOptions, RedisServer};
 use rustix::process::Signal;
 
 use super::Service;
 use super::client::{AT_ONCE, Address, Events};
-use crate::common::{Running, Store};
+use crate::common::{Running, Store, eventually};
 
 #[test]
 fn a_clean_stop_ends_when_all_holds_have_ended() {
@@ -67,6 +67,21 @@ fn a_second_signal_ends_the_service_at_once() {
     assert_eq!(process.finish().code(), 0);
     assert!(start.elapsed() < AT_ONCE, "{:?}", start.elapsed());
     assert_eq!(store.output(&["status", "a"]).code(), 0);
+}
+
+/// Its store is a server that is reached through a socket in the file system.
+#[test]
+fn h282_a_service_reaches_its_store_through_a_socket() {
+    let server = RedisServer::start(&RedisOptions::new().requirepass("s3cret")).unwrap();
+    let store = format!("redis+unix://:s3cret@{}", server.folder().join("socket").display());
+    let service = Service::start(&["--store", &store]);
+    let held = service.hold("a", r#"{"ttl_ms": 60000}"#);
+    let waiting = service.wait_for("a", &[], r#"{"wait_ms": 60000}"#);
+    eventually("a waiter", || (service.waiters("a") == 1).then_some(()));
+    service.release(&held).is(200);
+    waiting.answer().is(200);
+    let shown = server.command(&["KEYS", "*"]).unwrap();
+    assert!(format!("{shown:?}").contains("\"a\""), "{shown:?}");
 }
 
 #[test]
