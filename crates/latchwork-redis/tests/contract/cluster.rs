@@ -8,7 +8,7 @@ use std::time::Duration;
 use latchwork_conformance::namespaced::{Namespace, Namespaced};
 use latchwork_conformance::{Expected, Harness, Store, Time};
 use latchwork_redis::{RedisBackend, RedisConfig};
-use latchwork_services::{ClusterOptions, RedisCluster};
+use latchwork_services::{ClusterOptions, RedisCluster, provided, version};
 use latchwork_store::{Fencing, Io, Verb};
 
 use crate::ways::Ways;
@@ -21,7 +21,14 @@ pub(crate) struct Cluster {
 
 impl Harness for Cluster {
     fn expected(&self) -> Expected {
-        Expected { fencing: Fencing::WhileDataSurvives, watch: false, ..Expected::EVERYTHING }
+        let server = provided("redis").expect("a server");
+        Expected {
+            fencing: Fencing::WhileDataSurvives,
+            watch: false,
+            // Pushed grants go by sharded pub/sub.
+            push: version(server).first() >= Some(&7),
+            ..Expected::EVERYTHING
+        }
     }
 
     fn time(&self) -> Time {
