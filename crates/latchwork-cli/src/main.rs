@@ -17,6 +17,7 @@ mod top;
 use clap::CommandFactory;
 
 fn main() -> std::process::ExitCode {
+    process::signals::survive_file_size_limit();
     let cli = match args::Cli::read() {
         Ok(cli) => cli,
         Err(usage) => {

@@ -10,11 +10,11 @@
 use std::os::fd::{AsFd, OwnedFd};
 
 use latchwork_store::kit::record::{Now, Record};
+use latchwork_store::system::file_size_limit;
 use latchwork_store::{BackendError, Effect, Key};
 use rustix::buffer::spare_capacity;
 use rustix::fs::{Mode, OFlags};
 use rustix::io::{Errno, retry_on_intr};
-use rustix::process::{Resource, getrlimit};
 
 use crate::boot::{Era, undecided};
 use crate::closing::Closing;
@@ -420,7 +420,7 @@ fn read_at(file: impl AsFd, bytes: &mut Vec<u8>) -> Result<(), Errno> {
 /// Writes all of it, or fails.
 pub(crate) fn write_at(file: impl AsFd, mut bytes: &[u8], mut at: u64) -> Result<(), Errno> {
     // Beyond the limit on the size of files, the kernel would end the whole program (SIGXFSZ).
-    let limit = getrlimit(Resource::Fsize).current;
+    let limit = file_size_limit().current;
     if limit.is_some_and(|limit| at + bytes.len() as u64 > limit) {
         return Err(Errno::FBIG);
     }

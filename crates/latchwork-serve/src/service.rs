@@ -104,7 +104,7 @@ impl Got {
 
 impl Service {
     pub(crate) fn new(parts: Parts) -> Arc<Self> {
-        let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
+        let host = latchwork::store::system::this_host();
         Arc::new(Self {
             locks: parts.locks,
             names: parts.names,

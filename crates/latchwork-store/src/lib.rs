@@ -39,6 +39,7 @@ mod lifeline;
 mod memory;
 mod process;
 mod silence;
+pub mod system;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
 mod token;

@@ -29,9 +29,8 @@ use std::io;
 use std::time::Duration;
 
 use futures_util::FutureExt;
+use latchwork::store::system::{check_for_runtime, refusal_step};
 use latchwork::{Error, ErrorKind, FencingToken, LockManager};
-use rustix::event::{EventfdFlags, eventfd};
-use rustix::io::Errno;
 use tokio::runtime::{Builder, Runtime};
 
 use crate::args::{Cli, Command};
@@ -43,9 +42,6 @@ use crate::store::{Store, unseen_directory};
 
 /// How long the background work of a command may take at its end.
 const CLOSING: Duration = Duration::from_secs(1);
-
-/// How many descriptors a runtime takes at its start.
-const DESCRIPTORS: usize = 8;
 
 /// What every command works with: a store, a namespace in it, and somebody who reads.
 #[derive(Debug)]
@@ -199,21 +195,13 @@ pub(crate) fn run(cli: Cli) -> u8 {
 /// A runtime on this thread alone. Without one, returns the exit code.
 fn start_runtime(output: &Output) -> Result<Runtime, u8> {
     let started =
-        has_descriptors().and_then(|()| Builder::new_current_thread().enable_all().build());
-    started.map_err(|error| {
-        let step = match error.raw_os_error().map(Errno::from_raw_os_error) {
-            Some(Errno::MFILE | Errno::NFILE) => "; raise the limit of open files (ulimit -n)",
-            _ => "",
-        };
-        output.fail("Broken", &format!("cannot start: {error}{step}"));
-        exit::BROKEN
-    })
+        check_for_runtime().and_then(|()| Builder::new_current_thread().enable_all().build());
+    started.map_err(|error| cannot_start(&error, output))
 }
 
-/// Whether there are descriptors for a runtime: where there is none for its signals, tokio panics.
-fn has_descriptors() -> io::Result<()> {
-    let one = |_| Ok(eventfd(0, EventfdFlags::CLOEXEC)?);
-    (0..DESCRIPTORS).map(one).collect::<io::Result<Vec<_>>>().map(drop)
+fn cannot_start(error: &io::Error, output: &Output) -> u8 {
+    output.fail("Broken", &format!("cannot start: {error}; {}", refusal_step(error)));
+    exit::BROKEN
 }
 
 fn failed(output: &Output, error: &Error) -> u8 {

@@ -1,12 +1,17 @@
 //! `latchwork serve`: the locks over HTTP, for other languages and for people who want to see.
 
-use latchwork::Error;
-use latchwork_serve::{Detail, Settings, TlsFiles};
-use tokio::runtime::Builder;
+use std::io;
+use std::num::NonZero;
+use std::sync::Mutex;
+use std::thread;
 
-use super::{Place, failed};
+use latchwork::Error;
+use latchwork::store::system::check_for_runtime;
+use latchwork_serve::{Detail, Settings, TlsFiles};
+use tokio::runtime;
+
+use super::{Place, cannot_start, failed};
 use crate::args::ServeArgs;
-use crate::exit;
 use crate::output::Output;
 use crate::process::reaper;
 
@@ -16,12 +21,13 @@ pub(crate) fn run(args: &ServeArgs, place: &Place) -> u8 {
     if args.print_openapi {
         return output.raw(format!("{}\n", latchwork_serve::openapi()).as_bytes());
     }
-    let runtime = match Builder::new_multi_thread().enable_all().build() {
+    let threads = std::thread::available_parallelism().map_or(1, NonZero::get);
+    let started = check_for_runtime().and_then(|()| check_for_threads(threads)).and_then(|()| {
+        runtime::Builder::new_multi_thread().worker_threads(threads).enable_all().build()
+    });
+    let runtime = match started {
         Ok(runtime) => runtime,
-        Err(error) => {
-            output.fail("Broken", &format!("cannot start: {error}"));
-            return exit::BROKEN;
-        }
+        Err(error) => return cannot_start(&error, output),
     };
     reaper::start(&runtime);
     let done = runtime.block_on(serve(args, place));
@@ -31,6 +37,17 @@ pub(crate) fn run(args: &ServeArgs, place: &Place) -> u8 {
         Ok(()) => 0,
         Err(error) => failed(output, &error),
     }
+}
+
+/// Whether there are so many threads for a runtime: where there are none, tokio panics.
+fn check_for_threads(count: usize) -> io::Result<()> {
+    let gate = Mutex::new(());
+    thread::scope(|scope| {
+        // All of them are there at a time.
+        let _closed = gate.lock();
+        let start = |_| thread::Builder::new().spawn_scoped(scope, || drop(gate.lock())).map(drop);
+        (0..count).try_for_each(start)
+    })
 }
 
 async fn serve(args: &ServeArgs, place: &Place) -> Result<(), Error> {

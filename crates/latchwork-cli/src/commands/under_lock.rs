@@ -102,6 +102,10 @@ impl Task<'_> {
         match ended {
             Ended::Exited(code) => u8::try_from(code & 0xff).unwrap_or(u8::MAX),
             Ended::Killed(number) => exit::code_of_signal(number),
+            Ended::Unguarded => {
+                output.fail("Unguarded", "the guardian process died; the command was ended");
+                exit::BROKEN
+            }
             Ended::Lost(loss) => {
                 let reason = match loss {
                     Loss::Told(Lost { reason: LostReason::Taken, .. }) => {
@@ -131,10 +135,6 @@ impl Task<'_> {
                 };
                 output.fail("Lost", &format!("lost {names}: {reason}; the command was ended"));
                 exit::LOST
-            }
-            Ended::Unguarded => {
-                output.fail("Unguarded", "the guardian process died; the command was ended");
-                exit::BROKEN
             }
         }
     }

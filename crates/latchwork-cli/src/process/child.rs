@@ -1,11 +1,13 @@
 //! The command: started in a group of its own, watched, and waited for.
 
+use std::cell::Cell;
 use std::ffi::OsString;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 
 use latchwork::store::Moment;
 use latchwork::store::clock::boot_time;
+use latchwork::store::system::refusal_step;
 use rustix::io::Errno;
 use rustix::process::{
     Pid, Signal, WaitId, WaitIdOptions, WaitIdStatus, getpid, getppid,
@@ -62,14 +64,19 @@ impl Child {
     ///
     /// # Errors
     ///
-    /// What `exec` says; `TimedOut` when `not_after` had come, and `ECHILD` when the guardian was dead.
+    /// What `exec` says; `Other` for what was refused before; `TimedOut` when `not_after` had come, and `ECHILD` when the guardian was dead.
     #[expect(unsafe_code, reason = "a process that does something of its own before the exec")]
     pub(crate) fn start(start: Start<'_>) -> io::Result<Self> {
         let image = Image::new(start.words, &start.environment)?;
         let parent = getpid();
+        // What the system has refused to the process before it was the command's.
+        let refused = Cell::new("");
         let prepare = || {
+            refused.set("setpgid");
             setpgid(None, None)?;
+            refused.set("prctl");
             set_parent_process_death_signal(Some(Signal::KILL))?;
+            refused.set("");
             if getppid() != Some(parent) {
                 // The parent died before it could be tied to this process.
                 return Err(Errno::PIPE);
@@ -77,8 +84,11 @@ impl Child {
             let own = getpid();
             // Told before the exec, so that the guardian knows every group that ever runs.
             let frame = Frame::Group(own.as_raw_nonzero().get()).encode();
-            if rustix::io::write(start.guardian.frames(), &frame)? != frame.len() {
-                return Err(Errno::IO);
+            match rustix::io::write(start.guardian.frames(), &frame) {
+                Ok(written) if written == frame.len() => {}
+                Ok(_) => return Err(Errno::IO),
+                Err(Errno::PIPE) => return Err(Errno::CHILD),
+                Err(error) => return Err(error),
             }
             start.guardian.ready()?;
             if boot_time() >= start.not_after {
@@ -91,7 +101,14 @@ impl Child {
             Ok(())
         };
         // SAFETY: it makes system calls only, and none of these functions panics.
-        let pid = unsafe { start::start(&image, &start.mask, pipe_was_ignored(), &prepare) }?;
+        let started = unsafe { start::start(&image, &start.mask, pipe_was_ignored(), &prepare) };
+        let pid = started.map_err(|error| match refused.get() {
+            "" => error,
+            call => io::Error::other(format!(
+                "cannot prepare the command's process: {call}: {error}; {}",
+                refusal_step(&error)
+            )),
+        })?;
         reaper::keep(pid);
         // No setpgid here: that returns after the exec, when the child has long done it.
         Ok(Self { pid })

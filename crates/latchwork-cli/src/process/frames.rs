@@ -49,6 +49,9 @@ pub(crate) const READY: u8 = b'R';
 /// The guardian's word that it killed the command because its validity ran out.
 pub(crate) const KILLED: u8 = b'K';
 
+/// The guardian's word that it ends, before the reason as text.
+pub(crate) const FAILED: u8 = b'F';
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -10,7 +10,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use tokio::io::unix::AsyncFd;
 
 use super::child::{Child, pipe};
-use super::frames::{Frame, KILLED, READY};
+use super::frames::{FAILED, Frame, KILLED, READY};
 use super::guardian_main::{self, Belongings};
 use super::reaper;
 use super::timer::watch;
@@ -93,11 +93,21 @@ impl Guardian {
         loop {
             match rustix::io::read(self.report.get_ref(), &mut word) {
                 Ok(1) if word[0] == KILLED => return Some(Report::Killed),
+                // Its reason follows, for `last_words`.
+                Ok(1) if word[0] == FAILED => return Some(Report::Gone),
                 Ok(1) | Err(Errno::INTR) => {}
                 Err(Errno::AGAIN) => return None,
                 Ok(_) | Err(_) => return Some(Report::Gone),
             }
         }
+    }
+
+    /// Why a guardian ended that is gone, in its own words; empty if it did not say so.
+    pub(crate) fn last_words(&self) -> String {
+        let mut words = [0; 256];
+        let length = rustix::io::read(self.report.get_ref(), &mut words).unwrap_or(0);
+        let signs = [READY, KILLED, FAILED].map(char::from);
+        String::from_utf8_lossy(&words[..length]).trim_start_matches(signs).to_owned()
     }
 
     /// Lets the guardian go, whatever is left of the group of `child`, which has ended or never began.

@@ -4,6 +4,8 @@
 //! the root directory, the frames on its standard input and its report on its standard output. It keeps
 //! other descriptors open, such as the lifeline, and never touches them. It ends with the run.
 
+use std::cell::Cell;
+use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
@@ -13,7 +15,7 @@ use latchwork::store::clock::boot_time;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, Signal};
 
-use super::frames::{FRAME, Frame, KILLED, READY};
+use super::frames::{FAILED, FRAME, Frame, KILLED, READY};
 use super::group::Group;
 use super::timer::BootTimer;
 use crate::process::name;
@@ -31,33 +33,48 @@ pub(crate) struct Belongings {
 #[expect(unsafe_code, reason = "neither std nor rustix has _exit")]
 pub(crate) fn live(belongings: Belongings) -> ! {
     // What latchwork would do next is not the guardian's to do, whatever happens here.
-    let lived = catch_unwind(AssertUnwindSafe(|| {
+    let has_moved = Cell::new(false);
+    let lived: Result<io::Result<()>, _> = catch_unwind(AssertUnwindSafe(|| {
         // First what protects it from the fate of latchwork's group, and the word that the command waits
         // for; the rest takes longer, and nobody has to wait for it.
-        rustix::process::setsid()?;
+        rustix::process::setsid().map_err(|error| failed("setsid", error))?;
         rustix::io::write(&belongings.report, &[READY])?;
-        let timer = leave(&belongings)?;
+        let timer = leave(&belongings, &has_moved)?;
         watch_over(rustix::stdio::stdin(), rustix::stdio::stdout(), &timer)
     }));
+    if let Ok(Err(error)) = &lived {
+        // latchwork says why, if it is still there.
+        let words = [&[FAILED], error.to_string().as_bytes()].concat();
+        let _ = match has_moved.get() {
+            true => rustix::io::write(rustix::stdio::stdout(), &words),
+            false => rustix::io::write(&belongings.report, &words),
+        };
+    }
     // SAFETY: ends this process without the destructors and handlers of the one that it was forked from.
     unsafe { libc::_exit(if matches!(lived, Ok(Ok(()))) { 0 } else { 1 }) }
 }
 
-/// Leaves latchwork's directory, descriptors and name behind.
-fn leave(belongings: &Belongings) -> std::io::Result<BootTimer> {
-    rustix::process::chdir("/")?;
+fn failed(call: &str, error: impl Into<io::Error>) -> io::Error {
+    io::Error::other(format!("{call}: {}", error.into()))
+}
+
+/// Leaves latchwork's directory, descriptors and name behind. Says when the report is the standard output.
+fn leave(belongings: &Belongings, has_moved: &Cell<bool>) -> io::Result<BootTimer> {
+    rustix::process::chdir("/").map_err(|error| failed("chdir", error))?;
     // What `ps` shows: 15 bytes at most of the first, and all words of the second.
     let _ = rustix::thread::set_name(c"latchwork-guard");
     name::set(c"latchwork-guardian");
-    rustix::stdio::dup2_stdin(&belongings.frames)?;
-    rustix::stdio::dup2_stdout(&belongings.report)?;
+    rustix::stdio::dup2_stdin(&belongings.frames).map_err(|error| failed("dup2", error))?;
+    rustix::stdio::dup2_stdout(&belongings.report).map_err(|error| failed("dup2", error))?;
+    has_moved.set(true);
     // First, so that there is a descriptor for the rest also where latchwork has used up all of them.
     close_all_but_standard(&belongings.kept);
-    let null =
-        rustix::fs::open("/dev/null", rustix::fs::OFlags::WRONLY, rustix::fs::Mode::empty())?;
-    rustix::stdio::dup2_stderr(&null)?;
-    drop(null);
-    BootTimer::new()
+    let null = rustix::fs::open("/dev/null", rustix::fs::OFlags::WRONLY, rustix::fs::Mode::empty());
+    // Without it, the guardian keeps latchwork's standard error open.
+    if let Ok(null) = null {
+        let _ = rustix::stdio::dup2_stderr(&null);
+    }
+    BootTimer::new().map_err(|error| failed("timerfd_create", error))
 }
 
 /// Closes every descriptor but the standard ones and those in `kept`, so that the guardian keeps no pipe or file
@@ -88,12 +105,12 @@ fn close_all_but_standard(kept: &[OwnedFd]) {
 
 /// Runs until latchwork says that the command is done, or until there is no latchwork any more and
 /// nothing left of the command.
-fn watch_over(frames: impl AsFd, report: impl AsFd, timer: &BootTimer) -> std::io::Result<()> {
+fn watch_over(frames: impl AsFd, report: impl AsFd, timer: &BootTimer) -> io::Result<()> {
     let (frames, report) = (frames.as_fd(), report.as_fd());
     let mut watch = Watch { report, group: None, kill_at: Moment::NEVER, killed: false };
     let mut pending = Vec::new();
     loop {
-        timer.set(watch.next())?;
+        timer.set(watch.next()).map_err(|error| failed("timerfd_settime", error))?;
         let mut waits =
             [PollFd::from_borrowed_fd(frames, PollFlags::IN), PollFd::new(timer, PollFlags::IN)];
         // Asked before the look at the pipe: whoever was stopped in between must not act on a

@@ -130,6 +130,25 @@ extern "C" fn look_at_pipe() {
     PIPE_IGNORED.store(is_ignored(Signal::PIPE), Ordering::Relaxed);
 }
 
+/// Whether the caller let SIGXFSZ end this process.
+static FILE_SIZE_ENDED: AtomicBool = AtomicBool::new(false);
+
+/// A write beyond the limit on the size of files (`ulimit -f`) is an error that is told, and does not end
+/// latchwork with locks held. The command gets the signal as the caller had it.
+#[expect(unsafe_code, reason = "nothing safe ignores a signal")]
+pub(crate) fn survive_file_size_limit() {
+    if !is_ignored(Signal::XFSZ) {
+        FILE_SIZE_ENDED.store(true, Ordering::Relaxed);
+        // SAFETY: no handler is set.
+        unsafe { libc::signal(libc::SIGXFSZ, libc::SIG_IGN) };
+    }
+}
+
+/// Whether the command is to be ended by SIGXFSZ, as a process that does nothing about it.
+pub(super) fn file_size_ends() -> bool {
+    FILE_SIZE_ENDED.load(Ordering::Relaxed)
+}
+
 /// Whether a signal is one to end by.
 pub(crate) fn asks_to_end(signal: Signal) -> bool {
     matches!(signal, Signal::TERM | Signal::INT | Signal::HUP | Signal::QUIT)

@@ -14,7 +14,7 @@ use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
 use rustix::process::{Pid, WaitId, WaitIdOptions, waitid};
 
-use super::signals::{Mask, handled, is_ignored};
+use super::signals::{Mask, file_size_ends, handled, is_ignored};
 
 /// What is executed: a program, which is looked for in `PATH`, its arguments, and its environment.
 pub(super) struct Image {
@@ -153,6 +153,9 @@ unsafe fn execute(image: &Image, mask: &Mask, ignores_pipe: bool) -> i32 {
         // Else one of them would run here, in latchwork's memory, for a signal to this process.
         for signal in handled().filter(|&signal| !is_ignored(signal)) {
             libc::signal(signal.as_raw(), libc::SIG_DFL);
+        }
+        if file_size_ends() {
+            libc::signal(libc::SIGXFSZ, libc::SIG_DFL);
         }
         libc::signal(libc::SIGPIPE, if ignores_pipe { libc::SIG_IGN } else { libc::SIG_DFL });
         libc::pthread_sigmask(libc::SIG_SETMASK, mask, std::ptr::null_mut());

@@ -182,6 +182,13 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Mover<S> {
             if self.send(cx) {
                 return Poll::Ready(Ok(()));
             }
+            // Where this system refuses to send, there is no server that could say more.
+            let is_refused = |error: &mut Error| {
+                matches!(error.kind(), ErrorKind::PermissionDenied | ErrorKind::Unsupported)
+            };
+            if let Some(refused) = self.trouble.take_if(is_refused) {
+                return Poll::Ready(Err(refused.into()));
+            }
             match ready!(self.fill(cx)) {
                 Ok(()) => self.deliver()?,
                 Err(error) => return Poll::Ready(Err(self.trouble.take().unwrap_or(error).into())),

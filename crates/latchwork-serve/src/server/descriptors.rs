@@ -1,7 +1,8 @@
 //! Descriptors: as many connections as fit, so that the store is never without one.
 
+use latchwork::store::system::open_files_limit;
 use latchwork::{Error, ErrorKind};
-use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use rustix::process::{Resource, Rlimit, setrlimit};
 
 /// How many descriptors are left to the store, and to files: what is held needs them for its renewals.
 const RESERVED: u64 = 192;
@@ -22,7 +23,7 @@ pub(super) fn room(wanted: usize, sockets: usize) -> Result<usize, Error> {
         let message = format!("max-connections: {wanted} is outside of 1 to {MOST}");
         return Err(Error::new(ErrorKind::Invalid, message).next_step("choose another number"));
     }
-    let limit = getrlimit(Resource::Nofile);
+    let limit = open_files_limit();
     let raised = Rlimit { current: limit.maximum, maximum: limit.maximum };
     let allowed = match setrlimit(Resource::Nofile, raised) {
         Ok(()) => limit.maximum,

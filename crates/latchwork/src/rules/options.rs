@@ -9,6 +9,7 @@ use crate::rules::adaptive::AdaptiveTtl;
 use crate::rules::handover::Handover;
 use crate::rules::observe::{Event, Observer};
 use crate::rules::token_base::TokenBase;
+use latchwork_store::system::this_host;
 use latchwork_store::validity;
 use latchwork_store::{
     Capabilities, Error, ErrorKind, FencingToken, Holder, Key, Moment, this_process,
@@ -381,15 +382,11 @@ fn short(length: Duration) -> String {
 fn default_holder() -> Arc<str> {
     static HOST_AND_PROGRAM: OnceLock<(String, String)> = OnceLock::new();
     let (host, program) = HOST_AND_PROGRAM.get_or_init(|| {
-        #[cfg(unix)]
-        let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
-        #[cfg(not(unix))]
-        let host = std::env::var("COMPUTERNAME").unwrap_or_else(|_| "unknown host".into());
         let program = std::env::current_exe()
             .ok()
             .and_then(|path| Some(path.file_stem()?.to_string_lossy().into_owned()))
             .unwrap_or_else(|| "unknown program".into());
-        (host, program)
+        (this_host(), program)
     });
     format!("{host} {} ({program})", this_process()).into()
 }

@@ -4,6 +4,7 @@
 #![expect(clippy::disallowed_methods, reason = "the module that starts threads")]
 
 use std::fmt;
+use std::io::ErrorKind::PermissionDenied;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -12,6 +13,7 @@ use tokio::sync::oneshot;
 
 use crate::runtime::timer::{SystemClock, Timers};
 use crate::runtime::workers::{self, Workers};
+use latchwork_store::system::{check_for_runtime, refusal_step};
 use latchwork_store::{Error, ErrorKind, Io};
 
 /// How long the threads go on after its driver was dropped, for releases that are under way.
@@ -98,12 +100,18 @@ impl Driver {
     ///
     /// # Errors
     ///
-    /// `Unreachable` if the system gives no threads or no descriptors for them.
+    /// `Unreachable` if the system gives no threads or no descriptors for them, `Unsupported` if it forbids what
+    /// they need.
     pub fn start() -> Result<Self, Error> {
         let failed = |what: &str, e: std::io::Error| {
-            Error::new(ErrorKind::Unreachable, format!("driver: cannot {what}: {e}"))
-                .next_step("raise the limits on threads and open files of this process")
+            // What a filter refuses is refused for good; a limit may be left in a moment.
+            let kind = match e.kind() {
+                PermissionDenied | std::io::ErrorKind::Unsupported => ErrorKind::Unsupported,
+                _ => ErrorKind::Unreachable,
+            };
+            Error::new(kind, format!("driver: cannot {what}: {e}")).next_step(refusal_step(&e))
         };
+        check_for_runtime().map_err(|e| failed("make a runtime", e))?;
         let timers = Timers::new().map_err(|e| failed("make a timer", e))?;
         let runtime = Builder::new_current_thread()
             .enable_all()

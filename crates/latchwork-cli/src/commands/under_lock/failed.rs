@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::io;
 use std::path::Path;
 
-use rustix::io::Errno;
+use latchwork::store::system::refusal_step;
 
 use crate::exit;
 
@@ -18,17 +18,34 @@ pub(crate) struct Failed {
 
 impl From<io::Error> for Failed {
     fn from(error: io::Error) -> Self {
-        Self { code: exit::BROKEN, message: error.to_string(), has_run: true }
+        let message = format!("cannot watch the command: {error}; {}", refusal_step(&error));
+        Self { code: exit::BROKEN, message, has_run: true }
     }
 }
 
 impl Failed {
+    /// Why there is no guardian.
+    pub(crate) fn no_guardian(error: &io::Error) -> Self {
+        let step = refusal_step(error);
+        let message = format!("cannot start the guardian process: {error}; {step}");
+        Self { code: exit::BROKEN, message, has_run: false }
+    }
+
+    /// A guardian that said this at its end, before the command started or while it ran.
+    pub(crate) fn unguarded(words: &str, has_run: bool) -> Self {
+        let why = if words.is_empty() { "it did not say why" } else { words };
+        let message = match has_run {
+            false => format!("cannot start the guardian process, which ended at its start: {why}"),
+            true => format!("the guardian process died, and the command was ended: {why}"),
+        };
+        Self { code: exit::BROKEN, message, has_run }
+    }
+
     /// Why these words could not be started.
     pub(crate) fn start(words: &[OsString], error: &io::Error) -> Self {
         let program = words[0].to_string_lossy();
-        if error.raw_os_error() == Some(Errno::CHILD.raw_os_error()) {
-            let message = "cannot start the guardian process: it ended at its start".to_owned();
-            return Self { code: exit::BROKEN, message, has_run: false };
+        if error.kind() == io::ErrorKind::Other {
+            return Self { code: exit::BROKEN, message: error.to_string(), has_run: false };
         }
         let code = match error.kind() {
             io::ErrorKind::NotFound => exit::NOT_FOUND,

@@ -5,13 +5,13 @@ use std::os::fd::AsFd;
 
 use latchwork::LockManager;
 use latchwork::store::clock::boot_time;
+use rustix::io::Errno;
 use rustix::process::Signal;
 use tokio::sync::mpsc::UnboundedReceiver;
 
 use super::{Failed, Task};
 use crate::commands::around::{self, Mine};
 use crate::commands::variables;
-use crate::exit;
 use crate::keeper::lender::Lender;
 use crate::keeper::loan::Loan;
 use crate::news::Heard;
@@ -57,11 +57,7 @@ impl Held<'_> {
         // Before the guardian is there: until it has a session of its own, it looks like one who shares the
         // terminal.
         let lent = terminal.as_deref_mut().and_then(Terminal::lend_at_start);
-        let guardian = Guardian::start(kept).map_err(|error| Failed {
-            code: exit::BROKEN,
-            message: format!("cannot start the guardian process: {error}"),
-            has_run: false,
-        })?;
+        let guardian = Guardian::start(kept).map_err(|error| Failed::no_guardian(&error))?;
         let due = deadlines.due(self.hold.ttl(), self.hold.valid_until());
         guardian.kill_at(due.guardian);
         let child = Child::start(Start {
@@ -76,8 +72,12 @@ impl Held<'_> {
         let child = match child {
             Ok(child) => child,
             Err(error) => {
+                let failed = match error.raw_os_error() == Some(Errno::CHILD.raw_os_error()) {
+                    true => Failed::unguarded(&guardian.last_words(), false),
+                    false => Failed::start(self.task.command, &error),
+                };
                 *left = Some(guardian.done(None));
-                return Err(Failed::start(self.task.command, &error));
+                return Err(failed);
             }
         };
         let mut run = Run {
@@ -98,8 +98,12 @@ impl Held<'_> {
         *told_to_end = run.state.told_to_end;
         // If watching failed, the guardian is left to end the group.
         let ended = ended?;
+        let words = guardian.last_words();
         *left = Some(guardian.done(Some(child)));
-        Ok(ended)
+        match ended {
+            Ended::Unguarded if !words.is_empty() => Err(Failed::unguarded(&words, true)),
+            ended => Ok(ended),
+        }
     }
 
     fn environment(&self, lender: Option<&Lender>) -> Vec<(&'static str, Option<OsString>)> {

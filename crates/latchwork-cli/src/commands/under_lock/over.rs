@@ -51,7 +51,6 @@ impl fmt::Display for Names<'_> {
 /// Who this is, for people: user, host, process and command.
 pub(crate) fn default_holder(command: &[OsString]) -> String {
     const LONGEST: usize = 120;
-    let uname = rustix::system::uname();
     let user =
         std::env::var("USER").unwrap_or_else(|_| rustix::process::getuid().as_raw().to_string());
     let words: Vec<_> = command.iter().map(|word| word.to_string_lossy()).collect();
@@ -60,6 +59,6 @@ pub(crate) fn default_holder(command: &[OsString]) -> String {
         words.truncate(end);
         words.push_str("...");
     }
-    let host = uname.nodename().to_string_lossy();
+    let host = latchwork::store::system::this_host();
     format!("{user}@{host} {}: {words}", latchwork::store::this_process())
 }

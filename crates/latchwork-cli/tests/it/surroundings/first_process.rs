@@ -64,7 +64,8 @@ fn h290_orphans_are_reaped_while_the_rest_of_a_group_cleans_up() {
     let store = Store::new();
     // The command itself is one, until the lock is released.
     let count = "cat /proc/[0-9]*/stat 2>/dev/null | grep -c \") Z \"";
-    let cleaner = format!("trap '{ORPHANS} sleep 1; {count}; exit' TERM; echo ready; sleep 300 & wait");
+    let cleaner =
+        format!("trap '{ORPHANS} sleep 1; {count}; exit' TERM; echo ready; sleep 300 & wait");
     let command = format!("sh -c '{}' & trap 'exit 3' TERM; wait", cleaner.replace('\'', "'\\''"));
     let run = first_latchwork(&store, &["run", "x", "--", "sh", "-c", &command]);
     run.stdout.until("ready");
@@ -91,7 +92,8 @@ fn h290_a_keeper_that_ends_leaves_no_zombie() {
 #[test]
 fn h290_a_service_that_is_first_reaps_orphans() {
     let store = Store::new();
-    let script = "(sleep 0.3 &); sleep 0.3 & exec \"$0\" serve --insecure-no-tokens --listen 127.0.0.1:0";
+    let script =
+        "(sleep 0.3 &); sleep 0.3 & exec \"$0\" serve --insecure-no-tokens --listen 127.0.0.1:0";
     let words = ["sh", "-c", script, env!("CARGO_BIN_EXE_latchwork")];
     let service = Running::start(first_process(&store, &words));
     service.stderr.until("ready");
@@ -114,7 +116,8 @@ fn h290_a_subreaper_reaps_what_it_adopts() {
         command.pre_exec(|| Ok(set_child_subreaper(Some(getpid()))?));
     }
     reaps(Running::start(command), 2);
-    let words = "sleep 0.2 & sleep 0.3 & exec \"$0\" run x -- sh -c 'sleep 0.5; echo; read go; exit 7'";
+    let words =
+        "sleep 0.2 & sleep 0.3 & exec \"$0\" run x -- sh -c 'sleep 0.5; echo; read go; exit 7'";
     let mut command = store.script(words);
     command.arg(env!("CARGO_BIN_EXE_latchwork")).stdin(std::process::Stdio::piped());
     reaps(Running::start(command), 2);

@@ -13,8 +13,13 @@ use crate::common::{Running, Store};
 /// After so many limits that were enough, each larger one is.
 const ENOUGH: u32 = 10;
 
+/// The command with this limit, started.
+fn limited(command: Command, resource: Resource, limit: u64) -> Running {
+    Running::start(command_with(command, resource, limit))
+}
+
 /// The command with this limit.
-fn limited(mut command: Command, resource: Resource, limit: u64) -> Running {
+fn command_with(mut command: Command, resource: Resource, limit: u64) -> Command {
     let limit = Rlimit { current: Some(limit), maximum: Some(limit) };
     let set = move || Ok(setrlimit(resource, limit)?);
     // SAFETY: one system call.
@@ -22,7 +27,7 @@ fn limited(mut command: Command, resource: Resource, limit: u64) -> Running {
     unsafe {
         command.pre_exec(set);
     }
-    Running::start(command)
+    command
 }
 
 /// Each of them either does its work or says what it lacks.
@@ -80,4 +85,151 @@ fn h224_too_few_threads_are_named_and_end_no_command_by_a_panic() {
         assert_eq!(done.code(), 69, "{limit}: {done:?}");
         assert!(done.stderr.contains("cannot start a thread"), "{limit}: {done:?}");
     }
+}
+
+/// Where files may not grow, latchwork says so. The command is ended by the signal as ever.
+#[test]
+fn h294_a_limit_on_file_sizes_ends_no_verb_by_a_signal() {
+    let store = Store::new();
+    assert_eq!(store.output(&["run", "x", "--", "true"]).code(), 0);
+    let verbs = [
+        &["run", "--wait", "300ms", "x", "--", "true"][..],
+        &["once", "--every", "1d", "y", "--", "true"],
+        &["hold", "--wait", "0", "h"],
+        &["ls"],
+        &["show", "x"],
+        &["doctor"],
+        &["man"],
+        &["--help"],
+    ];
+    for verb in verbs {
+        for limit in [0, 1, 100] {
+            for to_a_file in [false, true] {
+                let mut command = store.latchwork(verb);
+                if to_a_file {
+                    command.stdout(fs::File::create(store.file("output")).unwrap());
+                }
+                let mut child = command_with(command, Resource::Fsize, limit);
+                let done = child.output().unwrap();
+                let said = String::from_utf8_lossy(&done.stderr);
+                let code = done.status.code();
+                let is_told = said.contains("File too large") || said.contains("ulimit -f");
+                let is_right = code == Some(0) || (code.is_some_and(|code| code < 100) && is_told);
+                // What cannot be written for people is not worth an error code.
+                assert!(
+                    is_right || verb == ["--help"] && code.is_some(),
+                    "{verb:?} {limit}: {done:?}"
+                );
+                assert!(!said.contains("panicked"), "{verb:?} {limit}: {said}");
+            }
+        }
+    }
+    let redis = RedisServer::start(&RedisOptions::new()).unwrap();
+    let script = "head -c 100000 /dev/zero > \"$TRACE/large\"; echo $?";
+    let mut command = store.latchwork(&["run", "x", "--", "sh", "-c", script]);
+    command.env("LATCHWORK_STORE", redis.url());
+    let done = limited(command, Resource::Fsize, 1_000).finish();
+    assert_eq!((done.code(), done.stdout.trim()), (0, "153"), "{done:?}");
+}
+
+/// In a mount namespace of its own, in which `before` has been run.
+fn mounted(store: &Store, before: &str, args: &[&str]) -> Command {
+    let mut command = Command::new("unshare");
+    if !rustix::process::geteuid().is_root() {
+        command.args(["--user", "--map-root-user"]);
+    }
+    let script = format!("{before} && exec \"$@\"");
+    command
+        .args(["--mount", "sh", "-c", &script, "sh", env!("CARGO_BIN_EXE_latchwork")])
+        .args(args);
+    store.at_this_store(command)
+}
+
+/// On files it is the cause, and on servers nothing needs it.
+#[test]
+fn h295_without_proc_a_verb_works_or_says_so() {
+    let store = Store::new();
+    assert_eq!(store.output(&["run", "x", "--", "true"]).code(), 0);
+    let redis = RedisServer::start(&RedisOptions::new()).unwrap();
+    let verbs = [
+        &["run", "x", "--", "sh", "-c", "sleep 0.1; exit 7"][..],
+        &["once", "--every", "1d", "y", "--", "sh", "-c", "exit 7"],
+        &["elect", "z", "--", "sh", "-c", "exit 7"],
+        &["ls"],
+        &["show", "x"],
+        &["doctor"],
+    ];
+    for verb in verbs {
+        let command = mounted(&store, "mount -t tmpfs none /proc", verb);
+        let done = Running::start(command).finish();
+        assert!([64, 71].contains(&done.code()), "{verb:?} {done:?}");
+        let said = format!("{}{}", done.stdout, done.stderr);
+        assert!(said.contains("/proc") && !said.contains("panicked"), "{verb:?} {done:?}");
+        let mut command = mounted(&store, "mount -t tmpfs none /proc", verb);
+        command.env("LATCHWORK_STORE", redis.url());
+        let done = Running::start(command).finish();
+        let code = if verb.contains(&"--") { 7 } else { 0 };
+        assert_eq!(done.code(), code, "{verb:?} {done:?}");
+    }
+}
+
+#[test]
+fn h295_a_read_only_file_system_is_named() {
+    let store = Store::new();
+    let locks = store.path();
+    for is_there in [false, true] {
+        if is_there {
+            assert_eq!(store.output(&["run", "x", "--", "true"]).code(), 0);
+        }
+        for verb in [
+            &["run", "x", "--", "true"][..],
+            &["once", "--every", "1d", "y", "--", "true"],
+            &["elect", "z", "--", "true"],
+            &["hold", "--wait", "0", "h"],
+        ] {
+            let dir = locks.parent().unwrap().display();
+            let before = format!("mount --bind {dir} {dir} && mount -o remount,bind,ro {dir}");
+            let done = Running::start(mounted(&store, &before, verb)).finish();
+            assert!([64, 77].contains(&done.code()), "{verb:?} {done:?}");
+            assert!(done.stderr.contains("Read-only file system"), "{verb:?} {done:?}");
+        }
+    }
+}
+
+/// The limit of a container is reached while the lock is held, and nothing can be started any more.
+#[test]
+fn h293_a_limit_on_threads_that_is_reached_later_loses_no_lock() {
+    let store = Store::new();
+    let program = store.file("program");
+    fs::copy(env!("CARGO_BIN_EXE_latchwork"), &program).unwrap();
+    fs::set_permissions(store.file(""), fs::Permissions::from_mode(0o777)).unwrap();
+    let mut command = Command::new(&program);
+    command.args([
+        "once",
+        "--ttl",
+        "3s",
+        "--every",
+        "1d",
+        "x",
+        "--",
+        "sh",
+        "-c",
+        "prlimit --pid $PPID --nproc=0; echo $?; read end; exit 0",
+    ]);
+    if rustix::process::geteuid().is_root() {
+        // The limit is for other users; this number has no other process.
+        command.uid(65_533).gid(65_533);
+    }
+    let mut command = store.at_this_store(command);
+    command.current_dir("/").stdin(std::process::Stdio::piped());
+    let mut run = Running::start(command);
+    assert_eq!(run.stdout.next().as_deref(), Some("0"));
+    // More than a ttl: it is renewed, or its command is ended.
+    std::thread::sleep(std::time::Duration::from_secs(4));
+    drop(run.child.stdin.take());
+    let done = run.finish();
+    // `read` fails at the end of its input, and the script goes on.
+    assert_eq!((done.code(), &*done.stderr), (0, ""), "{done:?}");
+    let done = store.output(&["once", "--every", "1d", "x", "--", "echo", "again"]);
+    assert_eq!((done.code(), &*done.stdout), (0, ""), "{done:?}");
 }

@@ -12,4 +12,5 @@ mod first_process;
 mod limits;
 mod paused_machine;
 mod pushed_hold;
+mod refused;
 mod zookeeper_connections;

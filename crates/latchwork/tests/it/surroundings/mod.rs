@@ -9,6 +9,8 @@ mod fork;
 #[cfg(any(feature = "etcd", feature = "zookeeper"))]
 mod many_waiters;
 mod near;
+#[cfg(target_os = "linux")]
+mod refused;
 #[cfg(all(feature = "redis", feature = "etcd", feature = "zookeeper", feature = "postgres"))]
 mod silent;
 mod stores;

@@ -49,3 +49,12 @@ pub(super) fn zookeeper() -> (latchwork_services::ZooKeeperServer, String) {
     let url = server.url();
     (server, url)
 }
+
+#[cfg(feature = "postgres")]
+pub(super) fn postgres() -> (latchwork_services::PostgresServer, String) {
+    use latchwork::BlockOn;
+    let server = latchwork_services::PostgresServer::start().unwrap();
+    let url = server.url();
+    latchwork::init(&url).block_on().unwrap();
+    (server, url)
+}
