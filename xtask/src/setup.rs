@@ -60,6 +60,8 @@ const NEEDED: &[(Need, &str)] = &[
     (Program("mono"), "mono-runtime"),
     (Assembly("System.Net.Http"), "libmono-system-net-http4.0-cil"),
     (Assembly("System.Runtime.Serialization"), "libmono-system-runtime-serialization4.0-cil"),
+    (Program("nginx"), "nginx-light"),
+    (Program("haproxy"), "haproxy"),
     (Program("ip"), "iproute2"),
     (Program("tc"), "iproute2"),
 ];

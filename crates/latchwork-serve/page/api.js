@@ -41,7 +41,8 @@ export async function post(path, body) {
   return (await send(path, { method: 'POST', headers, body: JSON.stringify(body) })).json();
 }
 
-export const path = (name) => `/v1/locks/${encodeURIComponent(name)}`;
+/** The path of a lock, or of what is done to it. No proxy changes the name in a query. */
+export const path = (name, act = '') => `/v1/lock${act}?name=${encodeURIComponent(name)}`;
 
 /** Reads all that is held, waited for or closed, part by part; returns the number of the last event before. */
 export async function allLocks(take, signal) {

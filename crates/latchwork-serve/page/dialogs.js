@@ -81,7 +81,7 @@ export function askRelease(name, then) {
     }
     release.disabled = true;
     try {
-      const done = await api.post(`${api.path(name)}/force-release`, { reason: text });
+      const done = await api.post(api.path(name, '/force-release'), { reason: text });
       dialog.close();
       const token = done.token ? `; token ${done.token} now fences the old holder` : '';
       then(`${plain(name)}: taken away from ${count(done.evicted.length, 'holder', 'holders')}${token}`);

@@ -97,7 +97,7 @@ pub(super) async fn force_release(
     }))
 }
 
-/// Takes a lock away whose name cannot be a part of a path: `.`, `..`, or one that is too long; needs the right admin
+/// Takes a lock away by its name in the query, also one that no path can have; needs the right admin
 #[utoipa::path(post, path = "/v1/lock/force-release", tag = "admin", operation_id = "force_release_named",
     request_body = Force, params(Named), responses((status = 200, description = "Released", body = ForcedView), Errors))]
 pub(super) async fn force_release_named(

@@ -54,7 +54,7 @@ fn is_json(kind: &str) -> bool {
     kind.eq_ignore_ascii_case("application/json")
 }
 
-async fn read(body: Body) -> Result<Vec<u8>, ApiError> {
+pub(super) async fn read(body: Body) -> Result<Vec<u8>, ApiError> {
     let Some(read) = at_most(PATIENCE, collected(body)).await else {
         let message = format!("body: it did not arrive within {PATIENCE:?}");
         return Err(ApiError::new(StatusCode::REQUEST_TIMEOUT, "TimedOut", message)

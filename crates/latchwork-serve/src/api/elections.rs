@@ -15,7 +15,7 @@ use super::error::{ApiError, Errors};
 use super::events::{KEEP_ALIVE, until_over};
 use super::gate::Caller;
 use super::holds::HoldView;
-use super::parts::{IdempotencyKey, Name};
+use super::parts::{Asked, IdempotencyKey, Name, Named};
 use crate::access::principal::Right;
 use crate::service::Service;
 use crate::wish::{Common, What, Wish};
@@ -119,4 +119,41 @@ pub(super) async fn follow(
         Ok(Event::default().event(kind).data(text.unwrap_or_default()))
     });
     Ok(Sse::new(until_over(changes, &service, &caller)).keep_alive(KEEP_ALIVE()))
+}
+
+/// Campaigns by the name in the query, which no proxy changes
+#[utoipa::path(post, path = "/v1/election/campaign", operation_id = "campaign_named", tag = "elections",
+    request_body = Candidacy, params(Named,
+        ("Idempotency-Key" = Option<String>, Header, description = "The same key is the same candidacy, over retries")),
+    responses((status = 200, description = "Elected", body = HoldView), Errors))]
+pub(super) async fn campaign_named(
+    service: State<Arc<Service>>,
+    caller: Caller,
+    Asked(Named { name }): Asked<Named>,
+    key: Option<IdempotencyKey>,
+    asked: Json<Candidacy>,
+) -> Result<Answer<HoldView>, ApiError> {
+    campaign(service, caller, Name(name), key, asked).await
+}
+
+/// Tells who leads, by the name in the query
+#[utoipa::path(get, path = "/v1/election", operation_id = "named_leader", tag = "elections", params(Named),
+    responses((status = 200, description = "The leader, if there is one", body = LeaderView), Errors))]
+pub(super) async fn leader_named(
+    service: State<Arc<Service>>,
+    caller: Caller,
+    Asked(Named { name }): Asked<Named>,
+) -> Result<Answer<LeaderView>, ApiError> {
+    leader(service, caller, Name(name)).await
+}
+
+/// Streams the leader and every change, by the name in the query
+#[utoipa::path(get, path = "/v1/election/events", operation_id = "follow_named_leader", tag = "elections", params(Named),
+    responses((status = 200, description = "A stream without an end", body = String, content_type = "text/event-stream"), Errors))]
+pub(super) async fn follow_named(
+    service: State<Arc<Service>>,
+    caller: Caller,
+    Asked(Named { name }): Asked<Named>,
+) -> Result<Sse<impl Stream<Item = Result<Event, Infallible>>>, ApiError> {
+    follow(service, caller, Name(name)).await
 }

@@ -12,6 +12,7 @@ use latchwork::store::Moment;
 use latchwork::store::clock::boot_time;
 
 use super::error::ApiError;
+use super::streamed;
 use crate::access::origin;
 use crate::access::principal::Principal;
 use crate::server::listener::Peer;
@@ -55,7 +56,8 @@ pub(crate) async fn pass(
     let method = request.method().clone();
     let route = request.extensions().get::<MatchedPath>().map(|path| path.as_str().to_owned());
     let answer = match admit(&service, &peer, arrival, &mut request) {
-        Ok(()) => next.run(request).await,
+        Ok(()) if method == Method::OPTIONS => allowed(next.run(request).await),
+        Ok(()) => streamed::answer(request, next).await,
         Err(refused) => refused.into_response(),
     };
     note(&method, route.as_deref().unwrap_or("other"), &answer, arrival, &peer);
@@ -136,7 +138,27 @@ pub(crate) const HEADERS: [(HeaderName, &str); 7] = [
     (header::CACHE_CONTROL, "no-store"),
 ];
 
+/// How long a client may keep an idle connection and use it again: less than the service keeps it.
+const KEEP_ALIVE: (HeaderName, HeaderValue) =
+    (HeaderName::from_static("keep-alive"), HeaderValue::from_static("timeout=15"));
+
+/// Events are for now: nginx collects an answer of unknown length, unless it is told otherwise.
+const UNBUFFERED: HeaderName = HeaderName::from_static("x-accel-buffering");
+
+/// The answer to OPTIONS, from the one to a method that a path does not have. `Allow` is added to both later.
+fn allowed(answer: Response) -> Response {
+    if answer.status() != StatusCode::METHOD_NOT_ALLOWED {
+        return answer;
+    }
+    StatusCode::NO_CONTENT.into_response()
+}
+
 fn with_headers(mut answer: Response) -> Response {
+    let kind = answer.headers().get(header::CONTENT_TYPE);
+    if kind.is_some_and(|kind| kind.as_bytes().starts_with(b"text/event-stream")) {
+        answer.headers_mut().insert(UNBUFFERED, HeaderValue::from_static("no"));
+    }
+    answer.headers_mut().insert(KEEP_ALIVE.0, KEEP_ALIVE.1);
     for (name, value) in HEADERS {
         if !answer.headers().contains_key(&name) {
             answer.headers_mut().insert(name, HeaderValue::from_static(value));

@@ -122,6 +122,20 @@ pub(super) async fn acquire(
     service.acquire(wish, &caller, key).await?.into_hold().map(Answer)
 }
 
+/// Acquires a lock by its name in the query, which no proxy changes
+#[utoipa::path(post, path = "/v1/lock", operation_id = "acquire_named_lock", tag = "locks", request_body = OneLock,
+    params(Named, ("Idempotency-Key" = Option<String>, Header, description = "The same key is the same claim, over retries")),
+    responses((status = 200, description = "Granted", body = HoldView), Errors))]
+pub(super) async fn acquire_named(
+    service: State<Arc<Service>>,
+    caller: Caller,
+    Asked(Named { name }): Asked<Named>,
+    key: Option<IdempotencyKey>,
+    asked: Json<OneLock>,
+) -> Result<Answer<HoldView>, ApiError> {
+    acquire(service, caller, Name(name), key, asked).await
+}
+
 /// Lists locks with their holders and waiters
 ///
 /// The parts of a list are of the same time if they are read within 10 s.
@@ -172,7 +186,7 @@ pub(super) async fn show(
     service.show(&name).await.map(Answer)
 }
 
-/// Shows a lock whose name cannot be a part of a path: `.`, `..`, or one that is too long
+/// Shows a lock by its name in the query: any name, also one that no path can have
 #[utoipa::path(get, path = "/v1/lock", tag = "locks", operation_id = "show_named_lock", params(Named),
     responses((status = 200, description = "The lock, also if it is free", body = LockView), Errors))]
 pub(super) async fn show_named(

@@ -13,6 +13,7 @@ mod once;
 mod operation;
 mod parts;
 mod routes;
+mod streamed;
 pub(crate) mod views;
 mod whoami;
 

@@ -13,7 +13,7 @@ use super::body::Json;
 use super::error::{ApiError, Errors};
 use super::gate::Caller;
 use super::holds::HoldView;
-use super::parts::{IdempotencyKey, Name};
+use super::parts::{Asked, IdempotencyKey, Name, Named};
 use super::views::millis;
 use crate::access::principal::Right;
 use crate::service::{Got, Service};
@@ -110,6 +110,31 @@ pub(super) async fn begin(
             _ => nothing("running"),
         },
     }))
+}
+
+/// Begins a task by its name in the query, which no proxy changes
+#[utoipa::path(post, path = "/v1/task", operation_id = "begin_named", tag = "once", request_body = OneTask,
+    params(Named, ("Idempotency-Key" = Option<String>, Header, description = "The same key is the same run, over retries")),
+    responses((status = 200, description = "Begun, or nothing to do", body = BegunView), Errors))]
+pub(super) async fn begin_named(
+    service: State<Arc<Service>>,
+    caller: Caller,
+    Asked(Named { name }): Asked<Named>,
+    key: Option<IdempotencyKey>,
+    asked: Json<OneTask>,
+) -> Result<Answer<BegunView>, ApiError> {
+    begin(service, caller, Name(name), key, asked).await
+}
+
+/// Opens a task by its name in the query; needs the right admin
+#[utoipa::path(post, path = "/v1/task/reset", operation_id = "reset_named", tag = "once", params(Named),
+    responses((status = 200, description = "What was found", body = ResetView), Errors))]
+pub(super) async fn reset_named(
+    service: State<Arc<Service>>,
+    caller: Caller,
+    Asked(Named { name }): Asked<Named>,
+) -> Result<Answer<ResetView>, ApiError> {
+    reset(service, caller, Name(name)).await
 }
 
 /// Opens a task that is closed for its period; needs the right admin

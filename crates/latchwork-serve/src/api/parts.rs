@@ -25,6 +25,13 @@ impl<S: Send + Sync> FromRequestParts<S> for Name {
 
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, ApiError> {
         match path(parts, state).await {
+            Ok(name) if is_ambiguous(&name) => Err(ApiError::invalid(
+                format!(
+                    "name: {name:?} in a path may be changed by a proxy, and name another lock"
+                ),
+                "send it in the query, as in /v1/lock?name=, or in the body of POST /v1/holds",
+            )
+            .key(name)),
             Ok(name) => Ok(Self(name)),
             Err(_) => Err(ApiError::invalid(
                 "name: the path is not percent-encoded UTF-8",
@@ -32,6 +39,17 @@ impl<S: Send + Sync> FromRequestParts<S> for Name {
             )),
         }
     }
+}
+
+/// Whether a proxy that decodes a path, merges its slashes or resolves its dots would make another name of it.
+fn is_ambiguous(name: &str) -> bool {
+    let is_escape = |at: usize| {
+        let digits = name.as_bytes().get(at + 1..at + 3);
+        digits.is_some_and(|digits| digits.iter().all(u8::is_ascii_hexdigit))
+    };
+    let mut parts = name.split('/');
+    (name.contains('/') && parts.any(|part| matches!(part, "" | "." | "..")))
+        || name.match_indices('%').any(|(at, _)| is_escape(at))
 }
 
 /// The id of a hold in the path.
@@ -100,6 +118,21 @@ impl<S: Send + Sync> OptionalFromRequestParts<S> for IdempotencyKey {
                 ),
                 "use a random UUID",
             )),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::is_ambiguous;
+
+    #[test]
+    fn a_name_that_a_proxy_would_change_is_ambiguous() {
+        for name in ["a/../b", "./a", "a/.", "a//b", "/a", "a/", "a%2Fb", "%2e%2e", "/"] {
+            assert!(is_ambiguous(name), "{name}");
+        }
+        for name in ["a", "shop/y", "a..b", "...", "100%", "5%-off", ".a/b.", "日本/%zz", ""] {
+            assert!(!is_ambiguous(name), "{name}");
         }
     }
 }

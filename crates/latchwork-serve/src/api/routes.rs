@@ -24,7 +24,9 @@ use crate::service::Service;
         title = "Latchwork",
         description = "Distributed locks over HTTP. An answer says for how long the client may rely on a lock, counted \
                        from before it sent its request, and has a fencing token that the resource can check. Every \
-                       answer that is not a success has the form {error, kind, key, next_step}.",
+                       answer that is not a success has the form {error, kind, key, next_step}. A POST that accepts \
+                       text/event-stream is answered by comments while it waits, and then by one event `answer` with \
+                       {status, body}.",
         license(name = "MIT OR Apache-2.0", identifier = "MIT OR Apache-2.0")
     ),
     components(schemas(ErrorBody, LockView, PartyView)),
@@ -47,7 +49,7 @@ fn described() -> OpenApiRouter<Arc<Service>> {
     OpenApiRouter::with_openapi(Described::openapi())
         .routes(routes!(locks::list))
         .routes(routes!(locks::acquire, locks::show))
-        .routes(routes!(locks::show_named))
+        .routes(routes!(locks::acquire_named, locks::show_named))
         .routes(routes!(admin::force_release))
         .routes(routes!(admin::force_release_named))
         .routes(routes!(holds::acquire))
@@ -55,10 +57,15 @@ fn described() -> OpenApiRouter<Arc<Service>> {
         .routes(routes!(holds::renew))
         .routes(routes!(holds::succeed))
         .routes(routes!(once::begin))
+        .routes(routes!(once::begin_named))
         .routes(routes!(once::reset))
+        .routes(routes!(once::reset_named))
         .routes(routes!(elections::campaign))
+        .routes(routes!(elections::campaign_named))
         .routes(routes!(elections::leader))
+        .routes(routes!(elections::leader_named))
         .routes(routes!(elections::follow))
+        .routes(routes!(elections::follow_named))
         .routes(routes!(events::follow))
         .routes(routes!(admin::doctor))
         .routes(routes!(whoami::whoami))
@@ -90,7 +97,10 @@ pub(crate) fn router(service: Arc<Service>) -> Router {
 
 async fn not_found() -> ApiError {
     ApiError::new(StatusCode::NOT_FOUND, "NotFound", "path: there is nothing here")
-        .next_step("GET /openapi.json lists the paths; a / in a name is written %2F")
+        .next_step(
+            "GET /openapi.json lists the paths; a / in a name is written %2F, and a proxy must pass that on as it \
+             is: else send the name in the query, as in /v1/lock?name=",
+        )
 }
 
 async fn not_allowed() -> ApiError {

@@ -13,6 +13,7 @@ mod holds;
 mod kinds;
 mod operation;
 mod page;
+mod proxies;
 mod repeated;
 mod security;
 mod service;
