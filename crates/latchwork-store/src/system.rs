@@ -14,7 +14,7 @@ pub fn this_host() -> String {
 #[expect(unsafe_code, reason = "rustix's uname panics where the system call is refused")]
 fn host() -> Option<String> {
     let mut name = [0_u8; 256];
-    // SAFETY: the call writes at most as many bytes as it is told, and the last one stays a zero.
+    // SAFETY: the call writes at most that many bytes, and the last one stays a zero.
     let failed = unsafe { libc::gethostname(name.as_mut_ptr().cast(), name.len() - 1) };
     let length = name.iter().position(|&byte| byte == 0)?;
     (failed == 0).then(|| String::from_utf8_lossy(&name[..length]).into_owned())

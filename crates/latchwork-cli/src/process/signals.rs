@@ -133,7 +133,7 @@ extern "C" fn look_at_pipe() {
 /// Whether the caller let SIGXFSZ end this process.
 static FILE_SIZE_ENDED: AtomicBool = AtomicBool::new(false);
 
-/// A write beyond the limit on the size of files (`ulimit -f`) is an error that is told, and does not end
+/// A write beyond the limit on the size of files (`ulimit -f`) is an error in words, and does not end
 /// latchwork with locks held. The command gets the signal as the caller had it.
 #[expect(unsafe_code, reason = "nothing safe ignores a signal")]
 pub(crate) fn survive_file_size_limit() {

@@ -142,7 +142,7 @@ pub(crate) const HEADERS: [(HeaderName, &str); 7] = [
 const KEEP_ALIVE: (HeaderName, HeaderValue) =
     (HeaderName::from_static("keep-alive"), HeaderValue::from_static("timeout=15"));
 
-/// Events are for now: nginx collects an answer of unknown length, unless it is told otherwise.
+/// Events are for now: nginx collects an answer of unknown length, unless the answer says otherwise.
 const UNBUFFERED: HeaderName = HeaderName::from_static("x-accel-buffering");
 
 /// The answer to OPTIONS, from the one to a method that a path does not have. `Allow` is added to both later.
