@@ -34,10 +34,16 @@ pub(crate) struct Cli {
     #[arg(long, global = true, help_heading = GLOBAL, value_name = "URL", conflicts_with = "store_file")]
     pub(crate) store: Option<String>,
 
-    /// Read the store's URL from this file, so that `ps` shows no password
+    /// Read the store's URL from this file, so that `ps` shows no password; it is read again when the
+    /// server refuses the login
     /// [env: LATCHWORK_STORE_FILE] [default: ~/.config/latchwork/store, /etc/latchwork/store]
     #[arg(long, global = true, help_heading = GLOBAL, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(crate) store_file: Option<PathBuf>,
+
+    /// Run TEXT by `sh -c`, and take what it prints as the store's URL; it is run again when the server
+    /// refuses the login [env: LATCHWORK_STORE_COMMAND]
+    #[arg(long, global = true, help_heading = GLOBAL, value_name = "TEXT", conflicts_with_all = ["store", "store_file"])]
+    pub(crate) store_command: Option<String>,
 
     /// Put NAMESPACE: before each name
     #[arg(long, global = true, help_heading = GLOBAL, value_name = "NAMESPACE")]

@@ -11,7 +11,7 @@ use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
-use latchwork::{Error, ErrorKind};
+use latchwork::{Error, ErrorKind, Source};
 use percent_encoding::percent_decode_str;
 
 use self::passed_on::PassedOn;
@@ -23,10 +23,15 @@ const ADDRESS: &str = "LATCHWORK_STORE";
 /// The variable with the name of a file that has the store's address.
 const FILE: &str = "LATCHWORK_STORE_FILE";
 
+/// The variable with the command that prints the store's address.
+const COMMAND: &str = "LATCHWORK_STORE_COMMAND";
+
 /// A store, and who named it.
 #[derive(Debug)]
 pub(crate) struct Store {
     address: String,
+    named_by: NamedBy,
+    /// Where the address is read again.
     source: Source,
     /// What the commands inside of a command read an address with a password from.
     passed_on: OnceLock<Option<PassedOn>>,
@@ -34,13 +39,15 @@ pub(crate) struct Store {
 
 /// Who named the store.
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum Source {
+enum NamedBy {
     /// `--store`
     Option,
     /// `--store-file`, the variable, or one of the usual places.
     File(PathBuf),
     /// `--store-file` with what can be read once only: a pipe of the shell.
     Pipe(PathBuf),
+    /// `--store-command`, or the variable.
+    Command(String),
     /// `LATCHWORK_STORE`
     Variable,
     /// Nobody: a directory of this user.
@@ -48,46 +55,75 @@ enum Source {
 }
 
 impl Store {
-    /// The first of: `--store`, `--store-file`, `LATCHWORK_STORE`, `LATCHWORK_STORE_FILE`, the store file of
-    /// the user, that of the machine, a directory of the user. White space at the ends of an address is left out.
+    /// The first of: `--store`, `--store-file`, `--store-command`, `LATCHWORK_STORE`, `LATCHWORK_STORE_FILE`,
+    /// `LATCHWORK_STORE_COMMAND`, the store file of the user, that of the machine, a directory of the user. White space
+    /// at the ends of an address is left out.
     ///
     /// # Errors
     ///
     /// `Invalid` if a variable is set and empty: whoever set it meant another store than the default one. Also if a
-    /// file that is named cannot be read or has no address, or if there is no default.
-    pub(crate) fn find(address: Option<String>, file: Option<PathBuf>) -> Result<Self, Error> {
+    /// file that is named cannot be read or has no address, if the command fails, or if there is no default.
+    pub(crate) fn find(
+        address: Option<String>,
+        file: Option<PathBuf>,
+        command: Option<String>,
+    ) -> Result<Self, Error> {
         if let Some(address) = address {
             secrets::hide_in_arguments(&address);
-            return Ok(Self::new(absolute(address.trim().to_owned()), Source::Option));
+            return Ok(Self::new(absolute(address.trim().to_owned()), NamedBy::Option));
         }
         if let Some(file) = file {
             return Self::of_file(file);
         }
-        if let Some(address) = set(ADDRESS, "an address, for example redis://host")? {
-            let address = address.into_string().map_err(|_| {
-                Error::new(ErrorKind::Invalid, format!("{ADDRESS}: not UTF-8"))
+        if let Some(command) = command {
+            return Self::of_command(command);
+        }
+        let text = |name: &str, value: OsString| {
+            value.into_string().map_err(|_| {
+                Error::new(ErrorKind::Invalid, format!("{name}: not UTF-8"))
                     .next_step("write bytes that are not ASCII as %XX")
-            })?;
-            return Ok(Self::new(absolute(address.trim().to_owned()), Source::Variable));
+            })
+        };
+        if let Some(address) = set(ADDRESS, "an address, for example redis://host")? {
+            let address = text(ADDRESS, address)?;
+            return Ok(Self::new(absolute(address.trim().to_owned()), NamedBy::Variable));
         }
         if let Some(file) = set(FILE, "the name of a file with an address")? {
             return Self::of_file(file.into());
         }
+        if let Some(command) = set(COMMAND, "a command that prints an address")? {
+            return Self::of_command(text(COMMAND, command)?);
+        }
         if let Some(file) = address_file::usual_places().into_iter().find(|file| file.exists()) {
             return Self::of_file(file);
         }
-        Ok(Self::new(latchwork::default_store()?, Source::Default))
+        Ok(Self::new(latchwork::default_store()?, NamedBy::Default))
     }
 
-    fn new(address: String, source: Source) -> Self {
-        Self { address, source, passed_on: OnceLock::new() }
+    fn new(address: String, named_by: NamedBy) -> Self {
+        let source = Source::text(&*address);
+        Self { address, named_by, source, passed_on: OnceLock::new() }
     }
 
     fn of_file(file: PathBuf) -> Result<Self, Error> {
-        let address = address_file::read(&file)?;
         let file = std::path::absolute(&file).unwrap_or(file);
-        let source = if file.is_file() { Source::File(file) } else { Source::Pipe(file) };
-        Ok(Self::new(address, source))
+        let source = Source::file(&*file);
+        let address = source.read_now().map_err(|error| address_file::explained(error, &file))?;
+        if !file.is_file() {
+            return Ok(Self::new(address, NamedBy::Pipe(file)));
+        }
+        Ok(Self { source, ..Self::new(address, NamedBy::File(file)) })
+    }
+
+    fn of_command(text: String) -> Result<Self, Error> {
+        let source = Source::command(&*text);
+        let address = source.read_now()?;
+        Ok(Self { source, ..Self::new(address, NamedBy::Command(text)) })
+    }
+
+    /// Where the address comes from, and its login is read again.
+    pub(crate) fn source(&self) -> &Source {
+        &self.source
     }
 
     /// The address, with its password.
@@ -101,11 +137,12 @@ impl Store {
         let address = address
             .as_deref()
             .unwrap_or("(address hidden: part of it is not recognised and may be a secret)");
-        match &self.source {
-            Source::Option => format!("{address} (--store)"),
-            Source::File(file) | Source::Pipe(file) => format!("{address} ({})", file.display()),
-            Source::Variable => format!("{address} ({ADDRESS})"),
-            Source::Default => format!("{address} (the default)"),
+        match &self.named_by {
+            NamedBy::Option => format!("{address} (--store)"),
+            NamedBy::File(file) | NamedBy::Pipe(file) => format!("{address} ({})", file.display()),
+            NamedBy::Command(_) => format!("{address} (the store command)"),
+            NamedBy::Variable => format!("{address} ({ADDRESS})"),
+            NamedBy::Default => format!("{address} (the default)"),
         }
     }
 
@@ -123,13 +160,13 @@ impl Store {
 
     /// Whether nobody named it.
     pub(crate) fn is_default(&self) -> bool {
-        self.source == Source::Default
+        self.named_by == NamedBy::Default
     }
 
     /// The file that the address was read from, if other users may read the password in it.
     pub(crate) fn exposed_file(&self) -> Option<&Path> {
-        match &self.source {
-            Source::File(file)
+        match &self.named_by {
+            NamedBy::File(file)
                 if secrets::are_in(&self.address) && address_file::others_may_read(file) =>
             {
                 Some(file)
@@ -142,30 +179,36 @@ impl Store {
     ///
     /// There is no password in it, also if the user has set one: a command hands its environment to all that it
     /// starts, and much of that shows it to others. `latchwork` inside of the command reads a file instead.
-    pub(crate) fn environment(&self) -> [(&'static str, Option<OsString>); 2] {
-        if let Source::File(file) = &self.source {
-            return [(ADDRESS, None), (FILE, Some(file.into()))];
+    pub(crate) fn environment(&self) -> [(&'static str, Option<OsString>); 3] {
+        let (mut address, mut file, mut command) = (None, None, None);
+        match &self.named_by {
+            NamedBy::File(named) => file = Some(named.into()),
+            NamedBy::Command(text) => command = Some(text.into()),
+            _ => match self.passed_on() {
+                Some(passed_on) => file = Some(passed_on.path().into()),
+                None => address = Some(secrets::without(&self.address).into()),
+            },
         }
-        if secrets::are_in(&self.address)
-            && let Some(passed_on) = self.passed_on()
-        {
-            return [(ADDRESS, None), (FILE, Some(passed_on.path().into()))];
-        }
-        [(ADDRESS, Some(secrets::without(&self.address).into())), (FILE, None)]
+        [(ADDRESS, address), (FILE, file), (COMMAND, command)]
     }
 
+    /// `None` if there is no password, or no way to pass it on.
     fn passed_on(&self) -> Option<&PassedOn> {
+        if !secrets::are_in(&self.address) {
+            return None;
+        }
         self.passed_on.get_or_init(|| PassedOn::new(&self.address)).as_ref()
     }
 
     /// The error of an address that cannot be used, with the name of what it was read from in place of `store`.
     pub(crate) fn blamed(&self, error: Error) -> Error {
         let Some(problem) = error.message().strip_prefix("store: ") else { return error };
-        let source = match &self.source {
-            Source::Option => "--store".to_owned(),
-            Source::File(file) | Source::Pipe(file) => format!("store file {}", file.display()),
-            Source::Variable => ADDRESS.to_owned(),
-            Source::Default => "the default store".to_owned(),
+        let source = match &self.named_by {
+            NamedBy::Option => "--store".to_owned(),
+            NamedBy::File(file) | NamedBy::Pipe(file) => format!("store file {}", file.display()),
+            NamedBy::Command(text) => format!("store command `{text}`"),
+            NamedBy::Variable => ADDRESS.to_owned(),
+            NamedBy::Default => "the default store".to_owned(),
         };
         let blamed = Error::new(error.kind(), format!("{source}: {problem}"));
         match error.hint() {
@@ -211,34 +254,39 @@ fn variable(name: impl AsRef<OsStr>) -> Option<OsString> {
 mod tests {
     use super::*;
 
-    fn named(address: &str, source: Source) -> Store {
-        Store::new(address.into(), source)
+    fn named(address: &str, by: NamedBy) -> Store {
+        Store::new(address.into(), by)
     }
 
     #[test]
     fn no_environment_of_a_command_has_a_password() {
         let address = "redis://app:s3cret@h1:6379/2?guard=true";
         let shown = "redis://h1:6379/2?guard=true";
-        for (source, name) in [(Source::Option, "--store"), (Source::Variable, ADDRESS)] {
-            let store = named(address, source);
-            let [(_, None), (FILE, Some(file))] = store.environment() else { panic!("{store:?}") };
-            assert_eq!(address_file::read(Path::new(&file)).unwrap(), address);
+        for (by, name) in [(NamedBy::Option, "--store"), (NamedBy::Variable, ADDRESS)] {
+            let store = named(address, by);
+            let [(_, None), (FILE, Some(file)), (_, None)] = store.environment() else {
+                panic!("{store:?}")
+            };
+            assert_eq!(Source::file(&*file).read_now().unwrap(), address);
             assert_eq!(store.environment()[1].1, Some(file), "one file for all commands");
             assert_eq!(store.shown(), format!("{shown} ({name})"));
-            let open = named(shown, Source::Variable);
-            assert_eq!(open.environment(), [(ADDRESS, Some(shown.into())), (FILE, None)]);
+            let open = named(shown, NamedBy::Variable);
+            let plain = [(ADDRESS, Some(shown.into())), (FILE, None), (COMMAND, None)];
+            assert_eq!(open.environment(), plain);
         }
-        let file = named(address, Source::File("/etc/store".into()));
-        assert_eq!(file.environment(), [(ADDRESS, None), (FILE, Some("/etc/store".into()))]);
+        let file = named(address, NamedBy::File("/etc/store".into())).environment();
+        assert_eq!(file, [(ADDRESS, None), (FILE, Some("/etc/store".into())), (COMMAND, None)]);
+        let by = named(address, NamedBy::Command("print it".into())).environment();
+        assert_eq!(by, [(ADDRESS, None), (FILE, None), (COMMAND, Some("print it".into()))]);
     }
 
     #[test]
     fn an_error_names_what_the_address_was_read_from() {
         let problem = || Error::new(ErrorKind::Invalid, "store: no host").next_step("name one");
         for (source, said) in [
-            (Source::Option, "--store: no host; name one"),
-            (Source::Variable, "LATCHWORK_STORE: no host; name one"),
-            (Source::File("/etc/x".into()), "store file /etc/x: no host; name one"),
+            (NamedBy::Option, "--store: no host; name one"),
+            (NamedBy::Variable, "LATCHWORK_STORE: no host; name one"),
+            (NamedBy::File("/etc/x".into()), "store file /etc/x: no host; name one"),
         ] {
             assert_eq!(named("redis://", source).blamed(problem()).to_string(), said);
         }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use latchwork_store::kit::address;
 use latchwork_store::kit::tls::Tls;
-use latchwork_store::{Error, ErrorKind};
+use latchwork_store::{Error, ErrorKind, Source, Sourced};
 
 use crate::host::Host;
 use crate::passfile::Passfile;
@@ -52,8 +52,7 @@ pub(crate) enum SslMode {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PostgresConfig {
     pub(crate) hosts: Vec<Host>,
-    pub(crate) user: String,
-    pub(crate) password: Option<Secret>,
+    pub(crate) login: Sourced<Login>,
     /// Where a password is looked for that the address does not have.
     pub(crate) passfile: Option<Passfile>,
     pub(crate) database: String,
@@ -69,6 +68,13 @@ pub struct PostgresConfig {
     pub(crate) guard: bool,
     pub(crate) max_ttl: Option<Duration>,
     pub(crate) fast: bool,
+}
+
+/// Who logs in.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub(crate) struct Login {
+    pub(crate) user: String,
+    pub(crate) password: Option<Secret>,
 }
 
 /// A password. It is shown nowhere.
@@ -130,12 +136,19 @@ impl PostgresConfig {
         reading::parse(url, &Surroundings::of_this_process())
     }
 
+    /// Reads the user and the password again from the source of the address after the server has refused them.
+    #[must_use]
+    pub fn source(mut self, source: Source) -> Self {
+        let parse = |url: &str| Ok(Self::parse(url)?.login.current().0);
+        self.login = self.login.read_from(source, parse);
+        self
+    }
+
     /// What holds where an address says nothing.
     pub(crate) fn usual() -> Self {
         Self {
             hosts: Vec::new(),
-            user: String::new(),
-            password: None,
+            login: Sourced::fixed(Login::default()),
             passfile: None,
             database: String::new(),
             ssl_mode: SslMode::Prefer,
@@ -294,8 +307,9 @@ mod tests {
              guard=true&max_ttl=90s&durability=fast&connections=3&pooler=false&connect_timeout=2",
         );
         let config = config.unwrap();
-        assert_eq!((&*config.user, &*config.database), ("app@x", "my db"));
-        assert_eq!(config.password, Some(Secret("p@ss/w".into())));
+        let login = config.login.current().0;
+        assert_eq!((&*login.user, &*config.database), ("app@x", "my db"));
+        assert_eq!(login.password, Some(Secret("p@ss/w".into())));
         assert_eq!((config.ssl_mode, config.tls.insecure), (SslMode::Require, false));
         assert_eq!((&*config.schema, &*config.table, config.connections), ("ops", "locks", 3));
         assert_eq!(config.shown(), "postgres://h1:7,[::1]:5432/...");

@@ -14,8 +14,8 @@ use tokio_postgres::error::SqlState;
 use tokio_postgres::tls::NoTls;
 use tokio_postgres::{Client, Config, Connection};
 
-use crate::config::{PostgresConfig, Secret, SslMode};
-use crate::errors::{no_socket, not_connected, not_reached, without_password};
+use crate::config::{Login, PostgresConfig, SslMode};
+use crate::errors::{is_login_refused, no_socket, not_connected, not_reached, without_password};
 use crate::greet::{Greeting, Sibling, process_of};
 use crate::host::Host;
 use crate::lane::{Lane, Orphans};
@@ -287,6 +287,34 @@ impl Access {
         is_hurried: bool,
         reached: &AtomicBool,
     ) -> Result<Opened, BackendError> {
+        let (login, seen) = self.config.login.current();
+        let (login, reason) = self.with_password(login, at)?;
+        let refusal =
+            match self.log_in_as(&login, reason, at, sink.clone(), is_hurried, reached).await {
+                Err(error) if is_login_refused(&error) => error,
+                made => return made,
+            };
+        let newer = match self.config.login.after_refusal(seen, &self.io).await {
+            Ok(newer) => newer.map_or_else(|| self.config.login.current().0, |(newer, _)| newer),
+            Err(problem) => return Err(refusal.unrenewed(&problem)),
+        };
+        // The file with passwords may have been replaced since it was read.
+        let (newer, reason) = self.with_password(newer, at)?;
+        if newer == login {
+            return Err(refusal);
+        }
+        self.log_in_as(&newer, reason, at, sink, is_hurried, reached).await
+    }
+
+    async fn log_in_as(
+        &self,
+        who: &Login,
+        reason: Option<String>,
+        at: &Host,
+        sink: Option<Sink>,
+        is_hurried: bool,
+        reached: &AtomicBool,
+    ) -> Result<Opened, BackendError> {
         let shown = at.to_string();
         let failed = |error: std::io::Error| not_reached(&shown, &error.to_string());
         let stream = self.reach(at, &shown).await?;
@@ -303,13 +331,12 @@ impl Access {
             _ => (tokio_postgres::config::SslMode::Disable, ""),
         };
         let mut login = Config::new();
-        login.user(&self.config.user).dbname(&self.config.database).ssl_mode(mode);
+        login.user(&who.user).dbname(&self.config.database).ssl_mode(mode);
         login.application_name(&self.config.application_name);
         if is_hurried {
             login.options(NO_HURRY);
         }
-        let (password, reason) = self.password(at)?;
-        if let Some(password) = &password {
+        if let Some(password) = &who.password {
             login.password(&password.0);
         }
         let refused = |error: tokio_postgres::Error| {
@@ -348,16 +375,19 @@ impl Access {
         dial(&at.endpoint(), &self.io).await.map_err(failed)
     }
 
-    /// The password, or why none was found.
-    fn password(&self, at: &Host) -> Result<(Option<Secret>, Option<String>), BackendError> {
+    /// The login with its password, or why none was found.
+    fn with_password(
+        &self,
+        login: Login,
+        at: &Host,
+    ) -> Result<(Login, Option<String>), BackendError> {
         let config = &self.config;
-        Ok(match (&config.password, &config.passfile) {
-            (Some(password), _) => (Some(password.clone()), None),
-            (None, Some(file)) => match file.find(at, &config.database, &config.user)? {
-                Found::Password(password) => (Some(password), None),
-                Found::Nothing(reason) => (None, reason),
-            },
-            (None, None) => (None, None),
+        let Some(file) = config.passfile.as_ref().filter(|_| login.password.is_none()) else {
+            return Ok((login, None));
+        };
+        Ok(match file.find(at, &config.database, &login.user)? {
+            Found::Password(password) => (Login { password: Some(password), ..login }, None),
+            Found::Nothing(reason) => (login, reason),
         })
     }
 

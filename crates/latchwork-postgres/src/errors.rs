@@ -80,6 +80,14 @@ pub(crate) fn without_password(mut error: BackendError, reason: Option<&str>) ->
     error
 }
 
+/// Whether it is the login that was refused, or is missing. A pooler has no code of its own for it.
+pub(crate) fn is_login_refused(error: &BackendError) -> bool {
+    let says = |words| error.message.contains(words);
+    error.kind == BackendErrorKind::Denied
+        || says(PASSWORD_MISSING)
+        || says("authentication failed")
+}
+
 /// No connection through a socket in the file system.
 pub(crate) fn no_socket(at: &str, error: &std::io::Error) -> BackendError {
     let step = match error.kind() {

@@ -166,9 +166,9 @@ impl Greeting {
         if missing.is_empty() {
             return Ok(());
         }
-        let message = format!("{} lacks EXECUTE on {}", config.user, missing.join(", "));
-        let step =
-            format!("GRANT EXECUTE ON FUNCTION {} TO {}", functions(config), quoted(&config.user));
+        let user = config.login.current().0.user;
+        let message = format!("{user} lacks EXECUTE on {}", missing.join(", "));
+        let step = format!("GRANT EXECUTE ON FUNCTION {} TO {}", functions(config), quoted(&user));
         let (kind, effect) = (BackendErrorKind::Denied, Effect::NotApplied);
         Err(BackendError::new(kind, effect, message).next_step(step))
     }

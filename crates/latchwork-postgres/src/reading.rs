@@ -1,9 +1,9 @@
 //! Puts an address together: its parts, its options, and those of the service that it names.
 
-use latchwork_store::Error;
 use latchwork_store::kit::address::{Parts, usually};
+use latchwork_store::{Error, Sourced};
 
-use crate::config::{NEXT, PostgresConfig, Secret, decode, invalid};
+use crate::config::{Login, NEXT, PostgresConfig, Secret, decode, invalid};
 use crate::host::Host;
 use crate::passfile::Passfile;
 use crate::service;
@@ -41,7 +41,7 @@ pub(crate) fn parse(url: &str, surroundings: &Surroundings) -> Result<PostgresCo
         let set = reading.set(variable.option, variable.value()?);
         set.map_err(|error| variable.blame(&error))?;
     }
-    reading.usual_password = reading.config.password.take();
+    reading.usual_password = reading.place.login.password.take();
     let service = options.iter().rev().find(|(name, _)| *name == "service");
     let of_environment = || surroundings.service.as_ref()?.to_str();
     if let Some(service) = service.map(|(_, service)| &**service).or_else(of_environment) {
@@ -83,7 +83,7 @@ struct Place {
     /// The hosts are those of an option: without escapes and ports.
     is_option: bool,
     ports: String,
-    user: String,
+    login: Login,
     database: String,
 }
 
@@ -97,18 +97,18 @@ impl Reading {
 
     fn password_with_user(&mut self, user: String, password: Option<Secret>) {
         if !user.is_empty() || password.is_some() {
-            self.place.user = user;
+            self.place.login.user = user;
         }
-        self.config.password = password.or(self.config.password.take());
+        self.place.login.password = password.or(self.place.login.password.take());
     }
 
     fn set(&mut self, name: &str, value: String) -> Result<(), Error> {
         match name {
             "host" => (self.place.hosts, self.place.is_option) = (value, true),
             "port" => self.place.ports = value,
-            "user" => self.place.user = value,
+            "user" => self.place.login.user = value,
             "dbname" => self.place.database = value,
-            "password" => self.config.password = Some(Secret(value)),
+            "password" => self.place.login.password = Some(Secret(value)),
             "passfile" => {
                 self.config.passfile = Some(Passfile { path: value.into(), is_named: true });
             }
@@ -118,13 +118,14 @@ impl Reading {
     }
 
     fn settle(self) -> Result<PostgresConfig, Error> {
-        let Self { mut config, place, verifies, usual_password } = self;
-        if place.user.is_empty() && config.password.is_some() {
+        let Self { mut config, mut place, verifies, usual_password } = self;
+        let login = &place.login;
+        if login.user.is_empty() && login.password.is_some() {
             return Err(invalid("store: a password without a user"));
         }
         // A file that the address names goes before the environment.
         if config.passfile.as_ref().is_none_or(|file| !file.is_named) {
-            config.password = config.password.or(usual_password);
+            place.login.password = place.login.password.or(usual_password);
         }
         let ports: Vec<&str> = place.ports.split(',').collect();
         let hosts: Vec<&str> = place.hosts.split(',').collect();
@@ -135,14 +136,14 @@ impl Reading {
             let port = ports.get(n).or_else(|| ports.first()).copied().unwrap_or_default();
             config.hosts.push(host_of(host, port, place.is_option)?);
         }
-        config.user = match &*place.user {
-            "" => usual_user(&config.hosts)?,
-            user => user.to_owned(),
-        };
+        if place.login.user.is_empty() {
+            place.login.user = usual_user(&config.hosts)?;
+        }
         config.database = match &*place.database {
-            "" => config.user.clone(),
+            "" => place.login.user.clone(),
             database => database.to_owned(),
         };
+        config.login = Sourced::fixed(place.login);
         config.check(verifies)?;
         Ok(config)
     }
@@ -199,15 +200,18 @@ mod tests {
         let read = |url: &str| parse(url, &around).unwrap();
         let all = read("postgres://");
         assert_eq!(all.shown(), "postgres://h1:7,[::1]:7/shop");
-        assert_eq!((&*all.user, all.password), ("app", Some(Secret("p%w".into()))));
+        let login = all.login.current().0;
+        assert_eq!((&*login.user, login.password), ("app", Some(Secret("p%w".into()))));
         assert_eq!((all.ssl_mode, all.tls.insecure), (SslMode::Require, false));
         assert_eq!((all.tls.ca, &*all.application_name), (Some("/ca".into()), "till"));
         let own = read("postgres://me:x@h3:9/other?sslmode=disable&application_name=y");
-        assert_eq!((own.shown(), &*own.user), ("postgres://h3:9/other".into(), "me"));
-        assert_eq!((own.password, own.ssl_mode), (Some(Secret("x".into())), SslMode::Disable));
+        let login = own.login.current().0;
+        assert_eq!((own.shown(), &*login.user), ("postgres://h3:9/other".into(), "me"));
+        assert_eq!((login.password, own.ssl_mode), (Some(Secret("x".into())), SslMode::Disable));
         let service = read("postgres:///?service=shop&passfile=/p");
-        assert_eq!((service.shown(), &*service.user), ("postgres://h9:7/shop".into(), "service"));
-        assert_eq!(service.password, None, "a file that is named goes before PGPASSWORD");
+        let login = service.login.current().0;
+        assert_eq!((service.shown(), &*login.user), ("postgres://h9:7/shop".into(), "service"));
+        assert_eq!(login.password, None, "a file that is named goes before PGPASSWORD");
         let named = Surroundings { service: Some("shop".into()), ..around.clone() };
         assert_eq!(parse("postgres://", &named).unwrap().shown(), "postgres://h9:7/shop");
         let wrong = Surroundings::default().with(&[("PGSSLMODE", "maybe")]);
@@ -228,10 +232,12 @@ mod tests {
         let read = |url: &str| parse(url, &around);
         let all = read("postgres://?service=shop").unwrap();
         assert_eq!(all.shown(), "postgres://h1:7,h2:8/shop");
-        assert_eq!((&*all.user, all.password), ("app", Some(Secret("p%w".into()))));
+        let login = all.login.current().0;
+        assert_eq!((&*login.user, login.password), ("app", Some(Secret("p%w".into()))));
         let other = read("postgres://me:x@h3:9/?service=shop&sslmode=disable&port=9").unwrap();
-        assert_eq!((other.shown(), &*other.user), ("postgres://h3:9/shop".into(), "me"));
-        assert_eq!((other.ssl_mode, other.password), (SslMode::Disable, Some(Secret("x".into()))));
+        let login = other.login.current().0;
+        assert_eq!((other.shown(), &*login.user), ("postgres://h3:9/shop".into(), "me"));
+        assert_eq!((other.ssl_mode, login.password), (SslMode::Disable, Some(Secret("x".into()))));
         let error = read("postgres:///?service=typo").unwrap_err();
         let place = format!("{}, line 12: sslmode is not disable", file.display());
         assert!(error.to_string().contains(&place), "{error}");

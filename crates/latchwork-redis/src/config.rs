@@ -8,7 +8,7 @@ use latchwork_store::kit::address;
 pub(crate) use latchwork_store::kit::address::Endpoint;
 use latchwork_store::kit::address::{Parts, unknown_option};
 use latchwork_store::kit::tls::Tls;
-use latchwork_store::{Error, ErrorKind};
+use latchwork_store::{Error, ErrorKind, Source, Sourced};
 
 /// The shape of a Redis deployment.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -68,6 +68,12 @@ pub(crate) struct Credentials {
     pub(crate) password: Option<String>,
 }
 
+impl Credentials {
+    pub(crate) fn user(&self) -> &str {
+        self.user.as_deref().unwrap_or("default")
+    }
+}
+
 impl fmt::Debug for Credentials {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let hidden = self.password.as_ref().map(|_| "***");
@@ -105,8 +111,8 @@ impl fmt::Debug for Credentials {
 pub struct RedisConfig {
     pub(crate) word: Word,
     pub(crate) deployment: Deployment,
-    pub(crate) credentials: Credentials,
-    pub(crate) sentinel_credentials: Credentials,
+    pub(crate) credentials: Sourced<Credentials>,
+    pub(crate) sentinel_credentials: Sourced<Credentials>,
     pub(crate) database: i64,
     pub(crate) tls: Option<Tls>,
     pub(crate) min_replicas: u32,
@@ -231,8 +237,8 @@ impl RedisConfig {
         let mut config = Self {
             word,
             deployment,
-            credentials,
-            sentinel_credentials: Credentials::default(),
+            credentials: Sourced::fixed(credentials),
+            sentinel_credentials: Sourced::fixed(Credentials::default()),
             database,
             tls: tls.then(Tls::default),
             min_replicas: 0,
@@ -244,10 +250,17 @@ impl RedisConfig {
             plain: false,
             detours: BTreeMap::new(),
         };
+        let mut of_sentinels = Credentials::default();
         for pair in query.split('&').filter(|pair| !pair.is_empty()) {
             let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
-            config.set(name, decode(value, name)?)?;
+            let value = decode(value, name)?;
+            match name {
+                "sentinel_user" => of_sentinels.user = Some(value),
+                "sentinel_password" => of_sentinels.password = Some(value),
+                _ => config.set(name, value)?,
+            }
         }
+        config.sentinel_credentials = Sourced::fixed(of_sentinels);
         let stray = [
             ("max_ttl", config.max_ttl.is_some()),
             ("deposed", config.deposed.is_some()),
@@ -266,6 +279,26 @@ impl RedisConfig {
     #[must_use]
     pub fn min_replicas(mut self, replicas: u32) -> Self {
         self.min_replicas = replicas;
+        self
+    }
+
+    /// Reads the user and the password, also those for the Sentinels, again from the source of the address after a
+    /// server has refused them.
+    #[must_use]
+    pub fn source(self, source: Source) -> Self {
+        self.sourced(&source, Self::parse)
+    }
+
+    /// As [`Self::source`], for an address that `parse` reads.
+    pub(crate) fn sourced(
+        mut self,
+        source: &Source,
+        parse: impl Fn(&str) -> Result<Self, Error> + Copy + Send + Sync + 'static,
+    ) -> Self {
+        let servers = move |url: &str| Ok(parse(url)?.credentials.current().0);
+        let sentinels = move |url: &str| Ok(parse(url)?.sentinel_credentials.current().0);
+        self.credentials = self.credentials.read_from(source.clone(), servers);
+        self.sentinel_credentials = self.sentinel_credentials.read_from(source.clone(), sentinels);
         self
     }
 
@@ -305,8 +338,6 @@ impl RedisConfig {
             return Ok(());
         }
         match name {
-            "sentinel_user" => self.sentinel_credentials.user = Some(value),
-            "sentinel_password" => self.sentinel_credentials.password = Some(value),
             "min_replicas" => match value.parse() {
                 Ok(number) => self.min_replicas = number,
                 Err(_) => return bad("a number"),

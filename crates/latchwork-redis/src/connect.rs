@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use latchwork_store::kit::tls::Tls;
 use latchwork_store::wire::{Drive, dial};
-use latchwork_store::{BackendError, BackendErrorKind, Effect, Io};
+use latchwork_store::{BackendError, BackendErrorKind, Effect, Error, Io, Sourced};
 use redis::io::tcp::socket2::{SockRef, TcpKeepalive};
 use redis::{Cmd, RedisResult, Value};
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -24,7 +24,7 @@ pub(crate) const CONNECT_LIMIT: Duration = Duration::from_secs(2);
 /// Who we are to the server.
 #[derive(Debug, Clone)]
 pub(crate) struct Access {
-    pub(crate) credentials: Credentials,
+    pub(crate) credentials: Sourced<Credentials>,
     pub(crate) database: i64,
     pub(crate) tls: Option<Tls>,
     /// Where servers are reached that are not at the address by which the others call them.
@@ -44,8 +44,8 @@ pub(crate) enum Probe {
 }
 
 impl Access {
-    pub(crate) fn user(&self) -> &str {
-        self.credentials.user.as_deref().unwrap_or("default")
+    pub(crate) fn user(&self) -> String {
+        self.credentials.current().0.user().to_owned()
     }
 }
 
@@ -57,13 +57,13 @@ pub(crate) enum Protocol {
 }
 
 /// What a connection says of itself at first.
-fn greetings(access: &Access, protocol: Protocol) -> Vec<Cmd> {
-    let Credentials { user, password } = &access.credentials;
+fn greetings(credentials: &Credentials, database: i64, protocol: Protocol) -> Vec<Cmd> {
+    let Credentials { user, password } = credentials;
     let mut greetings = Vec::new();
     match (protocol, user, password) {
         (Protocol::Resp3, _, None) => greetings.push(command(&["HELLO", "3"])),
         (Protocol::Resp3, _, Some(password)) => {
-            greetings.push(command(&["HELLO", "3", "AUTH", access.user(), password]));
+            greetings.push(command(&["HELLO", "3", "AUTH", credentials.user(), password]));
         }
         (Protocol::Resp2, Some(user), Some(password)) => {
             greetings.push(command(&["AUTH", user, password]));
@@ -71,14 +71,34 @@ fn greetings(access: &Access, protocol: Protocol) -> Vec<Cmd> {
         (Protocol::Resp2, None, Some(password)) => greetings.push(command(&["AUTH", password])),
         (Protocol::Resp2, _, None) => {}
     }
-    if access.database != 0 {
-        greetings.push(command(&["SELECT", &access.database.to_string()]));
+    if database != 0 {
+        greetings.push(command(&["SELECT", &database.to_string()]));
     }
     greetings
 }
 
-/// Makes the connection itself.
+/// Makes the connection itself. If the server refuses the login, a newer one of the source is tried.
 pub(crate) async fn connect(
+    endpoint: &Endpoint,
+    access: &Access,
+    protocol: Protocol,
+    on_push: OnPush,
+    io: &Io,
+) -> Result<(Connection, Arc<Drive>), NotConnected> {
+    let (login, seen) = access.credentials.current();
+    let refusal = match connect_as(&login, endpoint, access, protocol, on_push.clone(), io).await {
+        Err(NotConnected::By(error)) if is_denied(&error) => error,
+        made => return made,
+    };
+    match access.credentials.after_refusal(seen, io).await {
+        Ok(Some((newer, _))) => connect_as(&newer, endpoint, access, protocol, on_push, io).await,
+        Ok(None) => Err(NotConnected::By(refusal)),
+        Err(problem) => Err(NotConnected::Stale(refusal, problem)),
+    }
+}
+
+async fn connect_as(
+    login: &Credentials,
     endpoint: &Endpoint,
     access: &Access,
     protocol: Protocol,
@@ -95,7 +115,7 @@ pub(crate) async fn connect(
             SockRef::from(&stream).set_tcp_keepalive(&keepalive)?;
         }
         let (socket, drive) = Drive::open(stream, io)?;
-        let greetings = greetings(access, protocol);
+        let greetings = greetings(login, access.database, protocol);
         let conn = match greeting {
             None => introduce(&greetings, socket, on_push, &drive).await?,
             Some(greeting) => {
@@ -169,6 +189,8 @@ pub(crate) enum NotConnected {
     /// What the address says cannot be used.
     Refused(BackendError),
     By(redis::RedisError),
+    /// The server refused the login, and no other one could be read.
+    Stale(redis::RedisError, Error),
 }
 
 /// Whether the other side does not know `HELLO`.
@@ -233,10 +255,10 @@ mod tests {
 
     fn access(user: Option<&str>, password: Option<&str>, database: i64) -> Access {
         Access {
-            credentials: Credentials {
+            credentials: Sourced::fixed(Credentials {
                 user: user.map(str::to_owned),
                 password: password.map(str::to_owned),
-            },
+            }),
             database,
             tls: None,
             detours: BTreeMap::new(),
@@ -244,10 +266,14 @@ mod tests {
         }
     }
 
+    fn all(access: &Access, protocol: Protocol) -> Vec<Cmd> {
+        greetings(&access.credentials.current().0, access.database, protocol)
+    }
+
     fn said(access: &Access, protocol: Protocol) -> Vec<String> {
         let text = |it: &Cmd| String::from_utf8(it.get_packed_command()).unwrap();
         let words = |it: &Cmd| text(it).lines().skip(2).step_by(2).collect::<Vec<_>>().join(" ");
-        greetings(access, protocol).iter().map(words).collect()
+        all(access, protocol).iter().map(words).collect()
     }
 
     #[test]
@@ -274,7 +300,7 @@ mod tests {
     ) -> (RedisResult<()>, String) {
         let (stream, mut server) = tokio::io::duplex(1024);
         let (connection, mut mover) = Connection::new(stream, Arc::new(|_| {}));
-        let greetings = greetings(access, protocol);
+        let greetings = all(access, protocol);
         let served = async {
             let mut heard = Vec::with_capacity(1024);
             for words in words {

@@ -108,7 +108,7 @@ impl Link {
                         conn,
                         drive,
                         endpoint,
-                        user: access.user().to_owned(),
+                        user: access.user(),
                         facts: Facts { pushes, ..Facts::default() },
                         ears: 0,
                         client_id: None,
@@ -129,6 +129,9 @@ impl Link {
                     last = Some(error);
                 }
                 Err(NotConnected::By(error)) => return Err(unreachable(&endpoint, access, &error)),
+                Err(NotConnected::Stale(error, problem)) => {
+                    return Err(unreachable(&endpoint, access, &error).unrenewed(&problem));
+                }
                 Err(NotConnected::Refused(error)) => return Err(error),
             }
         }

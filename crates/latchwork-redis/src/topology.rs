@@ -7,11 +7,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use latchwork_store::{BackendError, Backoff, Effect, Io, Key};
+use latchwork_store::{BackendError, Backoff, Effect, Io, Key, Sourced};
 use redis::{Cmd, Value};
 
 use crate::cluster::Cluster;
-use crate::config::{Deployment, RedisConfig};
+use crate::config::{Credentials, Deployment, RedisConfig};
 use crate::connect::{Access, Probe};
 use crate::errors::{Failure, Reaction, without_redirection};
 use crate::facts::Facts;
@@ -54,9 +54,9 @@ impl Topology {
             Deployment::Cluster(_) => Probe::Cluster,
             _ => Probe::Store,
         };
-        let access = |credentials: &_, database, probe| {
+        let access = |credentials: &Sourced<Credentials>, database, probe| {
             Arc::new(Access {
-                credentials: Clone::clone(credentials),
+                credentials: credentials.clone(),
                 database,
                 tls: config.tls.clone(),
                 detours: config.detours.clone(),

@@ -61,6 +61,16 @@ impl BackendError {
         self
     }
 
+    /// Returns the error of a login for which a [`Source`](crate::Source) has no other one, and why.
+    #[must_use]
+    pub fn unrenewed(mut self, problem: &Error) -> Self {
+        self.message.push_str(&format!("; no other login was found: {}", problem.message()));
+        match problem.hint() {
+            Some(step) => self.next_step(step),
+            None => self,
+        }
+    }
+
     /// Returns the error with this effect of the request.
     #[must_use]
     pub fn with_effect(self, effect: Effect) -> Self {

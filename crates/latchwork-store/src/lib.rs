@@ -39,6 +39,7 @@ mod lifeline;
 mod memory;
 mod process;
 mod silence;
+mod source;
 pub mod system;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
@@ -74,6 +75,7 @@ pub use key::Key;
 pub use lifeline::Lifeline;
 pub use memory::MemoryBackend;
 pub use process::this_process;
+pub use source::{Source, Sourced};
 pub use token::{Fenced, FencingToken};
 pub use watch::Watch;
 pub use words::{

@@ -14,7 +14,7 @@ use latchwork_redis::{RedisConfig, redlock};
 use latchwork_store::doctor::{Finding, Prepared, Report};
 #[cfg(any(feature = "etcd", feature = "zookeeper", feature = "kubernetes"))]
 use latchwork_store::kit::address::is_plain;
-use latchwork_store::{Backend, Error, ErrorKind, Io, MemoryBackend};
+use latchwork_store::{Backend, Error, ErrorKind, Io, MemoryBackend, Source};
 #[cfg(feature = "zookeeper")]
 use latchwork_zookeeper::ZooKeeperConfig;
 
@@ -74,6 +74,23 @@ impl Store {
             #[cfg(not(feature = "kubernetes"))]
             Address::Kubernetes(_) => return Err(not_built("Kubernetes", "kubernetes")),
         })
+    }
+
+    /// The store that reads its login again from this source, if it has one.
+    #[cfg_attr(
+        not(any(feature = "redis", feature = "postgres")),
+        expect(unused_variables, reason = "the others have no login in their address")
+    )]
+    fn sourced(self, source: &Source) -> Self {
+        match self {
+            #[cfg(feature = "redis")]
+            Self::Redis(config) => Self::Redis(config.source(source.clone())),
+            #[cfg(feature = "redis")]
+            Self::Redlock(config) => Self::Redlock(config.source(source.clone())),
+            #[cfg(feature = "postgres")]
+            Self::Postgres(config) => Self::Postgres(config.source(source.clone())),
+            other => other,
+        }
     }
 
     async fn open(self, io: Io) -> Result<Arc<dyn Backend>, Error> {
@@ -231,6 +248,39 @@ fn not_built(store: &str, feature: &str) -> Error {
 pub async fn connect(url: &str) -> Result<LockManager, Error> {
     let store = Store::read(url)?;
     let driver = Driver::start()?;
+    let backend = store.open(driver.io()).await?;
+    Ok(LockManager::new(backend, driver))
+}
+
+/// Connects to the store whose address a source has, and reads the source again when a server refuses
+/// the login.
+///
+/// So a password or a token can be replaced while locks are held. The address is otherwise as for
+/// [`connect`], and only its user and its password may change.
+///
+/// # Errors
+///
+/// As [`connect`], and `Invalid` if the source cannot be read. Later, a source that cannot be read or
+/// names another store is a part of the error of the login that was refused.
+///
+/// # Cancel safety
+///
+/// May be dropped at any time. A command that was started is run to its end.
+///
+/// # Examples
+///
+/// ```no_run
+/// # async fn example() -> Result<(), latchwork::Error> {
+/// use latchwork::Source;
+///
+/// let locks = latchwork::connect_from(&Source::file("/run/secrets/locks")).await?;
+/// let others = latchwork::connect_from(&Source::command("print-address --token")).await?;
+/// # Ok(())
+/// # }
+/// ```
+pub async fn connect_from(source: &Source) -> Result<LockManager, Error> {
+    let driver = Driver::start()?;
+    let store = Store::read(&source.address(&driver.io()).await?)?.sourced(source);
     let backend = store.open(driver.io()).await?;
     Ok(LockManager::new(backend, driver))
 }

@@ -65,13 +65,13 @@ mod runtime;
 pub mod testing;
 mod wait;
 
-pub use connect::{connect, default_store, doctor, init};
+pub use connect::{connect, connect_from, default_store, doctor, init};
 pub use hold::guard::Guard;
 pub use hold::lease::HoldState;
 pub use hold::owner::Owner;
 pub use latchwork_store as store;
 #[doc(inline)]
-pub use latchwork_store::{Error, ErrorKind, FencingToken, Lost, LostReason, NotHeld};
+pub use latchwork_store::{Error, ErrorKind, FencingToken, Lost, LostReason, NotHeld, Source};
 pub use locks::election::{Election, Leader, Leadership};
 pub use locks::lock::Lock;
 pub use locks::manager::{ForceReleased, LockManager};

@@ -14,9 +14,10 @@ Examples:
   latchwork top                                 all locks in use, live on the terminal
   latchwork doctor                              can the store keep locks safely?
 
-The store is the first that is given: --store, --store-file, LATCHWORK_STORE,
-LATCHWORK_STORE_FILE, ~/.config/latchwork/store, /etc/latchwork/store, and else a
-directory of this user. A store file has the URL on one line; write a URL with a
+The store is the first that is given: --store, --store-file or --store-command,
+LATCHWORK_STORE, LATCHWORK_STORE_FILE, LATCHWORK_STORE_COMMAND,
+~/.config/latchwork/store, /etc/latchwork/store, and else a directory of this user. A
+store file has the URL on one line; write a URL with a
 password there, because all users can read command lines. A path that begins with / or
 ./ is a directory.
 
@@ -39,7 +40,7 @@ pub(super) const HOLDER_OF_SHELL: &str = "Description of the holder, shown by `l
 
 pub(super) const RUN: &str = "\
 The command finds LATCHWORK_KEY and LATCHWORK_TOKEN in its environment, and the store
-in LATCHWORK_STORE or LATCHWORK_STORE_FILE, never with a password. Give the token to
+in LATCHWORK_STORE, LATCHWORK_STORE_FILE or LATCHWORK_STORE_COMMAND, never with a password. Give the token to
 the resource that the lock protects, and let it refuse a smaller token than it has
 seen. Several locks have one key and one token on each line, in the same order.
 

@@ -55,7 +55,7 @@ pub(crate) struct Place {
 impl Place {
     /// Connects to the store.
     async fn connect(&self) -> Result<LockManager, Error> {
-        let connected = latchwork::connect(self.store.address()).await;
+        let connected = latchwork::connect_from(self.store.source()).await;
         let manager = connected.map_err(|error| self.store.blamed(error))?;
         let manager = manager.namespace(&*self.namespace);
         Ok(match self.token_floor {
@@ -141,7 +141,7 @@ pub(crate) fn run(cli: Cli) -> u8 {
         }
         _ => {}
     }
-    let found = Store::find(cli.store, cli.store_file)
+    let found = Store::find(cli.store, cli.store_file, cli.store_command)
         .and_then(|store| Ok((store, variables::token_floor(cli.token_floor)?)));
     let place = match found {
         Ok((store, token_floor)) => {

@@ -4,6 +4,7 @@ use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::Command;
+use std::time::Duration;
 
 use latchwork_services::{RedisOptions, RedisServer};
 
@@ -384,4 +385,74 @@ fn an_observer_of_an_election_makes_no_directory() {
     let leader = store.latchwork(&["elect", "--candidate", "me", "x", "--", "sleep", "300"]);
     let _leader = Running::start(leader);
     observer.stdout.until("me");
+}
+
+/// Four steps under a hold: the new password is valid beside the old one, the file has it, the connections are
+/// cut, and the old one is no longer valid.
+#[test]
+fn h273_a_password_replaced_under_a_hold_does_not_end_it() {
+    let store = Store::new();
+    let rules = "app on >old ~* &* +@all";
+    let server = RedisServer::start(&RedisOptions::new().user(rules)).unwrap();
+    let file = store.file("locks.url");
+    let write = |password: &str| {
+        let new = store.file("locks.new");
+        store_file(&new, &server.url().replacen("://", &format!("://app:{password}@"), 1));
+        fs::rename(new, &file).unwrap();
+    };
+    let cut = || drop(server.command(&["CLIENT", "KILL", "USER", "app"]).unwrap());
+    write("old");
+    let print = format!("cat {}", file.display());
+    let kept = ["--ttl", "3s", "--wait", "9", "kept", "--", "sh", "-c", "echo in; sleep 8"];
+    let runs = [["--store-file", file.to_str().unwrap()], ["--store-command", &print]];
+    let runs = runs.map(|by| {
+        let name = by[0].replace("--", "");
+        let mut args = vec![by[0], by[1], "run"];
+        args.extend(kept.map(|arg| if arg == "kept" { &*name } else { arg }));
+        let run = Running::start(homeless(&store, &args));
+        run.stdout.until("in");
+        run
+    });
+    server.command(&["ACL", "SETUSER", "app", ">new"]).unwrap().ok().unwrap();
+    write("new");
+    cut();
+    std::thread::sleep(Duration::from_millis(3_500));
+    server.command(&["ACL", "SETUSER", "app", "<old"]).unwrap().ok().unwrap();
+    cut();
+    std::thread::sleep(Duration::from_millis(3_500));
+    for run in runs {
+        let done = run.finish();
+        assert_eq!(done.code(), 0, "{done:?}");
+    }
+}
+
+#[test]
+fn h274_a_store_command_is_named_with_its_status_and_its_words() {
+    let store = Store::new();
+    let (_server, address) = server();
+    let by = |text: &str, words: &[&str]| {
+        homeless_output(&store, &[&["--store-command", text][..], words].concat())
+    };
+    for (text, said) in [
+        (
+            "echo no token >&2; exit 3",
+            "`echo no token >&2; exit 3`: exit status 3, saying: no token",
+        ),
+        ("true", "`true`: printed nothing"),
+        ("echo redis://h/x", "`echo redis://h/x`: the database"),
+    ] {
+        let done = by(text, &["status", "x"]);
+        assert_eq!(done.code(), 64, "{done:?}");
+        assert!(done.stderr.contains(said), "{done:?}");
+    }
+    // Inner commands run it themselves.
+    store_file(&store.file("address"), &address);
+    let print = format!("cat {}", store.file("address").display());
+    let binary = env!("CARGO_BIN_EXE_latchwork");
+    let script = format!("env | grep -c s3[c]ret; '{binary}' status x");
+    let done = by(&print, &["run", "x", "--", "sh", "-c", &script]);
+    assert_eq!((&*done.stdout, &*done.stderr), ("0\nheld\n", ""), "{done:?}");
+    let mut command = homeless(&store, &["status", "x"]);
+    command.env("LATCHWORK_STORE_COMMAND", &print);
+    assert_eq!(Running::start(command).finish().stdout, "free\n");
 }

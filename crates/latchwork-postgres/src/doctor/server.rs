@@ -284,7 +284,10 @@ async fn vacuum(server: &Server<'_>) -> Finding {
     if held.is_empty() && server.value(sees).await != Some(true) {
         return Finding::info("vacuum", "the transactions of other users cannot be seen")
             .consequence("one that is old would make the tables grow, and each lock slower")
-            .remedy(format!("GRANT pg_monitor TO {}", quoted(&server.config().user)));
+            .remedy(format!(
+                "GRANT pg_monitor TO {}",
+                quoted(&server.config().login.current().0.user)
+            ));
     }
     if held.is_empty() {
         return Finding::ok("vacuum", "nothing keeps old rows alive");

@@ -30,6 +30,7 @@ mod observers;
 mod plans;
 mod pooler;
 mod quiet;
+mod rotation;
 mod scarce;
 mod settings;
 mod shortcuts;

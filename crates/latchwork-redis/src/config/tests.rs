@@ -10,8 +10,8 @@ fn at(host: &str, port: u16) -> Endpoint {
 fn reads_every_deployment() {
     let single = RedisConfig::parse("redis://app:p%40ss@h:7/3").unwrap();
     assert_eq!(single.deployment, Deployment::Single(at("h", 7)));
-    assert_eq!(single.credentials.user.as_deref(), Some("app"));
-    assert_eq!(single.credentials.password.as_deref(), Some("p@ss"));
+    let login = single.credentials.current().0;
+    assert_eq!((login.user(), login.password.as_deref()), ("app", Some("p@ss")));
     assert_eq!((single.database, single.tls), (3, None));
     let sentinel =
         RedisConfig::parse("rediss+sentinel://:pw@a,b:1,[::1]/main/2?sentinel_password=x").unwrap();
@@ -30,7 +30,7 @@ fn reads_every_deployment() {
 fn h282_a_path_in_place_of_a_host_is_a_socket() {
     let config = RedisConfig::parse("redis+unix://app:p%40ss@/run/my%40redis.sock?db=2").unwrap();
     assert_eq!(config.deployment, Deployment::Single(Endpoint::socket("/run/my@redis.sock")));
-    assert_eq!(config.credentials.password.as_deref(), Some("p@ss"));
+    assert_eq!(config.credentials.current().0.password.as_deref(), Some("p@ss"));
     assert_eq!((config.database, config.shown()), (2, "redis+unix:///...?db=2".into()));
     let valkey = RedisConfig::parse("valkey+unix:///run/v.sock?guard=true").unwrap();
     assert_eq!(valkey.shown(), "valkey+unix:///run/v.sock");

@@ -1,7 +1,7 @@
 //! The address of several servers.
 
 use latchwork_store::kit::address::{Parts, usually};
-use latchwork_store::{Error, ErrorKind};
+use latchwork_store::{Error, ErrorKind, Source};
 
 use crate::config::{Deployment, Endpoint, RedisConfig, Word, parts as parts_of};
 
@@ -84,6 +84,15 @@ impl Config {
         Ok(Self { nodes, shown })
     }
 
+    /// Reads the user and the password again from the source of the address after a server has refused them.
+    #[must_use]
+    pub fn source(mut self, source: Source) -> Self {
+        // All nodes have the same login.
+        let first = |url: &str| Ok(Self::parse(url)?.nodes.swap_remove(0));
+        self.nodes = self.nodes.into_iter().map(|node| node.sourced(&source, first)).collect();
+        self
+    }
+
     /// The address for messages: without credentials.
     pub(super) fn shown(&self) -> &str {
         &self.shown
@@ -112,7 +121,7 @@ mod tests {
         for node in &config.nodes {
             assert!(node.guard && node.tls.is_some());
             assert_eq!(node.max_ttl, Some(Duration::from_secs(10)));
-            assert_eq!(node.credentials.password.as_deref(), Some("p@"));
+            assert_eq!(node.credentials.current().0.password.as_deref(), Some("p@"));
             assert_eq!(node.database, 2);
         }
         assert_eq!(endpoint(&config.nodes[1]).to_string(), "b:7");

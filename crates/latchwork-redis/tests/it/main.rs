@@ -30,6 +30,7 @@ mod redlock;
 mod refusals;
 mod replicas;
 mod review;
+mod rotation;
 mod sentinel;
 mod server_clock;
 mod server_faults;

@@ -1,0 +1,83 @@
+//! Passwords that are replaced while locks are held.
+
+use std::fs::Permissions;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
+
+use crate::common::*;
+use latchwork::{Driver, LockManager};
+use latchwork_postgres::{PostgresBackend, PostgresConfig};
+use latchwork_services::{Folder, PostgresOptions, PostgresServer};
+use latchwork_store::Source;
+
+const TTL_SECS: u32 = 3;
+
+fn replace(file: &Path, text: &str) {
+    let new = file.with_extension("new");
+    std::fs::write(&new, text).unwrap();
+    std::fs::set_permissions(&new, Permissions::from_mode(0o600)).unwrap();
+    std::fs::rename(new, file).unwrap();
+}
+
+async fn locks_of(source: &Source) -> LockManager {
+    let driver = Driver::start().unwrap();
+    let config = PostgresConfig::parse(&source.read_now().unwrap()).unwrap();
+    let config = config.source(source.clone());
+    let backend = PostgresBackend::connect(config, driver.io()).await.unwrap();
+    LockManager::new(backend, driver).ttl(TTL_SECS * SEC)
+}
+
+/// PostgreSQL has one password for a role: the new one is valid when the old one is not.
+async fn rotated(server: &PostgresServer, source: &Source, replace: impl Fn(&str)) {
+    let locks = locks_of(source).await;
+    let held = locks.mutex("rotated").acquire().await.unwrap();
+    let cut = || {
+        let cut = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = 'app'";
+        server.psql(cut).unwrap();
+    };
+    for password in ["new", "last"] {
+        replace(password);
+        server.psql(&format!("ALTER ROLE app PASSWORD '{password}'")).unwrap();
+        cut();
+        tokio::time::sleep((TTL_SECS + 1) * SEC).await;
+        held.ensure_held().unwrap();
+    }
+    cut();
+    tokio::time::sleep((TTL_SECS + 1) * SEC).await;
+    held.ensure_held().unwrap();
+    held.release().await.unwrap();
+    locks.mutex("another").acquire().await.unwrap().release().await.unwrap();
+}
+
+fn server_with_password() -> PostgresServer {
+    let options = PostgresOptions::new().access("host all app all scram-sha-256");
+    let server = server_with(&options, "");
+    server.psql("CREATE ROLE app LOGIN PASSWORD 'old'").unwrap();
+    let page = include_str!("../../../../docs/postgres.md");
+    let start = page.find("GRANT USAGE").expect("the page lists the rights");
+    server.psql(page[start..].split("```").next().unwrap()).unwrap();
+    server
+}
+
+#[test]
+fn h272_a_password_replaced_in_the_store_file_loses_no_hold() {
+    let (server, folder) = (server_with_password(), Folder::new().unwrap());
+    let file = folder.path().join("store");
+    let write = |password: &str| {
+        let port = server.port();
+        replace(&file, &format!("postgres://app:{password}@127.0.0.1:{port}/postgres\n"));
+    };
+    write("old");
+    run(rotated(&server, &Source::file(&*file), write));
+}
+
+#[test]
+fn h272_a_password_replaced_in_the_passfile_loses_no_hold() {
+    let (server, folder) = (server_with_password(), Folder::new().unwrap());
+    let file = folder.path().join("pgpass");
+    let write = |password: &str| replace(&file, &format!("*:*:*:app:{password}\n"));
+    write("old");
+    let (port, shown) = (server.port(), file.display());
+    let url = format!("postgres://app@127.0.0.1:{port}/postgres?passfile={shown}");
+    run(rotated(&server, &Source::text(url), write));
+}
