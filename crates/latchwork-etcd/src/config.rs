@@ -5,7 +5,7 @@ use std::fmt;
 pub(crate) use latchwork_store::kit::address::{Endpoint, Login};
 use latchwork_store::kit::address::{Parts, unknown_option};
 use latchwork_store::kit::{address, tls};
-use latchwork_store::{Error, ErrorKind};
+use latchwork_store::{Error, ErrorKind, Source, Sourced};
 
 /// The port that etcd listens on for clients.
 const DEFAULT_PORT: u16 = 2_379;
@@ -25,7 +25,7 @@ const NEXT: &str = "use etcd://h1:2379,h2,h3 or etcd://user:password@h1,h2,h3, w
 #[derive(Clone, PartialEq, Eq)]
 pub struct EtcdConfig {
     pub(crate) members: Vec<Endpoint>,
-    pub(crate) login: Option<Login>,
+    pub(crate) login: Sourced<Option<Login>>,
     pub(crate) tls: Option<Tls>,
 }
 
@@ -38,7 +38,7 @@ pub(crate) struct Tls {
 
 impl fmt::Debug for EtcdConfig {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let user = self.login.as_ref().map(|login| &login.user);
+        let user = self.login.current().0.map(|login| login.user);
         f.debug_struct("EtcdConfig")
             .field("members", &self.members)
             .field("user", &user)
@@ -55,6 +55,14 @@ fn invalid(message: String) -> Error {
 }
 
 impl EtcdConfig {
+    /// Reads the user and the password again from the source of the address after the members have refused them.
+    #[must_use]
+    pub fn source(mut self, source: Source) -> Self {
+        let parse = |url: &str| Ok(Self::parse(url)?.login.current().0);
+        self.login = self.login.read_from(source, parse);
+        self
+    }
+
     /// Reads an address.
     ///
     /// # Errors
@@ -74,7 +82,7 @@ impl EtcdConfig {
             return Err(invalid("store: etcd has no databases, but there is a path".into()));
         }
         let login = parts.login.map(Login::parse).transpose().map_err(hinted)?;
-        let mut config = Self { members, login, tls };
+        let mut config = Self { members, login: Sourced::fixed(login), tls };
         for option in parts.query.split('&').filter(|option| !option.is_empty()) {
             let (name, value) = option.split_once('=').unwrap_or((option, ""));
             config.set(name, decode(value, name)?)?;
@@ -132,10 +140,10 @@ mod tests {
     fn reads_members_and_login() {
         let config = EtcdConfig::parse("etcd://app:p%40ss@a,b:1,[::1]").unwrap();
         assert_eq!(config.shown(), "etcd://a:2379,b:1,[::1]:2379");
-        let login = config.login.clone().unwrap();
+        let login = config.login.current().0.unwrap();
         assert_eq!((&*login.user, &*login.password), ("app", "p@ss"));
         assert!(!format!("{config:?}").contains("p@ss"));
-        assert!(EtcdConfig::parse("etcd://h").unwrap().login.is_none());
+        assert!(EtcdConfig::parse("etcd://h").unwrap().login.current().0.is_none());
     }
 
     #[test]

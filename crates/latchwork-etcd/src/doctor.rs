@@ -116,7 +116,7 @@ async fn together(
             .remedy(failure.error.next_step.unwrap_or_default()),
         None => Finding::ok("cluster", "the members that answer are of one cluster"),
     });
-    findings.extend(config.login.as_ref().map(|_| login(members.is_login_unchecked())));
+    findings.extend(config.login.current().0.map(|_| login(members.is_login_unchecked())));
     Ok(findings)
 }
 

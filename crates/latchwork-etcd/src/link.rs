@@ -9,7 +9,7 @@ use latchwork_store::{BackendError, BackendErrorKind, Effect, Error, Io, Moment}
 use tonic::{Request, Response, Status};
 
 use crate::channel::{Channel, Connection};
-use crate::config::{Endpoint, Tls};
+use crate::config::{Endpoint, Login, Tls};
 use crate::errors::{Failure, Reaction, failure};
 use crate::identity::{Headed, Identity};
 use crate::keep_alive::{KeepAlives, Lane};
@@ -20,9 +20,9 @@ use crate::proto::kv_client::KvClient;
 use crate::proto::lease_client::LeaseClient;
 use crate::proto::maintenance_client::MaintenanceClient;
 use crate::proto::{
-    AuthenticateRequest, LeaseGrantRequest, LeaseGrantResponse, LeaseRevokeRequest,
-    LeaseTimeToLiveRequest, LeaseTimeToLiveResponse, RangeRequest, RangeResponse, ResponseHeader,
-    StatusRequest, StatusResponse, TxnRequest, TxnResponse,
+    AuthenticateRequest, AuthenticateResponse, LeaseGrantRequest, LeaseGrantResponse,
+    LeaseRevokeRequest, LeaseTimeToLiveRequest, LeaseTimeToLiveResponse, RangeRequest,
+    RangeResponse, ResponseHeader, StatusRequest, StatusResponse, TxnRequest, TxnResponse,
 };
 use crate::requests;
 use crate::watch::{Watches, Words};
@@ -87,14 +87,19 @@ impl Link {
         }
     }
 
-    async fn log_in_with(&self, turn: Turn<'_>) -> Result<(), Failure> {
-        let (name, password) = (turn.login.user.clone(), turn.login.password.clone());
-        let request = Request::new(AuthenticateRequest { name, password });
-        let answer = self.answer(|connection| async move {
-            let origin = connection.origin();
-            AuthClient::with_origin(connection, origin).authenticate(request).await
-        });
-        let token = match answer.await {
+    async fn log_in_with(&self, mut turn: Turn<'_>) -> Result<(), Failure> {
+        let mut answer = self.authenticate(&turn.login).await;
+        if let Err(failure) = &mut answer
+            && failure.error.kind == BackendErrorKind::Denied
+            && failure.reaction == Reaction::None
+        {
+            match turn.renew(&self.io).await {
+                Ok(true) => answer = self.authenticate(&turn.login).await,
+                Ok(false) => {}
+                Err(problem) => failure.error = failure.error.clone().unrenewed(&problem),
+            }
+        }
+        let token = match answer {
             Ok(answer) => answer.token.parse(),
             Err(failure) if failure.reaction == Reaction::NoLogin => {
                 turn.not_needed();
@@ -112,6 +117,16 @@ impl Link {
         })?;
         turn.done(token);
         Ok(())
+    }
+
+    async fn authenticate(&self, login: &Login) -> Result<AuthenticateResponse, Failure> {
+        let (name, password) = (login.user.clone(), login.password.clone());
+        let request = Request::new(AuthenticateRequest { name, password });
+        let answer = self.answer(|connection| async move {
+            let origin = connection.origin();
+            AuthClient::with_origin(connection, origin).authenticate(request).await
+        });
+        answer.await
     }
 
     pub(crate) async fn range(&self, request: RangeRequest) -> Result<RangeResponse, Failure> {

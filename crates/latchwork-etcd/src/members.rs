@@ -121,6 +121,12 @@ impl Members {
                         return Err(failure);
                     }
                 }
+                Reaction::NoRight
+                    if logins > 0 && Box::pin(self.proof.is_superseded(&self.io)).await =>
+                {
+                    self.proof.refused(token.as_ref());
+                    logins -= 1;
+                }
                 _ if self.proof.can_mend(&failure) && logins > 0 => {
                     self.proof.refused(token.as_ref());
                     logins -= 1;

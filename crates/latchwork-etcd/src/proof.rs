@@ -5,6 +5,7 @@
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use latchwork_store::{Error, Io, Sourced};
 use tokio::sync;
 use tonic::Request;
 use tonic::metadata::{Ascii, MetadataValue};
@@ -14,9 +15,8 @@ use crate::errors::{Failure, Reaction};
 
 pub(crate) type Token = MetadataValue<Ascii>;
 
-#[derive(Default)]
 pub(crate) struct Proof {
-    login: Option<Login>,
+    login: Sourced<Option<Login>>,
     state: Mutex<State>,
     /// Whoever asks for a token. It costs the server a tenth of a second of work, so that one asks
     /// for all.
@@ -26,6 +26,8 @@ pub(crate) struct Proof {
 #[derive(Default)]
 struct State {
     token: Option<Token>,
+    /// The login that it is for.
+    version: u64,
     /// The servers have said that they check nobody, and none has refused a request without a token
     /// since.
     is_unchecked: bool,
@@ -33,25 +35,39 @@ struct State {
 
 /// The turn to ask for a token.
 pub(crate) struct Turn<'a> {
-    pub(crate) login: &'a Login,
+    pub(crate) login: Login,
+    version: u64,
     proof: &'a Proof,
     _door: sync::MutexGuard<'a, ()>,
 }
 
 impl Turn<'_> {
     pub(crate) fn done(self, token: Token) {
-        *self.proof.lock() = State { token: Some(token), is_unchecked: false };
+        let (token, version) = (Some(token), self.version);
+        *self.proof.lock() = State { token, version, is_unchecked: false };
     }
 
     /// The servers check nobody: from now on requests go without a token.
     pub(crate) fn not_needed(self) {
-        *self.proof.lock() = State { token: None, is_unchecked: true };
+        let version = self.version;
+        *self.proof.lock() = State { token: None, version, is_unchecked: true };
+    }
+
+    /// Whether the source of the login, which was refused, has another one.
+    pub(crate) async fn renew(&mut self, io: &Io) -> Result<bool, Error> {
+        match self.proof.login.after_refusal(self.version, io).await? {
+            Some((Some(login), version)) => {
+                (self.login, self.version) = (login, version);
+                Ok(true)
+            }
+            _ => Ok(false),
+        }
     }
 }
 
 impl Proof {
-    pub(crate) fn new(login: Option<Login>) -> Self {
-        Self { login, ..Self::default() }
+    pub(crate) fn new(login: Sourced<Option<Login>>) -> Self {
+        Self { login, state: Mutex::default(), door: sync::Mutex::default() }
     }
 
     pub(crate) fn token(&self) -> Option<Token> {
@@ -74,12 +90,18 @@ impl Proof {
 
     /// Whether a request that has failed so can be sent again: with another token, or without one.
     pub(crate) fn can_mend(&self, failure: &Failure) -> bool {
-        self.login.is_some() && matches!(failure.reaction, Reaction::LogIn | Reaction::NoLogin)
+        matches!(failure.reaction, Reaction::LogIn | Reaction::NoLogin)
+            && self.login.current().0.is_some()
+    }
+
+    /// Whether there is a newer login than the one whose user lacks a right.
+    pub(crate) async fn is_superseded(&self, io: &Io) -> bool {
+        let version = self.lock().version;
+        matches!(self.login.after_refusal(version, io).await, Ok(Some(_)))
     }
 
     /// The turn to ask for a token, if there must be one and is none.
     pub(crate) async fn turn(&self) -> Option<Turn<'_>> {
-        let login = self.login.as_ref()?;
         let is_missing = || {
             let state = self.lock();
             state.token.is_none() && !state.is_unchecked
@@ -87,8 +109,11 @@ impl Proof {
         if !is_missing() {
             return None;
         }
+        self.login.current().0?;
         let door = self.door.lock().await;
-        is_missing().then_some(Turn { login, proof: self, _door: door })
+        let (login, version) = self.login.current();
+        let login = login.filter(|_| is_missing())?;
+        Some(Turn { login, version, proof: self, _door: door })
     }
 
     /// A request with what goes along with each.

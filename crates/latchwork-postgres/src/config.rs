@@ -315,14 +315,15 @@ mod tests {
         assert_eq!(config.shown(), "postgres://h1:7,[::1]:5432/...");
         assert!(config.guard && config.fast && config.max_ttl() == Duration::from_secs(90));
         let least = PostgresConfig::parse("postgres://h").unwrap();
-        assert_eq!((&*least.user, &*least.database), ("postgres", "postgres"));
+        assert_eq!((&*least.login.current().0.user, &*least.database), ("postgres", "postgres"));
         assert_eq!((least.ssl_mode, least.tls.insecure), (SslMode::Prefer, true));
         let apart = PostgresConfig::parse(
             "postgresql:///?host=h1,h2&port=7,8&user=app&password=p%26w&dbname=shop&target_session_attrs=read-write",
         );
         let apart = apart.unwrap();
         assert_eq!(apart.shown(), "postgres://h1:7,h2:8/shop");
-        assert_eq!((&*apart.user, apart.password), ("app", Some(Secret("p&w".into()))));
+        let login = apart.login.current().0;
+        assert_eq!((&*login.user, login.password), ("app", Some(Secret("p&w".into()))));
         let one_port = PostgresConfig::parse("postgres://h1,h2/d?port=9").unwrap();
         assert_eq!(one_port.shown(), "postgres://h1:9,h2:9/d");
         let named =
@@ -345,9 +346,9 @@ mod tests {
         let mixed = PostgresConfig::parse("postgres:///d?host=/a%25b,h&port=1,2").unwrap();
         assert_eq!(mixed.shown(), "postgres:///d?host=/...,h&port=1,2");
         assert_eq!(mixed.hosts[0].endpoint().host, "/a%b/.s.PGSQL.1");
-        assert_eq!(mixed.user, "postgres");
+        assert_eq!(mixed.login.current().0.user, "postgres");
         let own = PostgresConfig::parse("postgres://%2Ftmp").unwrap();
-        assert_eq!(own.user, whoami::username().unwrap());
+        assert_eq!(own.login.current().0.user, whoami::username().unwrap());
     }
 
     #[test]

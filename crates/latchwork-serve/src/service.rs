@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use latchwork::once::Begun;
 use latchwork::store::{Clock, Key, Moment, Snapshot};
-use latchwork::{Error, ErrorKind, LockManager};
+use latchwork::{Error, ErrorKind, LockManager, Source};
 use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::sync::watch;
 
@@ -41,8 +41,8 @@ pub(crate) struct Service {
     pub(crate) locks: LockManager,
     pub(crate) names: Names,
     namespace: String,
-    /// The address of the store, with its password.
-    pub(crate) store: String,
+    /// Where the address of the store comes from, with its password.
+    pub(crate) store: Source,
     pub(crate) registry: Arc<Registry>,
     claims: Arc<Claims>,
     pub(crate) hub: Arc<Hub>,
@@ -77,7 +77,7 @@ pub(crate) struct Parts {
     pub(crate) locks: LockManager,
     pub(crate) names: Names,
     pub(crate) namespace: String,
-    pub(crate) store: String,
+    pub(crate) store: Source,
     pub(crate) registry: Arc<Registry>,
     pub(crate) hub: Arc<Hub>,
     pub(crate) clock: Arc<dyn Clock>,

@@ -3,6 +3,8 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use latchwork::Source;
+
 use crate::TlsFiles;
 use crate::logs::Detail;
 use crate::server::addresses::Listen;
@@ -10,8 +12,9 @@ use crate::server::addresses::Listen;
 /// The settings of a service.
 #[derive(Debug, Clone)]
 pub struct Settings {
-    /// The address of the store, with its password. It is shown nowhere.
-    pub store: String,
+    /// Where the address of the store comes from, with its password. It is shown nowhere, and read again at
+    /// `SIGHUP`.
+    pub store: Source,
     /// The namespace of all names.
     pub namespace: String,
     /// Where to listen. If there is nothing: the sockets of systemd, else `127.0.0.1:7117`.
@@ -44,7 +47,7 @@ pub struct Settings {
 
 impl Settings {
     /// The usual settings of a service of this store.
-    pub fn new(store: impl Into<String>) -> Self {
+    pub fn new(store: impl Into<Source>) -> Self {
         Self {
             store: store.into(),
             namespace: String::new(),

@@ -34,6 +34,8 @@ type Read = Box<dyn Fn() -> Result<String, Error> + Send + Sync>;
 
 struct Shared {
     read: Read,
+    /// It never changes.
+    is_fixed: bool,
     state: Mutex<State>,
     ended: Notify,
 }
@@ -52,14 +54,18 @@ struct State {
 impl Source {
     /// Creates a source that is read by `read`, where it may block its thread.
     pub fn read_by(read: impl Fn() -> Result<String, Error> + Send + Sync + 'static) -> Self {
-        let (read, state, ended) = (Box::new(read), Mutex::default(), Notify::new());
-        Self(Arc::new(Shared { read, state, ended }))
+        Self::new(Box::new(read), false)
+    }
+
+    fn new(read: Read, is_fixed: bool) -> Self {
+        let (state, ended) = (Mutex::default(), Notify::new());
+        Self(Arc::new(Shared { read, is_fixed, state, ended }))
     }
 
     /// Creates a source that always has this address.
     pub fn text(address: impl Into<String>) -> Self {
         let address = address.into();
-        Self::read_by(move || Ok(address.clone()))
+        Self::new(Box::new(move || Ok(address.clone())), true)
     }
 
     /// Creates a source that is a file with one address, in its only line that is neither empty nor a
@@ -191,6 +197,18 @@ impl Drop for Reading {
     }
 }
 
+impl From<String> for Source {
+    fn from(address: String) -> Self {
+        Self::text(address)
+    }
+}
+
+impl From<&str> for Source {
+    fn from(address: &str) -> Self {
+        Self::text(address)
+    }
+}
+
 impl fmt::Debug for Source {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Source").field("version", &self.version()).finish_non_exhaustive()
@@ -200,11 +218,11 @@ impl fmt::Debug for Source {
 /// A login that is read from an address, and again from its [`Source`].
 pub struct Sourced<L> {
     login: Arc<Mutex<(u64, L)>>,
-    from: Option<From<L>>,
+    from: Option<Renewing<L>>,
 }
 
 #[derive(Clone)]
-struct From<L> {
+struct Renewing<L> {
     source: Source,
     parse: Parse<L>,
 }
@@ -224,9 +242,17 @@ impl<L: Clone> Sourced<L> {
         source: Source,
         parse: impl Fn(&str) -> Result<L, Error> + Send + Sync + 'static,
     ) -> Self {
+        if source.0.is_fixed {
+            return self;
+        }
         let login = (source.version(), self.lock().1.clone());
-        let from = Some(From { source, parse: Arc::new(parse) });
+        let from = Some(Renewing { source, parse: Arc::new(parse) });
         Self { login: Arc::new(Mutex::new(login)), from }
+    }
+
+    /// Returns whether it may become another one.
+    pub fn may_change(&self) -> bool {
+        self.from.is_some()
     }
 
     /// Returns the login that counts now, and its version.
@@ -266,7 +292,7 @@ impl<L: Clone> Sourced<L> {
         }
     }
 
-    fn take(&self, from: &From<L>) -> Result<(), Error> {
+    fn take(&self, from: &Renewing<L>) -> Result<(), Error> {
         let (latest, version) = {
             let state = from.source.0.lock();
             (state.latest.clone(), state.version)

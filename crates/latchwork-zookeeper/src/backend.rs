@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use latchwork_store::{
-    Attempt, Backend, BackendError, Blocked, Capabilities, Claim, Error, ErrorKind, Io, Key,
-    Linger, Query, Released, Renewal, Snapshot, Verb, Wake, Watch,
+    Attempt, Backend, BackendError, BackendErrorKind, Blocked, Capabilities, Claim, Error,
+    ErrorKind, Io, Key, Linger, Query, Released, Renewal, Snapshot, Verb, Wake, Watch,
 };
 use tokio::sync::{Notify, mpsc};
 
@@ -93,6 +93,20 @@ impl Shared {
         self.access
     }
 
+    /// Does it again if it was denied and there is a newer login.
+    async fn allowed<T, F>(&self, verb: impl Fn() -> F) -> Result<T, BackendError>
+    where
+        F: Future<Output = Result<T, BackendError>>,
+    {
+        match verb().await {
+            Err(refusal) if refusal.kind == BackendErrorKind::Denied => {
+                Box::pin(self.sessions.renew_login(refusal)).await?;
+                verb().await
+            }
+            answer => answer,
+        }
+    }
+
     pub(crate) fn is_known(&self, lock: &str) -> bool {
         self.known.lock().unwrap_or_else(PoisonError::into_inner).contains(lock)
     }
@@ -118,7 +132,7 @@ impl Backend for ZooKeeperBackend {
     }
 
     fn try_acquire<'a>(&'a self, claim: &'a Claim) -> Verb<'a, Result<Attempt, BackendError>> {
-        Box::pin(self.shared.try_claim(claim))
+        Box::pin(self.shared.allowed(|| self.shared.try_claim(claim)))
     }
 
     fn wait<'a>(
@@ -142,11 +156,14 @@ impl Backend for ZooKeeperBackend {
         linger: Linger,
     ) -> Verb<'a, Result<Released, BackendError>> {
         Box::pin(async move {
-            match linger {
-                Linger::None => self.shared.release_claim(claim).await,
-                Linger::For(length) => self.shared.close(claim, length).await,
-                Linger::End => self.shared.open(&claim.key).await,
-            }
+            let release = || async {
+                match linger {
+                    Linger::None => self.shared.release_claim(claim).await,
+                    Linger::For(length) => self.shared.close(claim, length).await,
+                    Linger::End => self.shared.open(&claim.key).await,
+                }
+            };
+            self.shared.allowed(release).await
         })
     }
 
@@ -159,7 +176,7 @@ impl Backend for ZooKeeperBackend {
     }
 
     fn inspect<'a>(&'a self, query: &'a Query) -> Verb<'a, Result<Vec<Snapshot>, BackendError>> {
-        Box::pin(self.shared.look(query))
+        Box::pin(self.shared.allowed(|| self.shared.look(query)))
     }
 }
 

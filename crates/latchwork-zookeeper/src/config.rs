@@ -7,7 +7,7 @@ use latchwork_store::kit::address;
 pub(crate) use latchwork_store::kit::address::{Endpoint, Login};
 use latchwork_store::kit::address::{Parts, unknown_option};
 use latchwork_store::kit::tls::Tls;
-use latchwork_store::{Error, ErrorKind};
+use latchwork_store::{Error, ErrorKind, Source, Sourced};
 
 /// The port that ZooKeeper listens on for clients.
 const DEFAULT_PORT: u16 = 2_181;
@@ -23,11 +23,19 @@ const NEXT: &str = "use zk://h1:2181,h2,h3/chroot, zk://user:password@h1,h2,h3/c
 #[derive(Clone, PartialEq, Eq)]
 pub struct ZooKeeperConfig {
     pub(crate) servers: Vec<Endpoint>,
-    pub(crate) login: Option<Login>,
+    pub(crate) login: Sourced<Logins>,
     pub(crate) scheme: Scheme,
     pub(crate) tls: Option<Tls>,
     /// Begins with `/` and does not end so; empty for the root.
     pub(crate) chroot: String,
+}
+
+/// Who logs in.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Logins {
+    pub(crate) now: Option<Login>,
+    /// The one of the first address, if it was another one: nodes of this client are its own.
+    pub(crate) first: Option<Login>,
 }
 
 /// How user and password are proven.
@@ -42,7 +50,7 @@ pub(crate) enum Scheme {
 
 impl fmt::Debug for ZooKeeperConfig {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let user = self.login.as_ref().map(|login| &login.user);
+        let user = self.login.current().0.now.map(|login| login.user);
         f.debug_struct("ZooKeeperConfig")
             .field("servers", &self.servers)
             .field("user", &user)
@@ -74,7 +82,22 @@ impl ZooKeeperConfig {
         if scheme == Scheme::Sasl && login.is_none() {
             return Err(invalid("store: auth=sasl needs user:password@".into()));
         }
+        let login = Sourced::fixed(Logins { now: login, first: None });
         Ok(Self { servers, login, scheme, tls, chroot: read_chroot(parts.path)? })
+    }
+
+    /// Reads the user and the password again from the source of the address after a server has refused them, or has
+    /// said that they lack a right.
+    #[must_use]
+    pub fn source(mut self, source: Source) -> Self {
+        let first = self.login.current().0.now;
+        let parse = move |url: &str| {
+            let now = Self::parse(url)?.login.current().0.now;
+            let first = first.clone().filter(|first| now.as_ref() != Some(first));
+            Ok(Logins { now, first })
+        };
+        self.login = self.login.read_from(source, parse);
+        self
     }
 
     /// The address for messages: without credentials.
@@ -166,7 +189,7 @@ mod tests {
     fn reads_servers_login_and_chroot() {
         let config = ZooKeeperConfig::parse("zk://app:p%40ss@a,b:1,[::1]/locks/of%20us/").unwrap();
         assert_eq!(config.shown(), "zk://a:2181,b:1,[::1]:2181/locks/of us");
-        let login = config.login.clone().unwrap();
+        let login = config.login.current().0.now.unwrap();
         assert_eq!((&*login.user, &*login.password), ("app", "p@ss"));
         assert!(!format!("{config:?}").contains("p@ss"));
         let secure = ZooKeeperConfig::parse("zks://h?ca=/a%20b&cert=/c&key=/k").unwrap();
@@ -176,7 +199,7 @@ mod tests {
         let sasl = ZooKeeperConfig::parse("zks://u:p@h?auth=sasl&ca=/a").unwrap();
         assert_eq!((sasl.scheme, secure.scheme), (Scheme::Sasl, Scheme::Digest));
         let plain = ZooKeeperConfig::parse("zk://h/").unwrap();
-        assert!(plain.chroot.is_empty() && plain.login.is_none());
+        assert!(plain.chroot.is_empty() && plain.login.current().0.now.is_none());
     }
 
     /// H268: as in the addresses of other clients, and as a slip.

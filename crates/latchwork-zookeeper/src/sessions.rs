@@ -1,11 +1,13 @@
 //! The sessions of a client: a few for all its claims ([`Slots`]), and how long they may be.
 
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use latchwork_store::{BackendError, Io, Moment, random_between};
 use tokio::sync::Notify;
 
+use crate::config::{Logins, Scheme};
 use crate::session::{Ended, Ensemble, Session, probe};
 use crate::slots::{Pick, Slots};
 
@@ -109,6 +111,30 @@ impl Sessions {
             open.slots.last_used()
         };
         last_used.unwrap_or_else(|| self.of(USUAL_TTL.clamp(self.ttls().0, self.ttls().1)))
+    }
+
+    /// Finds a newer login for a request that was denied, and makes it known on all connections.
+    ///
+    /// # Errors
+    ///
+    /// The refusal, if there is none.
+    pub(crate) async fn renew_login(&self, refusal: BackendError) -> Result<(), BackendError> {
+        let (config, introduced) = (&self.ensemble.config, &self.ensemble.introduced);
+        let seen = introduced.load(Ordering::SeqCst);
+        match config.login.after_refusal(seen, &self.io).await {
+            Ok(Some((Logins { now: Some(login), .. }, version)))
+                if config.scheme == Scheme::Digest =>
+            {
+                self.lock().slots.retain(|session| {
+                    session.introduce(&login);
+                    true
+                });
+                introduced.fetch_max(version, Ordering::SeqCst);
+                Ok(())
+            }
+            Ok(_) => Err(refusal),
+            Err(problem) => Err(refusal.unrenewed(&problem)),
+        }
     }
 
     /// Closes what has served nothing for long, and tells when to look again.

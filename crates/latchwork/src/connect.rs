@@ -78,7 +78,12 @@ impl Store {
 
     /// The store that reads its login again from this source, if it has one.
     #[cfg_attr(
-        not(any(feature = "redis", feature = "postgres")),
+        not(any(
+            feature = "redis",
+            feature = "etcd",
+            feature = "zookeeper",
+            feature = "postgres"
+        )),
         expect(unused_variables, reason = "the others have no login in their address")
     )]
     fn sourced(self, source: &Source) -> Self {
@@ -89,6 +94,10 @@ impl Store {
             Self::Redlock(config) => Self::Redlock(config.source(source.clone())),
             #[cfg(feature = "postgres")]
             Self::Postgres(config) => Self::Postgres(config.source(source.clone())),
+            #[cfg(feature = "etcd")]
+            Self::Etcd(config, url) => Self::Etcd(config.source(source.clone()), url),
+            #[cfg(feature = "zookeeper")]
+            Self::ZooKeeper(config, url) => Self::ZooKeeper(config.source(source.clone()), url),
             other => other,
         }
     }

@@ -222,8 +222,8 @@ Examples:
 pub(super) const SERVE: &str = "\
 Clients take, renew and release locks by HTTP: docs/serve.md and GET /openapi.json describe
 it. On this machine they need no token; for other hosts the service demands TLS and tokens.
-SIGTERM stops it when the holds of its clients have ended, SIGHUP reads tokens and
-certificates again. The log goes to standard error, with --json as JSON.
+SIGTERM stops it when the holds of its clients have ended, SIGHUP reads tokens,
+certificates and the login of the store again. The log goes to standard error, with --json as JSON.
 
 Examples:
   latchwork serve

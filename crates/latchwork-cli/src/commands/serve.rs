@@ -53,7 +53,7 @@ fn check_for_threads(count: usize) -> io::Result<()> {
 async fn serve(args: &ServeArgs, place: &Place) -> Result<(), Error> {
     place.tell();
     super::refuse_a_store_of_one_process(&place.store)?;
-    let mut settings = Settings::new(place.store.address());
+    let mut settings = Settings::new(place.store.source().clone());
     settings.namespace = place.namespace.clone();
     settings.listen = args.listen.clone();
     settings.tls = args

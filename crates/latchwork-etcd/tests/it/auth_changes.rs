@@ -8,7 +8,7 @@ use futures_util::future::join_all;
 use latchwork::LockManager;
 use latchwork_services::{EtcdCluster, EtcdOptions, EtcdServer, Folder, etcdctl};
 use latchwork_store::doctor::{Report, Severity};
-use latchwork_store::{ErrorKind, LostReason};
+use latchwork_store::{ErrorKind, LostReason, Source};
 
 const TTL: std::time::Duration = SEC.saturating_mul(3);
 
@@ -152,4 +152,63 @@ fn h265_a_login_that_nobody_checks_is_no_obstacle() {
             assert!(error.hint().unwrap().contains("user:password@"), "{error:?}");
         }
     });
+}
+
+async fn client_of(source: &Source) -> LockManager {
+    let driver = latchwork::Driver::start().unwrap();
+    let config = latchwork_etcd::EtcdConfig::parse(&source.read_now().unwrap()).unwrap();
+    let config = config.source(source.clone());
+    let backend = latchwork_etcd::EtcdBackend::connect(config, driver.io()).await.unwrap();
+    LockManager::new(backend, driver).ttl(TTL)
+}
+
+/// Another user is made beside the old one, the file names it, and the old one is removed, which ends its tokens.
+/// Then the same user gets another password: etcd has one for each. At last a role is taken away.
+#[test]
+fn h275_users_and_passwords_replaced_in_the_file_lose_no_hold() {
+    let servers = both_versions(|options| options);
+    let lives = servers.iter().map(|server| async {
+        let port = server.port();
+        make_user_of_the_page(server, &[]);
+        enable(port);
+        let as_root = |words: &str| {
+            let words = format!("--user root:secret {words}");
+            etcdctl(port, &words.split(' ').collect::<Vec<_>>()).unwrap()
+        };
+        let role = as_root("user get app").split("Roles:").nth(1).unwrap().trim().to_owned();
+        let folder = Folder::new().unwrap();
+        let file = folder.path().join("store");
+        let write = |login: &str| {
+            std::fs::write(&file, format!("etcd://{login}@127.0.0.1:{port}")).unwrap();
+        };
+        write("app:lkj3");
+        let locks = client_of(&Source::file(&*file)).await;
+        let held = locks.mutex("app:k").acquire().await.unwrap();
+        for (user, password, last) in [
+            ("app2", "two", "user delete app"),
+            ("app", "three", "user delete app2"),
+            ("app3", "four", ""),
+        ] {
+            as_root(&format!("user add {user}:{password}"));
+            as_root(&format!("user grant-role {user} {role}"));
+            write(&format!("{user}:{password}"));
+            match last {
+                "" => as_root(&format!("user revoke-role app {role}")),
+                last => as_root(last),
+            };
+            tokio::time::sleep(TTL + SEC).await;
+            held.ensure_held().expect("it was renewed");
+            works(&locks).await;
+        }
+        // At the same time: etcd has one password for each user.
+        write("app3:five");
+        as_root("user delete app3");
+        as_root("user add app3:five");
+        as_root(&format!("user grant-role app3 {role}"));
+        tokio::time::sleep(TTL + SEC).await;
+        held.ensure_held().expect("it was renewed");
+        works(&locks).await;
+        held.release().await.unwrap();
+    });
+    run(join_all(lives));
 }

@@ -119,7 +119,8 @@ pub(super) async fn doctor(
     caller.principal.check_right(Right::Read)?;
     // One at a time: it opens connections of its own.
     let _turn = service.examination.lock().await;
-    let report = latchwork::doctor(&service.store).await;
+    let address = service.store.read_now().map_err(|error| ApiError::of(&error, None))?;
+    let report = latchwork::doctor(&address).await;
     let report = report.map_err(|error| ApiError::of(&error, None))?;
     let worst = report.findings.iter().map(|it| it.severity).max().unwrap_or(Severity::Ok);
     let findings = report.findings.iter().map(|it| FindingView {

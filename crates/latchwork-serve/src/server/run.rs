@@ -29,7 +29,7 @@ const GOODBYE: Duration = Duration::from_secs(2);
 /// Needs a tokio runtime with several threads. `SIGTERM` and `SIGINT` stop it: from then on no lock is taken
 /// or renewed, and it ends when all holds have ended, or after [`Settings::drain`] at the latest. What is held
 /// then is not released, because its client may rely on it yet: it ends by its ttl at the store. A second
-/// signal ends it at once. `SIGHUP` reads tokens and certificates again.
+/// signal ends it at once. `SIGHUP` reads tokens, certificates and the store's login again.
 ///
 /// # Errors
 ///
@@ -49,7 +49,7 @@ pub async fn serve(settings: Settings, locks: LockManager) -> Result<(), Error> 
 
 async fn run(settings: Settings, locks: LockManager) -> Result<(), Error> {
     crate::metrics::install()?;
-    if settings.store.starts_with("mem:") {
+    if settings.store.read_now()?.starts_with("mem:") {
         let message = "store: mem: is the memory of one process; its locks end with the service, while clients rely on them";
         return Err(Error::new(ErrorKind::Invalid, message)
             .next_step("leave --store out for a directory of this user, or name a server"));
@@ -189,6 +189,17 @@ fn reload(service: &Service, tls: Option<&Tls>) {
         Some(Ok(())) => tracing::info!("the certificate was read again"),
         Some(Err(error)) => tracing::error!(%error, "the certificate stays as it was"),
         None => {}
+    }
+    let store = service.store.clone();
+    // It may be a command, which takes its time.
+    let reading = std::thread::Builder::new().name("latchwork-store".into());
+    let reading = reading.spawn(move || match store.read_again() {
+        Ok(true) => tracing::info!("the store's login was read again"),
+        Ok(false) => {}
+        Err(error) => tracing::error!(%error, "the store's login stays as it was"),
+    });
+    if let Err(error) = reading {
+        tracing::error!(%error, "the store's login is not read again");
     }
 }
 

@@ -38,8 +38,27 @@ pub(super) struct Attach<'a> {
 }
 
 impl Attach<'_> {
-    /// Connects to a server, and takes up the session there or begins it; `None` if it is over.
+    /// Connects to a server, and takes up the session there or begins it; `None` if it is over. A login that is
+    /// refused while another one may be found ends no session.
     pub(super) async fn connect(self) -> Result<Option<Way>, Trouble> {
+        let (ensemble, io) = (self.ensemble, self.io);
+        let login = &ensemble.config.login;
+        let (seen, goes_on) = (login.current().1, self.known.is_some() && login.may_change());
+        let refusal = match self.attempt().await {
+            Err(Trouble::Refused(error)) if error.kind == BackendErrorKind::Denied => error,
+            answer => return answer,
+        };
+        let (refusal, again) = match login.after_refusal(seen, io).await {
+            Ok(newer) => (refusal, newer.is_some()),
+            Err(problem) => (refusal.unrenewed(&problem), false),
+        };
+        Err(match again || goes_on {
+            true => std::io::Error::other(refusal.message).into(),
+            false => Trouble::Refused(refusal),
+        })
+    }
+
+    async fn attempt(self) -> Result<Option<Way>, Trouble> {
         let config = &self.ensemble.config;
         let stream = reach(config, self.server, self.io).await?;
         let server = &config.servers[*self.server];

@@ -1,6 +1,6 @@
 //! The state that all sessions of a client share: the servers' addresses, and their reports.
 
-use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 
 use crate::config::ZooKeeperConfig;
 
@@ -11,11 +11,14 @@ pub(crate) struct Ensemble {
     newest: AtomicI64,
     /// They took no more connections from this host when one was tried last.
     is_full: AtomicBool,
+    /// The newest login that all connections know.
+    pub(crate) introduced: AtomicU64,
 }
 
 impl Ensemble {
     pub(crate) fn new(config: ZooKeeperConfig) -> Self {
-        Self { config, newest: AtomicI64::new(0), is_full: AtomicBool::new(false) }
+        let introduced = AtomicU64::new(config.login.current().1);
+        Self { config, newest: AtomicI64::new(0), is_full: AtomicBool::new(false), introduced }
     }
 
     /// The largest transaction that was seen. Whatever is written from now on has a larger one,

@@ -34,13 +34,13 @@ use tokio::sync::{mpsc, oneshot};
 pub(crate) use self::attach::{probe, say_hello};
 pub(crate) use self::ensemble::Ensemble;
 use self::link::Link;
-use self::messages::{Access, Refusal, Request};
+use self::messages::{Access, Refusal, Request, introduction};
 use self::outlet::Outlet;
 use self::proof::Proof;
 pub(crate) use self::proof::Reading;
 pub(crate) use self::transport::{ask_word, is_read_only};
 use self::watches::Watches;
-use crate::config::ZooKeeperConfig;
+use crate::config::{Login, ZooKeeperConfig};
 use crate::errors::{no_answer, strange};
 
 /// What the server said to a request.
@@ -218,6 +218,19 @@ impl Session {
         Ok(Some(drive))
     }
 
+    /// Says to the server of a connection that stands who we are as well. It heeds that before any request after it.
+    pub(crate) fn introduce(&self, login: &Login) {
+        let drive = match &mut *locked(&self.shared.outlet) {
+            Some(outlet) => {
+                outlet.link.out.extend(introduction(&login.user, &login.password));
+                outlet.drive.clone()
+            }
+            // The next connection does.
+            None => return,
+        };
+        drive.move_now();
+    }
+
     /// The answers to requests that were sent; to be asked for until they are there, and not again.
     ///
     /// # Cancel safety
@@ -312,7 +325,7 @@ impl fmt::Debug for Session {
 
 /// Who may do what with the nodes that are made.
 pub(crate) fn access(config: &ZooKeeperConfig) -> Access {
-    if config.login.is_some() { Access::Creator } else { Access::Everybody }
+    if config.login.current().0.now.is_some() { Access::Creator } else { Access::Everybody }
 }
 
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

@@ -83,10 +83,17 @@ pub(crate) async fn greet(
         said => said?,
     };
     let welcome = Welcome::read(&welcome).ok_or_else(malformed)?;
-    let login = config.login.as_ref().filter(|_| welcome.session != 0);
-    match (login, config.scheme) {
+    if welcome.session == 0 {
+        return Ok((way, welcome));
+    }
+    let (logins, _) = config.login.current();
+    match (&logins.now, config.scheme) {
         (Some(login), Scheme::Sasl) => sasl::prove(&mut way.wire, server, login).await?,
-        (Some(login), Scheme::Digest) => introduce(&mut way.wire, server, login).await?,
+        (now, Scheme::Digest) => {
+            for login in now.iter().chain(&logins.first) {
+                introduce(&mut way.wire, server, login).await?;
+            }
+        }
         (None, _) => {}
     }
     Ok((way, welcome))

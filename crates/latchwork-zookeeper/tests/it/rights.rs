@@ -5,8 +5,9 @@
 use std::process::Command;
 
 use crate::common::*;
-use latchwork::Driver;
-use latchwork_store::{Error, ErrorKind};
+use latchwork::{Driver, LockManager};
+use latchwork_services::Folder;
+use latchwork_store::{Error, ErrorKind, Source};
 use latchwork_zookeeper::{ZooKeeperBackend, ZooKeeperConfig};
 
 /// Everything for the administrator, and nothing for others but to read.
@@ -145,5 +146,60 @@ fn h261_rights_that_change_leave_locks_usable() {
         assert_eq!(error.kind(), ErrorKind::Denied, "{error}");
         assert!(error.to_string().contains("/up/team/other:"), "{error}");
         assert!(error.hint().unwrap().contains("ACL of /up/team "), "{error:?}");
+    });
+}
+
+/// A client that reads its login again from a file.
+pub(crate) async fn client_of(source: &Source) -> LockManager {
+    let driver = Driver::start().unwrap();
+    let config = ZooKeeperConfig::parse(&source.read_now().unwrap()).unwrap();
+    let backend = ZooKeeperBackend::connect(config.source(source.clone()), driver.io()).await;
+    LockManager::new(backend.unwrap(), driver)
+}
+
+/// H276: the ACL of the chroot gets the new user, the file names it, connections are cut, and the ACL loses the old
+/// one, on which new locks depend.
+#[test]
+fn h276_a_digest_replaced_in_four_steps_loses_no_hold() {
+    let server = server();
+    let proxy = Proxy::zookeeper(server.port()).unwrap();
+    let folder = Folder::new().unwrap();
+    let file = folder.path().join("store");
+    let write = |password: &str| {
+        let new = folder.path().join("new");
+        std::fs::write(&new, format!("zk://app:{password}@127.0.0.1:{}/team", proxy.port()))
+            .unwrap();
+        std::fs::rename(new, &file).unwrap();
+    };
+    let admits = |order: &str, passwords: &[&str]| {
+        let users = passwords.iter().map(|password| format!(",app:{password}=crwd"));
+        let acl = users.fold("admin:secret=crwda".to_owned(), |acl, user| acl + &user);
+        admin(&server, &[format!("{order} /team {acl}")]);
+    };
+    admits("create", &["old"]);
+    write("old");
+    run(async {
+        let locks = client_of(&Source::file(&*file)).await.ttl(3 * SEC);
+        let held = locks.mutex("held").acquire().await.unwrap();
+        for (n, (old, new)) in [("old", "new"), ("new", "last")].into_iter().enumerate() {
+            admits("acl", &[old, new]);
+            write(new);
+            proxy.cut(Cut::Reset).unwrap();
+            tokio::time::sleep(4 * SEC).await;
+            held.ensure_held().expect("it was renewed");
+            admits("acl", &[new]);
+            // On the connection that stands, and after another cut.
+            for cut in [false, true] {
+                if cut {
+                    proxy.cut(Cut::Reset).unwrap();
+                }
+                let name = format!("{n} {cut}");
+                let guard = locks.mutex(&name).acquire_within(5 * SEC).await.unwrap();
+                guard.release().await.unwrap();
+            }
+            tokio::time::sleep(4 * SEC).await;
+            held.ensure_held().expect("it was renewed");
+        }
+        held.release().await.unwrap();
     });
 }

@@ -5,7 +5,7 @@
 use crate::common::*;
 use latchwork::Driver;
 use latchwork_services::Folder;
-use latchwork_store::ErrorKind;
+use latchwork_store::{ErrorKind, Source};
 use latchwork_zookeeper::{ZooKeeperBackend, ZooKeeperConfig};
 
 const USERS: &str = r#"Server {
@@ -75,5 +75,40 @@ fn a_server_that_knows_no_users_is_named() {
         let error = ZooKeeperBackend::connect(config, driver.io()).await.expect_err("no users");
         assert_eq!(error.kind(), ErrorKind::Denied, "{error:?}");
         assert!(error.to_string().contains("SASL"), "{error}");
+    });
+}
+
+/// H277: a server reads the passwords of its users when it starts. The file is replaced before that, and the next time
+/// after it.
+#[test]
+fn h277_a_sasl_password_replaced_at_a_restart_loses_no_hold() {
+    let folder = Folder::new().unwrap();
+    let mut server = server(&folder);
+    let file = folder.path().join("store");
+    let app = |password: &str| address(&format!("app:{password}"), server.port());
+    let (old, new, last) = (app("se%22cret,x"), app("new"), app("last"));
+    let users = |password: &str| {
+        let users = USERS.replace("se\\\"cret,x", password);
+        assert_ne!(users, USERS);
+        std::fs::write(folder.path().join("jaas.conf"), users).unwrap();
+    };
+    std::fs::write(&file, old).unwrap();
+    run(async {
+        let locks = crate::rights::client_of(&Source::file(&*file)).await.ttl(10 * SEC);
+        let held = locks.mutex("held").acquire().await.unwrap();
+        std::fs::write(&file, new).unwrap();
+        users("new");
+        server.restart().unwrap();
+        tokio::time::sleep(4 * SEC).await;
+        locks.mutex("other").acquire_within(9 * SEC).await.unwrap().release().await.unwrap();
+        held.ensure_held().expect("it was renewed");
+        users("last");
+        server.restart().unwrap();
+        tokio::time::sleep(2 * SEC).await;
+        std::fs::write(&file, last).unwrap();
+        locks.mutex("other").acquire_within(9 * SEC).await.unwrap().release().await.unwrap();
+        tokio::time::sleep(11 * SEC).await;
+        held.ensure_held().expect("it was renewed");
+        held.release().await.unwrap();
     });
 }

@@ -67,7 +67,7 @@ async fn goes_on(url: &str, task: &str, refuse: impl Fn()) {
     guard.ensure_held().unwrap();
     guard.release().await.unwrap();
     for name in 0..100 {
-        let guard = locks.mutex(&format!("n{name}")).try_acquire().await.unwrap().unwrap();
+        let guard = locks.mutex(format!("n{name}")).try_acquire().await.unwrap().unwrap();
         guard.release().await.unwrap();
     }
     // Its end is put on the disk by stores that have one.
