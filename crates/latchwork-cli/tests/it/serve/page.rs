@@ -248,7 +248,7 @@ fn another_site_in_the_browser_is_refused() {
 #[test]
 fn the_page_fits_a_phone() {
     let (service, browser) = shown(&[]);
-    let name = "a-very-long-name/".repeat(12);
+    let name = format!("{}x", "a-very-long-name/".repeat(12));
     let long = service.hold(
         &name.replace('/', "%2F"),
         &format!(r#"{{"ttl_ms": 60000, "holder": "{}"}}"#, "x".repeat(300)),
