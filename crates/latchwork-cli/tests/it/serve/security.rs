@@ -6,6 +6,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
+use latchwork_services::{RedisOptions, RedisServer};
 use rustix::process::Signal;
 
 use super::Service;
@@ -266,6 +267,39 @@ fn a_signal_reloads_the_tokens() {
     service.process.signal(Signal::HUP);
     service.process.stderr.until("the tokens were read again");
     assert_eq!((status(OPS), status("new-0123456789abcdef")), (401, 200));
+}
+
+/// What cannot be used is logged; then the new login counts, also for `doctor`, which connects anew.
+#[test]
+fn h278_a_service_reads_the_login_of_its_store_again() {
+    let rules = "app on >old ~* &* +@all";
+    let server = RedisServer::start(&RedisOptions::new().user(rules)).unwrap();
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("store");
+    let url = |password: &str| server.url().replacen("://", &format!("://app:{password}@"), 1);
+    fs::write(&file, url("old")).unwrap();
+    let service = Service::with_store_file(&file);
+    let hold = service.hold("a", "");
+    for (text, said) in [
+        ("redis://app:new@127.0.0.2".to_owned(), "names another host"),
+        (String::new(), "it is empty"),
+        (url("new"), "the store's login was read again"),
+    ] {
+        fs::write(&file, text).unwrap();
+        service.process.signal(Signal::HUP);
+        let line = service.process.stderr.until(said);
+        assert!(!line.contains("app:"), "{line}");
+    }
+    server.command(&["ACL", "SETUSER", "app", "resetpass", ">new"]).unwrap().ok().unwrap();
+    server.command(&["CLIENT", "KILL", "USER", "app"]).unwrap();
+    service.ask("GET /v1/doctor", "").is(200);
+    eventually("a renewal", || (service.renew(&hold).status == 200).then_some(()));
+    // Without a signal: the refusal says it.
+    fs::write(&file, url("last")).unwrap();
+    server.command(&["ACL", "SETUSER", "app", "resetpass", ">last"]).unwrap().ok().unwrap();
+    server.command(&["CLIENT", "KILL", "USER", "app"]).unwrap();
+    eventually("a renewal", || (service.renew(&hold).status == 200).then_some(()));
+    service.release(&hold).is(200);
 }
 
 #[test]

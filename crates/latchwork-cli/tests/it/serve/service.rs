@@ -28,6 +28,14 @@ impl Service {
         Self::launch(Store::new(), Port::reserve().unwrap(), &[], given)
     }
 
+    /// As [`start`](Self::start), with a file that has the address of its store.
+    pub(super) fn with_store_file(file: &std::path::Path) -> Self {
+        let given = |command: &mut Command| {
+            command.env_remove("LATCHWORK_STORE").env("LATCHWORK_STORE_FILE", file);
+        };
+        Self::launch(Store::new(), Port::reserve().unwrap(), &[], given)
+    }
+
     fn at(store: Store, port: Port, options: &[&str]) -> Self {
         Self::launch(store, port, options, |_| ())
     }
