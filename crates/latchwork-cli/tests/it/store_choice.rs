@@ -103,7 +103,7 @@ fn h280_an_empty_variable_is_refused() {
         assert!(done.stderr.contains("or unset it"), "{done:?}");
         assert!(!store.file("home/.local/state/latchwork").exists(), "the default is not used");
     }
-    let mut command = homeless(&store, &["--store", "mem:", "run", "x", "--", "true"]);
+    let mut command = homeless(&store, &["--store", &store.url(), "run", "x", "--", "true"]);
     command.env("LATCHWORK_STORE", "");
     assert_eq!(Running::start(command).finish().code(), 0, "it is not asked");
 }

@@ -61,7 +61,10 @@ fn calls(store: &Store, url: Option<&str>) -> BTreeMap<u32, String> {
     let traces = fs::read_to_string(traces).unwrap();
     let call = |line: &str| {
         let (number, rest) = line.split_once('[')?.1.split_once("] ")?;
-        Some((number.trim().parse().ok()?, rest.split_once('(')?.0.to_owned()))
+        // The end of a call that another thread has interrupted is on a line of its own.
+        let name = rest.split_once('(')?.0;
+        let is_whole = !name.starts_with('<');
+        is_whole.then_some((number.trim().parse().ok()?, name.to_owned()))
     };
     let calls: BTreeMap<u32, String> = traces.lines().filter_map(call).collect();
     assert!(calls.len() > 40, "{calls:?}");
