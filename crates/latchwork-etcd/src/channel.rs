@@ -108,6 +108,11 @@ impl Channel {
         attempt.await.map_err(|why| NotConnected::status(&why))
     }
 
+    /// Whether it is spoken to without TLS.
+    pub(crate) fn is_plain(&self) -> bool {
+        self.0.target.tls.is_none()
+    }
+
     /// The connection, if there is one.
     pub(crate) fn present(&self) -> Option<Connection> {
         self.last().filter(Connection::is_open)

@@ -196,6 +196,8 @@ mod tests {
             ("etcd://app:pw?x@h", "%3F"),
             ("etcd://app:12/pw@h", "%2F"),
             ("etcd://::1", "[::1]:2379"),
+            ("etcd://h?ca=/x", "use etcds instead of etcd, or leave the option out"),
+            ("etcd://h?colour=x", "the options are: ca, cert"),
             ("etcd://h1/a,h2/a", "once, after the last server"),
         ] {
             let error = EtcdConfig::parse(url).unwrap_err();

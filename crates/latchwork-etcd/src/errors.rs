@@ -3,6 +3,7 @@
 use std::error::Error as _;
 use std::io::ErrorKind;
 
+use latchwork_store::kit::tls;
 use latchwork_store::{BackendError, BackendErrorKind, Effect};
 use tonic::{Code, Status};
 
@@ -81,14 +82,18 @@ pub(crate) fn root_cause<'a>(
     root
 }
 
+/// What an address calls the parts of TLS.
+pub(crate) const WORDS: tls::Words = tls::Words {
+    authority: "ca=/path",
+    client: "cert=/path and key=/path",
+    plain: "etcd://",
+    secure: "etcds://",
+};
+
 /// What to look at when a connection could not be made because of `why`.
-fn way_in(why: &(dyn std::error::Error + 'static)) -> &'static str {
-    // The words of rustls for a certificate, and for what is no TLS at all.
-    let of_tls = ["certificate", "corrupt message", "tls handshake"];
-    let said = why.to_string();
-    if of_tls.iter().any(|words| said.contains(words)) {
-        return "check that the server speaks TLS, and that its certificate is for this name and \
-            from a trusted authority (ca=/path)";
+fn way_in<'a>(why: &'a (dyn std::error::Error + 'static)) -> &'a str {
+    if let Some(refusal) = why.downcast_ref::<tls::Refusal>() {
+        return &refusal.step;
     }
     // A server that gets TLS and wants none, or the other way round, hangs up; whether its last
     // words arrive before the reset is chance.
@@ -115,6 +120,12 @@ pub(crate) fn failure(status: &Status, from: &Endpoint) -> Failure {
         let why = root_cause(status);
         let message = format!("cannot connect to {from}: {why}");
         let error = BackendError::new(Unreachable, NotApplied, message).next_step(way_in(why));
+        return Failure { error, reaction: Reaction::Elsewhere };
+    }
+    // An alert that comes after the handshake: what was asked was never read.
+    if let Some(refusal) = tls::refusal(status, &WORDS) {
+        let message = format!("cannot connect to {from}: {refusal}");
+        let error = BackendError::new(Unreachable, NotApplied, message).next_step(refusal.step);
         return Failure { error, reaction: Reaction::Elsewhere };
     }
     // The member's own words. What it refuses at the door it has not applied.

@@ -5,12 +5,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use latchwork_store::kit::tls;
 use latchwork_store::{BackendError, BackendErrorKind, Effect, Error, Io, Moment};
 use tonic::{Request, Response, Status};
 
 use crate::channel::{Channel, Connection};
 use crate::config::{Endpoint, Login, Tls};
-use crate::errors::{Failure, Reaction, failure};
+use crate::errors::{Failure, Reaction, WORDS, failure};
 use crate::identity::{Headed, Identity};
 use crate::keep_alive::{KeepAlives, Lane};
 use crate::pages::LARGEST_PAGE;
@@ -252,11 +253,33 @@ impl Link {
         let failure = |status: Status| self.failure(&status);
         let connection = self.channel.connection().await.map_err(failure)?;
         let hope = Hope::new(self, Some(connection.clone()));
-        let answer = ask(connection, request).await;
+        let answer = ask(connection.clone(), request).await;
         hope.met();
-        let answer = answer.map_err(failure)?.into_inner();
+        let answer = match answer {
+            Ok(answer) => answer.into_inner(),
+            // Boxed: an acquire that is under way would be larger by it.
+            Err(status) => return Err(Box::pin(self.explained(&status, &connection)).await),
+        };
         self.check(answer.header())?;
         Ok(answer)
+    }
+
+    /// The failure of a request. A member that has said nothing at all may speak TLS.
+    async fn explained(&self, status: &Status, connection: &Connection) -> Failure {
+        let mut failure = self.failure(status);
+        // An alert of TLS at the most.
+        let is_silent = connection.pulse().heard() <= 1;
+        if is_silent
+            && self.channel.is_plain()
+            && failure.reaction == Reaction::Elsewhere
+            && tls::is_tls(&self.endpoint, &self.io).await
+        {
+            let refusal = tls::speaks_tls(&WORDS);
+            let message = format!("cannot connect to {}: {refusal}", self.endpoint);
+            let (kind, effect) = (BackendErrorKind::Unreachable, Effect::NotApplied);
+            failure.error = BackendError::new(kind, effect, message).next_step(refusal.step);
+        }
+        failure
     }
 
     /// What comes of a request that the connection is given.

@@ -7,36 +7,96 @@ use serde::Deserialize;
 use crate::link::Answer;
 
 /// The words of a refusal.
-#[derive(Deserialize)]
+#[derive(Default, Deserialize)]
 struct Status {
     #[serde(default)]
     message: String,
+    #[serde(default)]
+    details: Details,
 }
 
-fn words(answer: &Answer) -> String {
-    let said = serde_json::from_slice::<Status>(&answer.body).map(|status| status.message);
-    said.unwrap_or_default()
+#[derive(Default, Deserialize)]
+struct Details {
+    #[serde(default)]
+    causes: Vec<Cause>,
+}
+
+#[derive(Deserialize)]
+struct Cause {
+    #[serde(default)]
+    reason: String,
+}
+
+impl Status {
+    fn of(answer: &Answer) -> Self {
+        serde_json::from_slice(&answer.body).unwrap_or_else(|_| Self {
+            // A server or proxy that does not speak JSON.
+            message: String::from_utf8_lossy(&answer.body).trim().chars().take(200).collect(),
+            details: Details::default(),
+        })
+    }
+
+    fn has_cause(&self, reason: &str) -> bool {
+        self.details.causes.iter().any(|cause| cause.reason == reason)
+    }
+}
+
+/// Why the server refused a request, whatever its status: plugins choose that.
+enum Why {
+    Quota,
+    Terminating,
+    /// A webhook or a policy has decided.
+    Policy,
+    /// A webhook did not decide: nothing was written.
+    NoWebhook,
+    Rights,
+    PlainText,
+    Other,
+}
+
+impl Why {
+    fn of(status: u16, said: &Status) -> Self {
+        let words = &*said.message;
+        if words.contains("exceeded quota") {
+            Self::Quota
+        } else if said.has_cause("NamespaceTerminating") || words.contains("is being terminated") {
+            Self::Terminating
+        } else if words.contains("failed calling webhook") {
+            Self::NoWebhook
+        } else if words.contains("admission webhook") || words.contains("ValidatingAdmissionPolicy")
+        {
+            Self::Policy
+        } else if status == 403 && words.contains(" cannot ") {
+            Self::Rights
+        } else if words.contains("HTTP request to an HTTPS server") {
+            Self::PlainText
+        } else {
+            Self::Other
+        }
+    }
 }
 
 /// Whether an object was refused because its annotations are larger than the server takes.
 pub(crate) fn is_too_long(answer: &Answer) -> bool {
-    let said = words(answer);
+    let said = Status::of(answer).message;
     answer.status == 422 && said.contains("metadata.annotations") && said.contains("Too long")
 }
 
 /// A refusal, as an error of a request that may have written something or has not.
 pub(crate) fn refused(answer: &Answer, doing: &str, namespace: &str, writes: bool) -> BackendError {
-    let said = words(answer);
+    let told = Status::of(answer);
+    let said = &told.message;
     let words = if said.is_empty() { String::new() } else { format!(": {said}") };
     let status = answer.status;
     let message = format!("the API server refused to {doing} (status {status}){words}");
+    let why = Why::of(status, &told);
     let (kind, effect, step) = match status {
         401 => (
             BackendErrorKind::Denied,
             Effect::NotApplied,
             "check the credentials: a token may have expired".to_owned(),
         ),
-        403 if said.contains("exceeded quota") => (
+        _ if matches!(why, Why::Quota) => (
             BackendErrorKind::Denied,
             Effect::NotApplied,
             format!(
@@ -44,12 +104,48 @@ pub(crate) fn refused(answer: &Answer, doing: &str, namespace: &str, writes: boo
                  {namespace} describe quota"
             ),
         ),
-        403 => (
+        _ if matches!(why, Why::Terminating) => (
+            BackendErrorKind::Denied,
+            Effect::NotApplied,
+            format!(
+                "the namespace is being deleted: use another one, or make it again when it has gone (kubectl get \
+                 namespace {namespace})"
+            ),
+        ),
+        _ if matches!(why, Why::Policy) => (
+            BackendErrorKind::Denied,
+            Effect::NotApplied,
+            format!(
+                "change the policy that the message names, or exempt leases.coordination.k8s.io of the namespace \
+                 {namespace} from it"
+            ),
+        ),
+        _ if matches!(why, Why::NoWebhook) => (
+            BackendErrorKind::Unreachable,
+            Effect::NotApplied,
+            "check the service of the webhook that the message names; kubectl get validatingwebhookconfigurations,\
+             mutatingwebhookconfigurations shows its failurePolicy"
+                .to_owned(),
+        ),
+        _ if matches!(why, Why::PlainText) => (
+            BackendErrorKind::Invalid,
+            Effect::NotApplied,
+            "write https:// for the server in the kubeconfig".to_owned(),
+        ),
+        403 if matches!(why, Why::Rights) => (
             BackendErrorKind::Denied,
             Effect::NotApplied,
             format!(
                 "give the account the verbs get, list, watch, create and update on leases of \
                  coordination.k8s.io in the namespace {namespace}"
+            ),
+        ),
+        403 => (
+            BackendErrorKind::Denied,
+            Effect::NotApplied,
+            format!(
+                "see what the message names; kubectl auth can-i update leases.coordination.k8s.io -n {namespace} says \
+                 whether a right is missing"
             ),
         ),
         404 if !said.contains("namespaces") => (
@@ -107,4 +203,78 @@ pub(crate) fn corrupt(namespace: &str, name: &str, why: &str) -> BackendError {
     .next_step(format!(
         "if nobody uses the lock, delete it: kubectl -n {namespace} delete lease {name}"
     ))
+}
+
+#[cfg(test)]
+mod tests {
+    use latchwork_store::Moment;
+
+    use super::*;
+
+    /// The words are those of servers; the status is what each plugin has chosen.
+    #[test]
+    fn h288_the_next_step_follows_what_was_said_not_the_status() {
+        use BackendErrorKind::{Denied, Invalid, Unreachable};
+        for (status, said, kind, step) in [
+            (
+                403,
+                "leases.. is forbidden: exceeded quota: few, requested: count/leases..=1",
+                Denied,
+                "describe quota",
+            ),
+            (
+                403,
+                "leases.. is forbidden: unable to create new content in namespace shop because it is being terminated",
+                Denied,
+                "being deleted",
+            ),
+            (
+                403,
+                "admission webhook \"v.example.com\" denied the request: no",
+                Denied,
+                "change the policy",
+            ),
+            (
+                400,
+                "admission webhook \"validate.kyverno.svc-fail\" denied the request: no",
+                Denied,
+                "change the policy",
+            ),
+            (
+                422,
+                "leases.. is forbidden: ValidatingAdmissionPolicy 'p' with binding 'b' denied request: no",
+                Denied,
+                "change the policy",
+            ),
+            (
+                500,
+                "Internal error occurred: failed calling webhook \"w\": connection refused",
+                Unreachable,
+                "failurePolicy",
+            ),
+            (
+                403,
+                "leases.. is forbidden: User \"u\" cannot create resource \"leases\"",
+                Denied,
+                "the verbs get, list",
+            ),
+            (403, "something that a plugin says", Denied, "kubectl auth can-i"),
+            (422, "Lease is invalid: spec.x", Invalid, "admission policy"),
+            (429, "too many requests", Unreachable, "overloaded"),
+            (401, "Unauthorized", Denied, "token may have expired"),
+            (503, "etcdserver: leader changed", Unreachable, "its etcd"),
+        ] {
+            let body = serde_json::json!({"message": said}).to_string().into_bytes();
+            let answer = Answer { status, body, at: Moment::from_nanos(0), retry_after: None };
+            let error = refused(&answer, "write", "shop", true);
+            assert_eq!(error.kind, kind, "{said}");
+            assert!(error.next_step.as_ref().unwrap().contains(step), "{said}: {error:?}");
+            assert_eq!(error.effect == Effect::Unknown, status == 503, "{said}");
+        }
+        let body = b"Client sent an HTTP request to an HTTPS server.\n".to_vec();
+        let answer = Answer { status: 400, body, at: Moment::from_nanos(0), retry_after: None };
+        let error = refused(&answer, "read", "shop", false);
+        assert!(error.message.ends_with("an HTTPS server."), "{error}");
+        assert!(error.next_step.unwrap().contains("https://"));
+    }
 }

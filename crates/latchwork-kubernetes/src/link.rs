@@ -7,6 +7,7 @@ use http::{Method, Request};
 use kube::client::Body;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
+use latchwork_store::kit::tls;
 use latchwork_store::{BackendError, BackendErrorKind, Effect, Io, Moment};
 use tokio::sync::{oneshot, watch};
 
@@ -94,11 +95,17 @@ impl Link {
     ) -> Result<Answer, BackendError> {
         let writes = method != Method::GET;
         let first = self.send(method.clone(), path, body.clone(), writes, under_way.clone());
-        let answer = first.await?;
-        if answer.status == 401 && self.reread().await? {
-            return self.send(method, path, body, writes, under_way).await;
+        let answer = first.await;
+        // A token, a certificate of the client or the authority may have been replaced.
+        let is_stale = match &answer {
+            Ok(answer) => answer.status == 401,
+            Err(unanswered) => unanswered.is_of_tls,
+        };
+        if is_stale && self.reread().await? {
+            let second = self.send(method, path, body, writes, under_way).await;
+            return second.map_err(BackendError::from);
         }
-        Ok(answer)
+        Ok(answer?)
     }
 
     async fn send(
@@ -108,7 +115,7 @@ impl Link {
         body: Option<Vec<u8>>,
         writes: bool,
         under_way: Option<UnderWay>,
-    ) -> Result<Answer, BackendError> {
+    ) -> Result<Answer, Unanswered> {
         let request = request(method, path, body)?;
         let (answer, arrived) = oneshot::channel();
         let (link, client, mut shut) = (self.clone(), self.client(), self.is_shut());
@@ -127,9 +134,12 @@ impl Link {
         let effect = if writes { Effect::Unknown } else { Effect::NotApplied };
         match arrived.await {
             Ok(Some(Ok(answer))) => Ok(answer),
-            Ok(Some(Err(error))) => Err(failed(&error, effect)),
-            Ok(None) => Err(BackendError::no_answer(LIMIT).with_effect(effect)),
-            Err(_) => Err(unreachable("the store was closed".into(), effect)),
+            Ok(Some(Err(error))) => {
+                let is_of_tls = tls::refusal(&error, &WORDS).is_some();
+                Err(Unanswered { error: failed(&error, effect), is_of_tls })
+            }
+            Ok(None) => Err(BackendError::no_answer(LIMIT).with_effect(effect).into()),
+            Err(_) => Err(unreachable("the store was closed".into(), effect).into()),
         }
     }
 
@@ -168,6 +178,33 @@ impl Link {
 
 /// Tells by its end that a request has ended.
 pub(crate) type UnderWay = Arc<oneshot::Sender<()>>;
+
+/// A request without an answer.
+struct Unanswered {
+    error: BackendError,
+    /// There was no connection, for a reason that other files may end.
+    is_of_tls: bool,
+}
+
+impl From<BackendError> for Unanswered {
+    fn from(error: BackendError) -> Self {
+        Self { error, is_of_tls: false }
+    }
+}
+
+impl From<Unanswered> for BackendError {
+    fn from(unanswered: Unanswered) -> Self {
+        unanswered.error
+    }
+}
+
+/// What a kubeconfig calls the parts of TLS.
+const WORDS: tls::Words = tls::Words {
+    authority: "certificate-authority in the kubeconfig",
+    client: "client-certificate and client-key in the kubeconfig",
+    plain: "http://",
+    secure: "https://",
+};
 
 /// The second that the server's clock shows, and how long it asks to be left alone.
 fn headers(headers: &http::HeaderMap) -> (Option<i64>, Option<Duration>) {
@@ -249,6 +286,10 @@ fn unreachable(message: String, effect: Effect) -> BackendError {
 /// A request without an answer.
 pub(crate) fn failed(error: &kube::Error, effect: Effect) -> BackendError {
     let said = chain(error);
+    if let Some(refusal) = tls::refusal(error, &WORDS) {
+        let message = format!("cannot connect to the API server: {refusal}");
+        return unreachable(message, Effect::NotApplied).next_step(refusal.step);
+    }
     // Credentials that cannot be made are no matter of the server.
     match error {
         kube::Error::Auth(_) => {

@@ -18,6 +18,7 @@ use crate::config::{Login, PostgresConfig, SslMode};
 use crate::errors::{is_login_refused, no_socket, not_connected, not_reached, without_password};
 use crate::greet::{Greeting, Sibling, process_of};
 use crate::host::Host;
+use crate::init;
 use crate::lane::{Lane, Orphans};
 use crate::lineage::Seen;
 use crate::mover::{Mover, Orders, Sink};
@@ -421,7 +422,12 @@ impl Access {
             }
             For::Locks => {}
         }
-        said.check_version()?;
+        opened.said.check_version()?;
+        if schema::check(said.table.as_deref(), &self.config).is_err() {
+            init::outlast(self, &opened.lane).await?;
+            opened.said = Greeting::of(&opened.lane, &self.config, false).await?;
+        }
+        let said = &opened.said;
         schema::check(said.table.as_deref(), &self.config)?;
         said.check_owners(&self.config)?;
         said.check_rights(&self.config)?;

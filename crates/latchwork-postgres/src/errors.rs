@@ -2,6 +2,7 @@
 
 use std::error::Error as _;
 
+use latchwork_store::kit::tls;
 use latchwork_store::{BackendError, BackendErrorKind, Effect};
 use tokio_postgres::Error;
 use tokio_postgres::error::{DbError, Severity, SqlState};
@@ -39,25 +40,29 @@ pub(crate) fn not_connected(at: &str, error: &Error) -> BackendError {
             refused.message = format!("{at} refuses the connection: {}", said.message());
             refused
         }
-        None => not_reached(at, &root_cause(error)),
+        None => match tls::refusal(error, &WORDS) {
+            Some(refusal) => not_reached(at, &refusal.said).next_step(refusal.step),
+            None => not_reached(at, &root_cause(error)),
+        },
     }
 }
 
+/// What an address calls the parts of TLS.
+const WORDS: tls::Words = tls::Words {
+    authority: "sslrootcert=/path",
+    client: "sslcert=/path and sslkey=/path",
+    plain: "sslmode=disable",
+    secure: "sslmode=require",
+};
+
 /// No connection to the server, for this reason.
 pub(crate) fn not_reached(at: &str, why: &str) -> BackendError {
-    let of_tls = ["certificate", "corrupt message", "tls", "TLS"];
-    let step = match of_tls.iter().any(|words| why.contains(words)) {
-        _ if why.contains(NO_TLS) => {
-            "set ssl = on at the server, or sslmode=disable in the address"
-        }
-        true => {
-            "check that the server speaks TLS, and that its certificate is for this name and from a trusted \
-             authority (sslrootcert=/path)"
-        }
-        false if why.contains(PASSWORD_MISSING) => {
-            "give a password: postgres://user:password@host/database, PGPASSWORD, or a line of ~/.pgpass"
-        }
-        false => "check that the server is running and the address is correct",
+    let step = if why.contains(NO_TLS) {
+        "set ssl = on at the server, or sslmode=disable in the address"
+    } else if why.contains(PASSWORD_MISSING) {
+        "give a password: postgres://user:password@host/database, PGPASSWORD, or a line of ~/.pgpass"
+    } else {
+        "check that the server is running and the address is correct"
     };
     BackendError::new(
         BackendErrorKind::Unreachable,
@@ -115,7 +120,9 @@ fn refusal(said: &DbError) -> BackendError {
     let code = said.code();
     let is = |codes: &[&SqlState]| codes.contains(&code);
     let starts = |class: &str| code.code().starts_with(class);
-    let (kind, step) = if starts("28") {
+    let (kind, step) = if starts("28") && said.message().contains("no encryption") {
+        (Denied, "use sslmode=require: pg_hba.conf lets this user in by TLS alone")
+    } else if starts("28") {
         (Denied, "check the user, the password and pg_hba.conf")
     } else if is(&[&SqlState::INSUFFICIENT_PRIVILEGE]) {
         (Denied, "grant the rights that docs/postgres.md lists")

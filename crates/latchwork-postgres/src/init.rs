@@ -3,11 +3,12 @@
 use std::sync::Arc;
 
 use latchwork_store::doctor::Prepared;
-use latchwork_store::{BackendError, Error, Io};
+use latchwork_store::{BackendError, BackendErrorKind, Effect, Error, Io};
 use tokio_postgres::types::Type;
 
 use crate::config::PostgresConfig;
 use crate::connect::{Access, For, LOCAL_PATH, Opened};
+use crate::errors::is_locked;
 use crate::greet::Greeting;
 use crate::guard;
 use crate::lane::{Lane, Seat};
@@ -120,6 +121,27 @@ async fn make_tables(
     // What somebody else has made meanwhile.
     check_owners(access, lane, false).await?;
     Ok(version.is_some_and(|version| version < VERSION))
+}
+
+/// Waits for the end of an `init` of another client that is making the tables at this moment: they are missing, or
+/// old, until it has committed.
+pub(crate) async fn outlast(access: &Access, lane: &Lane) -> Result<(), BackendError> {
+    // As `make_tables` locks it, but shared with others that wait.
+    let text = format!(
+        "{LOCAL_PATH}; SET LOCAL lock_timeout = '2s'; SELECT pg_advisory_xact_lock_shared({}, 1)",
+        access.statements.class(),
+    );
+    match lane.send(lane.client().batch_execute(&text)).await {
+        Err(error) if is_locked(&error) => {
+            let message = format!(
+                "another client is making the table {}.{} (latchwork init)",
+                access.config.schema, access.config.table
+            );
+            Err(BackendError::new(BackendErrorKind::Unreachable, Effect::NotApplied, message)
+                .next_step("try again when that has ended; pg_stat_activity shows its session"))
+        }
+        done => done,
+    }
 }
 
 /// Refuses what belongs to somebody else, before a statement that writes could run their code.

@@ -217,7 +217,8 @@ mod tests {
         let wrong = Surroundings::default().with(&[("PGSSLMODE", "maybe")]);
         let error = parse("postgres://h", &wrong).unwrap_err().to_string();
         assert!(error.starts_with("store: PGSSLMODE: sslmode is not disable"), "{error}");
-        assert!(error.ends_with("write sslmode= in the address, which goes before it"), "{error}");
+        assert!(error.contains("unset PGSSLMODE for this process, or write sslmode"), "{error}");
+        assert!(error.ends_with("= in the address, which goes before it"), "{error}");
         assert!(!format!("{around:?}").contains("p%w"));
     }
 
@@ -246,5 +247,6 @@ mod tests {
         let gone = Surroundings { services: Some("/nowhere".into()), ..Surroundings::default() };
         let error = parse("postgres://?service=shop", &gone).unwrap_err();
         assert!(error.to_string().contains("/nowhere cannot be read"), "{error}");
+        assert!(error.hint().unwrap().contains("name a file that this process may read"), "{error}");
     }
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use latchwork_store::kit::tls::Tls;
+use latchwork_store::kit::tls::{self, Tls};
 use latchwork_store::wire::{Drive, dial};
 use latchwork_store::{BackendError, BackendErrorKind, Effect, Error, Io, Sourced};
 use redis::io::tcp::socket2::{SockRef, TcpKeepalive};
@@ -13,7 +13,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 
 use crate::config::{Credentials, Endpoint};
 use crate::connection::{Connection, OnPush};
-use crate::errors::failure;
+use crate::errors::{FULL_STEP, failure, is_full};
 use crate::link::command;
 
 /// A connection that is silent for so long is probed by the system.
@@ -201,6 +201,36 @@ pub(crate) fn refuses_hello(error: &redis::RedisError) -> bool {
         && (text.contains("HELLO") || text.contains("unknown command") || text.contains("NOPROTO"))
 }
 
+/// What an address calls the parts of TLS.
+pub(crate) const WORDS: tls::Words = tls::Words {
+    authority: "ca=/path",
+    client: "cert=/path and key=/path",
+    plain: "redis:// (valkey://)",
+    secure: "rediss:// (valkeys://)",
+};
+
+/// As [`unreachable`], for a server that may speak TLS to a client that does not.
+pub(crate) async fn explained(
+    endpoint: &Endpoint,
+    access: &Access,
+    error: &redis::RedisError,
+    io: &Io,
+) -> BackendError {
+    let at = access.detours.get(endpoint).unwrap_or(endpoint);
+    // It has closed the connection, or said what is no word of the protocol.
+    let is_odd = error.code().is_none() && !error.is_connection_refusal() && !error.is_timeout();
+    if access.tls.is_none() && is_odd && !at.is_socket() && tls::is_tls(at, io).await {
+        return refused_by_tls(endpoint, &tls::speaks_tls(&WORDS));
+    }
+    unreachable(endpoint, access, error)
+}
+
+fn refused_by_tls(endpoint: &Endpoint, refusal: &tls::Refusal) -> BackendError {
+    let message = format!("cannot connect to {endpoint}: {refusal}");
+    BackendError::new(BackendErrorKind::Unreachable, Effect::NotApplied, message)
+        .next_step(refusal.step.clone())
+}
+
 /// Why there is no connection, and what to look at.
 pub(crate) fn unreachable(
     endpoint: &Endpoint,
@@ -215,6 +245,9 @@ pub(crate) fn unreachable(
             "give the server a password (requirepass, or ACL SETUSER) and write it into the address",
         );
     }
+    if let Some(refusal) = tls::refusal(error, &WORDS) {
+        return refused_by_tls(endpoint, &refusal);
+    }
     let said = failure(error, endpoint).error;
     let kind = match said.kind {
         BackendErrorKind::Denied => BackendErrorKind::Denied,
@@ -224,6 +257,8 @@ pub(crate) fn unreachable(
     let (whom, step) = if kind == BackendErrorKind::Denied {
         let whom = format!(" as user {:?}", access.user());
         (whom, "check the user and the password in the address")
+    } else if is_full(error) {
+        (String::new(), FULL_STEP)
     } else if endpoint.is_socket() {
         let step = "check that the server is running, its unixsocket and unixsocketperm, and that this user may enter \
             the folder";

@@ -178,6 +178,9 @@ pub(crate) fn failure(error: &RedisError, from: &Endpoint) -> Failure {
     if let Some((_, step, reaction)) = STATES.iter().find(|(one, ..)| says(one)) {
         return make(Unreachable, Effect::NotApplied, step, reaction.clone());
     }
+    if is_full(error) {
+        return make(Unreachable, Effect::NotApplied, FULL_STEP, Reaction::Reconnect);
+    }
     if detail.contains("cluster support disabled") {
         let step = "this server is not in a Cluster: use redis:// or valkey://";
         return make(Unsupported, Effect::NotApplied, step, Reaction::None);
@@ -194,6 +197,15 @@ pub(crate) fn failure(error: &RedisError, from: &Endpoint) -> Failure {
     // What is not known here may have happened half-way through a script.
     make(Unreachable, Effect::Unknown, "", Reaction::None)
 }
+
+/// Whether the server takes no more connections. It says so to a new one, and closes it.
+pub(crate) fn is_full(error: &RedisError) -> bool {
+    error.to_string().contains("max number of clients")
+}
+
+/// What to do about that.
+pub(crate) const FULL_STEP: &str = "raise maxclients at the server (CONFIG SET maxclients), or run fewer processes with locks at a time: \
+     CLIENT LIST shows who is connected";
 
 /// Whether a refusal is about a command, and not about the name of a key or channel.
 pub(crate) fn is_about_a_command(message: &str) -> bool {

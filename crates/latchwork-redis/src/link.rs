@@ -14,7 +14,8 @@ use tokio::sync::SetOnce;
 use crate::answers::text;
 use crate::config::Endpoint;
 use crate::connect::{
-    Access, CONNECT_LIMIT, NotConnected, Probe, Protocol, connect, refuses_hello, unreachable,
+    Access, CONNECT_LIMIT, NotConnected, Probe, Protocol, connect, explained, refuses_hello,
+    unreachable,
 };
 use crate::connection::{Connection, OnPush, ended};
 use crate::errors::{Failure, Reaction, failure, strange};
@@ -128,7 +129,9 @@ impl Link {
                 {
                     last = Some(error);
                 }
-                Err(NotConnected::By(error)) => return Err(unreachable(&endpoint, access, &error)),
+                Err(NotConnected::By(error)) => {
+                    return Err(explained(&endpoint, access, &error, &io).await);
+                }
                 Err(NotConnected::Stale(error, problem)) => {
                     return Err(unreachable(&endpoint, access, &error).unrenewed(&problem));
                 }

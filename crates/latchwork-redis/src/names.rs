@@ -301,6 +301,7 @@ mod tests {
             let error = Names::plain(&key(text), &shop()).unwrap_err();
             assert_eq!(error.kind, BackendErrorKind::Invalid, "{text}");
             assert!(error.message.contains(text));
+            assert!(error.next_step.unwrap().contains("use a name that does not start with"));
         }
         assert!(Names::plain(&key("a:lw:liner"), &shop()).is_ok());
     }

@@ -1,5 +1,6 @@
 //! Maps errors of ZooKeeper and of the connection to those of the contract.
 
+use latchwork_store::kit::tls;
 use latchwork_store::{BackendError, BackendErrorKind, Effect};
 
 use crate::session::messages::Refusal;
@@ -92,6 +93,23 @@ pub(crate) fn not_sent(message: impl Into<String>) -> BackendError {
         .next_step("check that the servers are running and the address is correct")
 }
 
+/// What an address calls the parts of TLS.
+pub(crate) const WORDS: tls::Words = tls::Words {
+    authority: "ca=/path",
+    client: "cert=/path and key=/path",
+    plain: "zk://",
+    secure: "zks://",
+};
+
+/// As [`not_sent`], with the next step of a refusal by TLS if it is one.
+pub(crate) fn unsent(message: &str, why: &std::io::Error) -> BackendError {
+    let error = not_sent(message);
+    match why.get_ref().and_then(|inside| inside.downcast_ref::<tls::Refusal>()) {
+        Some(refusal) => error.next_step(refusal.step.clone()),
+        None => error,
+    }
+}
+
 /// A server that takes no more connections from this host.
 pub(crate) fn full(server: impl std::fmt::Display) -> BackendError {
     let message = format!("{server} accepts no more connections from this host (maxClientCnxns)");
@@ -136,4 +154,42 @@ pub(crate) fn restless() -> BackendError {
     let message = "the claim's node was missing each time the queue was read";
     BackendError::new(BackendErrorKind::Unreachable, Effect::NotApplied, message)
         .next_step("find out which client deletes nodes of this lock")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_refusal_has_its_next_step() {
+        let said = |number| refused(Refusal(number), "/a/b");
+        for (error, step) in [
+            (
+                refused(Refusal::NO_AUTH, "/a"),
+                "check the node's ACL (getAcl), and write user:password@",
+            ),
+            (refused(Refusal::AUTH_FAILED, "/a"), "write user:password@ in the address"),
+            (refused(Refusal::QUOTA, "/a"), "raise the quota of the node above it"),
+            (refused(Refusal::UNIMPLEMENTED, "/a"), "use ZooKeeper 3.5.3 or later"),
+            (refused(Refusal::NO_CHILDREN_FOR_EPHEMERALS, "/a"), "choose another chroot"),
+            (
+                refused(Refusal::NOT_READ_ONLY, "/a"),
+                "check that a majority of the servers is running",
+            ),
+            (refused(Refusal::THROTTLED, "/a"), "check the load of the server"),
+            (refused(Refusal::SESSION_EXPIRED, "/a"), "reachable from here"),
+            (refused(Refusal::NO_NODE, "/a"), "try again"),
+            (said(-1_000), "check the log of the server"),
+            (not_created(Refusal::NO_AUTH, "/a/b"), "check the ACL of /a (getAcl)"),
+            (not_sent("x"), "check that the servers are running and the address is correct"),
+            (full("h:1"), "raise maxClientCnxns at the servers, or run fewer processes"),
+            (set_back(2, 1), "restore the newer data"),
+            (no_answer("x"), "check that the servers are running and reachable from here"),
+            (denied("x"), "check the user and the password in the address"),
+            (taken_back(), "try again"),
+            (restless(), "find out which client deletes nodes of this lock"),
+        ] {
+            assert!(error.next_step.as_ref().unwrap().contains(step), "{step}: {error:?}");
+        }
+    }
 }

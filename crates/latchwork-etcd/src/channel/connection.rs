@@ -5,6 +5,7 @@ use std::task::{Context, Poll, Waker};
 
 use h2::client::{Builder, SendRequest};
 use latchwork_store::Io;
+use latchwork_store::kit::tls::refusal;
 use latchwork_store::wire::{Drive, dial};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::oneshot;
@@ -14,6 +15,7 @@ use tonic::codegen::http::Uri;
 use super::mover::{Mover, Orders};
 use super::stream::{Noted, Pulse};
 use super::{NotConnected, Target};
+use crate::errors::WORDS;
 
 /// As much may come on one stream, and on all of them, before it was read. Lines may be long.
 const STREAM_WINDOW: u32 = 2 << 20;
@@ -41,7 +43,11 @@ pub(super) async fn connect(target: &Target, io: &Io) -> Result<Connection, NotC
         None => begin(socket, drive, target, io).await,
         Some((tls, name)) => {
             let greeting = tls.greeting(name).map_err(|e| NotConnected(e.message.into()))?;
-            let stream = greeting.speaking(b"h2").greet(socket).await.map_err(failed)?;
+            let refused = |error: std::io::Error| match refusal(&error, &WORDS) {
+                Some(refusal) => NotConnected(refusal.into()),
+                None => failed(error),
+            };
+            let stream = greeting.speaking(b"h2").greet(socket).await.map_err(refused)?;
             begin(stream, drive, target, io).await
         }
     }

@@ -52,6 +52,8 @@ fn tls_trusts_the_authority_that_is_named_and_no_other() {
         // The address says no TLS, the server says TLS; and the other way round.
         let error = refused(&server.url().replacen("etcds", "etcd", 1)).await;
         assert_eq!(error.kind(), ErrorKind::Unreachable, "{error}");
+        assert!(error.to_string().contains("the server speaks TLS at this port"), "{error}");
+        assert!(error.hint().unwrap().starts_with("use etcds://"), "{error}");
         let plain = EtcdServer::start(&EtcdOptions::new()).unwrap();
         let error = refused(&plain.url().replacen("etcd", "etcds", 1)).await;
         assert_eq!(error.kind(), ErrorKind::Unreachable, "{error}");
@@ -104,6 +106,7 @@ fn a_client_certificate_is_shown_where_it_is_asked_for() {
         locks.mutex("k").acquire().await.unwrap().release().await.unwrap();
         let error = refused(&address(&server, &[ca])).await;
         assert_eq!(error.kind(), ErrorKind::Unreachable, "{error}");
+        assert!(error.hint().unwrap().contains("cert=/path and key=/path"), "{error}");
         let error = refused(&address(&server, &pair[..2])).await;
         assert_eq!(error.kind(), ErrorKind::Invalid, "{error}");
         let missing = [ca, ("cert", Path::new("/nowhere/c.pem")), ("key", &files.client_key)];
@@ -144,5 +147,44 @@ fn a_certificate_names_the_user() {
         tokio::time::sleep(3 * SEC).await;
         guard.ensure_held().expect("it was renewed");
         guard.release().await.unwrap();
+    });
+}
+
+/// H286: all certificates and the authority are replaced, and the server is restarted with them.
+#[test]
+fn h286_a_hold_survives_the_rotation_of_all_certificates() {
+    let mut server = EtcdServer::start(&EtcdOptions::new().client_certificates()).unwrap();
+    let folder = Folder::new().unwrap();
+    let others = Certificates::make(folder.path()).unwrap();
+    let files = server.certificates().unwrap().clone();
+    run(async {
+        let pair =
+            [("ca", &*files.ca_cert), ("cert", &files.client_cert), ("key", &files.client_key)];
+        let locks = client(&address(&server, &pair)).await.ttl(3 * SEC);
+        let guard = locks.mutex("k").acquire().await.unwrap();
+        files.replace_with(&others).unwrap();
+        server.restart().unwrap();
+        tokio::time::sleep(6 * SEC).await;
+        guard.ensure_held().expect("it was renewed with the new files");
+        guard.release().await.unwrap();
+    });
+}
+
+/// H285: `etcd --auto-tls` makes a certificate of P-521 that is its own authority; its file is named with `ca=`.
+#[test]
+fn h285_the_certificate_of_auto_tls_is_trusted() {
+    let server = EtcdServer::start(&EtcdOptions::new().tls()).unwrap();
+    let folder = Folder::new().unwrap();
+    let [own, key] = Certificates::own_authority(folder.path(), "P-521", "IP:127.0.0.1").unwrap();
+    let files = server.certificates().unwrap();
+    // The server reads them for each connection.
+    std::fs::copy(&key, &files.server_key).unwrap();
+    std::fs::copy(&own, &files.server_cert).unwrap();
+    run(async {
+        let locks = client(&address(&server, &[("ca", &own)])).await;
+        locks.mutex("k").acquire().await.unwrap().release().await.unwrap();
+        let error = refused(&address(&server, &[("ca", &files.ca_cert)])).await;
+        assert!(error.to_string().contains("that of an authority (CA:TRUE)"), "{error}");
+        assert!(error.hint().unwrap().contains("name this very certificate"), "{error}");
     });
 }

@@ -204,3 +204,65 @@ async fn what_cannot_work_is_a_clear_error() {
         assert!(error.to_string().contains(word) && error.hint().is_some(), "{error}");
     }
 }
+
+/// A namespace that is being deleted, a policy, and a webhook that does not answer: none of it is a matter of rights.
+#[tokio::test(flavor = "multi_thread")]
+async fn h288_a_refusal_that_is_no_matter_of_rights_is_named() {
+    let server = shared();
+    let refusal = async |space: &str| {
+        let locks = crate::common::client(server, space).await;
+        let deadline = std::time::Instant::now() + 20 * SEC;
+        loop {
+            // The server learns of a policy a moment later.
+            match locks.mutex("k").try_acquire().await {
+                Err(error) => break error,
+                Ok(guard) => drop(guard),
+            }
+            assert!(std::time::Instant::now() < deadline, "it is granted");
+            let _ = server.request("DELETE", &crate::common::path(space, "k"), "");
+        }
+    };
+    let gone = namespace(server);
+    server.request("DELETE", &format!("/api/v1/namespaces/{gone}"), "").expect("it is there");
+    let error = refusal(&gone).await;
+    assert_eq!(error.kind(), ErrorKind::Denied, "{error}");
+    assert!(error.hint().expect("a step").contains("is being deleted"), "{error}");
+
+    let space = namespace(server);
+    let only = json!({"matchLabels": {"kubernetes.io/metadata.name": space}});
+    let rule = json!({
+        "apiGroups": ["coordination.k8s.io"], "apiVersions": ["v1"], "operations": ["CREATE"],
+        "resources": ["leases"],
+    });
+    let admission = "/apis/admissionregistration.k8s.io/v1";
+    let policy = json!({"metadata": {"name": space}, "spec": {
+        "matchConstraints": {"resourceRules": [rule]},
+        "validations": [{"expression": "false", "message": "not here"}],
+    }});
+    let binding = json!({"metadata": {"name": space}, "spec": {
+        "policyName": space, "validationActions": ["Deny"],
+        "matchResources": {"namespaceSelector": only},
+    }});
+    let [policies, bindings] = ["validatingadmissionpolicies", "validatingadmissionpolicybindings"]
+        .map(|kind| format!("{admission}/{kind}"));
+    server.request("POST", &policies, &policy.to_string()).expect("a policy");
+    server.request("POST", &bindings, &binding.to_string()).expect("a binding");
+    let error = refusal(&space).await;
+    assert_eq!(error.kind(), ErrorKind::Denied, "{error}");
+    assert!(error.to_string().contains("not here"), "{error}");
+    assert!(error.hint().expect("a step").contains("change the policy"), "{error}");
+
+    let space = namespace(server);
+    let only = json!({"matchLabels": {"kubernetes.io/metadata.name": space}});
+    let hook = json!({"metadata": {"name": space}, "webhooks": [{
+        "name": "silent.example.com", "rules": [rule], "namespaceSelector": only,
+        "clientConfig": {"url": "https://127.0.0.1:1/check"}, "sideEffects": "None",
+        "admissionReviewVersions": ["v1"], "failurePolicy": "Fail",
+    }]});
+    let hooks = format!("{admission}/validatingwebhookconfigurations");
+    server.request("POST", &hooks, &hook.to_string()).expect("a webhook");
+    let error = refusal(&space).await;
+    assert_eq!(error.kind(), ErrorKind::Unreachable, "{error}");
+    assert!(!error.may_have_applied(), "{error}");
+    assert!(error.hint().expect("a step").contains("failurePolicy"), "{error}");
+}

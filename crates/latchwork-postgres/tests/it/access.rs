@@ -111,6 +111,7 @@ fn tls_checks_the_server_and_shows_the_clients_certificate() {
         let wrong = [("sslrootcert", &*others.ca_cert), cert, key];
         let error = connect(&url("client", &wrong)).await.err().expect("another authority");
         assert_eq!(error.kind(), ErrorKind::Unreachable, "{error}");
+        assert!(error.hint().unwrap().contains("sslrootcert=/path"), "{error}");
         assert!(error.to_string().contains("certificate"), "{error}");
         let elsewhere = good.replace("127.0.0.1", "127.0.0.2");
         let error = connect(&elsewhere).await.err().expect("the certificate is for another name");
@@ -158,5 +159,43 @@ fn a_standby_is_passed_by_and_examined() {
         standby.psql("SELECT pg_promote()").unwrap();
         let report = examine(&both).await;
         assert!(report.find("primaries").is_some() && !report.is_fit(), "{report:?}");
+    });
+}
+
+/// H286: all certificates and the authority are replaced, and each connection is cut.
+#[test]
+fn h286_a_hold_survives_the_rotation_of_all_certificates() {
+    let options = PostgresOptions::new()
+        .with_tls()
+        .access("hostssl all client all cert")
+        .access("hostnossl all client all reject");
+    let server = server_with(&options, "");
+    server.psql("CREATE ROLE client LOGIN").unwrap();
+    server.psql(&least_rights().replace("app", "client")).unwrap();
+    let folder = Folder::new().unwrap();
+    let others = Certificates::make(folder.path()).unwrap();
+    let files = server.certificates().unwrap().clone();
+    let url = format!(
+        "postgres://client@127.0.0.1:{}/postgres?sslmode=verify-full&sslrootcert={}&sslcert={}&sslkey={}",
+        server.port(),
+        files.ca_cert.display(),
+        files.client_cert.display(),
+        files.client_key.display()
+    );
+    run(async {
+        let client = bare(&url).await;
+        let guard = client.locks().mutex("k").ttl(3 * SEC).acquire().await.unwrap();
+        files.replace_with(&others).unwrap();
+        server.psql("SELECT pg_reload_conf()").unwrap();
+        let cut = "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE usename = 'client'";
+        server.psql(cut).unwrap();
+        tokio::time::sleep(6 * SEC).await;
+        guard.ensure_held().expect("it was renewed with the new files");
+        guard.release().await.unwrap();
+        // A server that lets in by TLS alone says so.
+        let plain =
+            format!("postgres://client@127.0.0.1:{}/postgres?sslmode=disable", server.port());
+        let error = connect(&plain).await.err().expect("TLS alone");
+        assert!(error.hint().unwrap().contains("sslmode=require"), "{error}");
     });
 }

@@ -144,6 +144,44 @@ fn two_that_init_at_the_same_time_leave_one_table() {
     });
 }
 
+/// H287: another client makes the tables at this moment. Until it has committed, they are missing.
+#[test]
+fn h287_a_client_outlasts_an_init_that_makes_its_tables() {
+    let server = latchwork_services::PostgresServer::start().unwrap();
+    run(async {
+        let session = async || {
+            let (session, connection) =
+                tokio_postgres::connect(&server.conninfo(), tokio_postgres::NoTls).await.unwrap();
+            tokio::spawn(connection);
+            session
+        };
+        let waiting = "SELECT count(*) FROM pg_locks WHERE NOT granted";
+        let (slow, hinders, url) = (session().await, session().await, server.url());
+        // It keeps a name that `init` needs.
+        slow.batch_execute("BEGIN; CREATE TABLE latchwork_line (n INT)").await.unwrap();
+        let connects = async {
+            until(&server, waiting, |n| n == "1").await;
+            bare(&url).await
+        };
+        let ends = async {
+            until(&server, waiting, |n| n == "2").await;
+            let class = "SELECT DISTINCT classid::bigint FROM pg_locks WHERE locktype = 'advisory'";
+            let class: i64 = hinders.query_one(class, &[]).await.unwrap().get(0);
+            slow.batch_execute("ROLLBACK").await.unwrap();
+            i32::from_ne_bytes((class as u32).to_ne_bytes())
+        };
+        let (made, client, class) = tokio::join!(prepare(&url), connects, ends);
+        made.unwrap();
+        client.granted(&claim("k")).await;
+        server.psql("DROP TABLE latchwork CASCADE").unwrap();
+        hinders.batch_execute(&format!("SELECT pg_advisory_lock({class}, 1)")).await.unwrap();
+        let error = connect(&url).await.err().expect("an init that takes long is under way");
+        assert_eq!(error.kind(), ErrorKind::Unreachable, "{error}");
+        assert!(error.to_string().contains("another client is making the table"), "{error}");
+        assert!(error.hint().unwrap().contains("try again when that has ended"), "{error}");
+    });
+}
+
 /// The guard stays as it was: a migration loses no lock, so the operator need not vouch for anything.
 #[test]
 fn init_migrates_a_guarded_table_whose_locks_are_held() {

@@ -60,6 +60,7 @@ fn h280_a_slip_in_an_address_is_named() {
         ("redis://:pw?x@h", "%3F"),
         ("redis+cluster://::1:6390", "[::1]:6379"),
         ("redis://::1", "[::1]:6379"),
+        ("redis://h?ca=/x", "use the scheme with rediss, or leave the option out"),
         ("redis+cluster://h1/0,h2/0", "once, after the last server"),
         ("redis+sentinel://h1/main,h2/main", "once, after the last server"),
     ] {

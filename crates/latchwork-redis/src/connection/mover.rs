@@ -166,7 +166,7 @@ impl<S> Mover<S> {
         }
         let Some(why) = why else { return };
         for asked in asked {
-            let why = Error::new(ErrorKind::ConnectionAborted, why.to_string()).into();
+            let why = Error::new(ErrorKind::ConnectionAborted, why.clone()).into();
             match asked {
                 Asked::One { to, .. } => drop(to.send(Err(why))),
                 Asked::Several { to, .. } => drop(to.send(Err(why))),

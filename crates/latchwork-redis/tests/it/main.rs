@@ -37,3 +37,4 @@ mod server_faults;
 mod socket;
 mod surroundings;
 mod tls_acl;
+mod tls_refusals;

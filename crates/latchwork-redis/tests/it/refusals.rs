@@ -345,3 +345,50 @@ fn h42_a_key_of_another_type_is_a_mismatch() {
         }
     });
 }
+
+/// H284: a user loses its keys for a moment while it waits. From the start, that is an error at once; for long, too.
+#[test]
+fn h284_a_waiter_outlasts_rights_that_are_being_changed() {
+    run(async {
+        let options = RedisOptions::new().user("app on >pw ~* &* +@all");
+        let world = World::with(&options);
+        let holder = Client::alone(&world.server.url(), 20 * SEC).await;
+        let waiter = Client::alone(&url_of_user(&world), TTL).await;
+        let (held, kept) = (holder.acquire("k").await, holder.acquire("kept").await);
+        let [waits, in_vain] = ["k", "kept"].map(|name| waiter.mutex(name).ttl(TTL));
+        let released = async {
+            until("both wait", 5 * SEC, || waiter.story.waiting() >= 2).await;
+            world.ask(&["ACL", "SETUSER", "app", "resetkeys"]);
+            until("the refusal is told", 5 * SEC, || waiter.story.tells_of("NOPERM")).await;
+            let error = waiter.mutex("other").acquire_within(20 * SEC).await.unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Denied, "{error}");
+            world.ask(&["ACL", "SETUSER", "app", "~k"]);
+            held.release().await.unwrap();
+        };
+        let (got, given_up, ()) = tokio::join!(
+            waits.acquire_within(20 * SEC),
+            in_vain.acquire_within(20 * SEC),
+            released
+        );
+        got.expect("its rights are back").release().await.unwrap();
+        let error = given_up.expect_err("its rights stay away");
+        assert_eq!(error.kind(), ErrorKind::Denied, "{error}");
+        assert!(error.hint().unwrap().contains("the commands, keys and channels"), "{error}");
+        drop(kept);
+    });
+}
+
+/// H289: the server says it to a new connection, and closes it.
+#[test]
+fn h289_a_server_that_is_full_is_named() {
+    run(async {
+        let world = World::new();
+        let _client = connect(&world.server.url()).await;
+        world.ask(&["CONFIG", "SET", "maxclients", "1"]);
+        let config = RedisConfig::parse(&world.server.url()).unwrap();
+        let error = RedisBackend::connect(config, io()).await.expect_err("it is full");
+        assert_eq!(error.kind(), ErrorKind::Unreachable, "{error}");
+        assert!(error.to_string().contains("max number of clients"), "{error}");
+        assert!(error.hint().unwrap().contains("raise maxclients"), "{error}");
+    });
+}

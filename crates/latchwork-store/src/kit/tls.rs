@@ -1,25 +1,31 @@
 //! TLS settings by the files that an address names.
 
+mod p521;
+mod refusal;
+mod verifier;
+
 use std::fmt;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
-use tokio_rustls::rustls::client::danger::{
-    HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier,
-};
-use tokio_rustls::rustls::crypto::{
-    CryptoProvider, ring, verify_tls12_signature, verify_tls13_signature,
-};
+use tokio::sync::oneshot;
+use tokio_rustls::rustls::crypto::{CryptoProvider, ring};
 use tokio_rustls::rustls::pki_types::pem::PemObject;
-use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
-use tokio_rustls::rustls::{
-    ClientConfig, DigitallySignedStruct, Error, RootCertStore, SignatureScheme,
-};
+use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use tokio_rustls::rustls::{ClientConfig, Error, RootCertStore};
 
 use tokio_rustls::TlsConnector;
 pub use tokio_rustls::client::TlsStream;
 
+pub use self::refusal::{Refusal, Words, refusal, speaks_plain, speaks_tls};
+use self::verifier::{Trusts, TrustsAll};
 use crate::error::{BackendError, BackendErrorKind, Effect};
+use crate::io::Io;
+use crate::kit::address::Endpoint;
+
+/// How long a server may take to show whether it speaks TLS.
+const LOOK: Duration = Duration::from_millis(500);
 
 /// The TLS settings for a store's servers.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -50,7 +56,7 @@ impl Tls {
     }
 
     fn settings(&self) -> Result<ClientConfig, BackendError> {
-        let provider = Arc::new(ring::default_provider());
+        let provider = provider();
         let failed = |e: Error| bad(format!("store: TLS: {e}"), "check the files of cert and key");
         let builder = ClientConfig::builder_with_provider(provider.clone())
             .with_safe_default_protocol_versions()
@@ -58,7 +64,11 @@ impl Tls {
         let builder = if self.insecure {
             builder.dangerous().with_custom_certificate_verifier(Arc::new(TrustsAll(provider)))
         } else {
-            builder.with_root_certificates(self.roots()?)
+            let (roots, named) = self.roots()?;
+            let trusts = Trusts::new(roots, named, provider).map_err(|error| {
+                bad(format!("store: TLS: {error}"), "name an authority: ca=/path")
+            })?;
+            builder.dangerous().with_custom_certificate_verifier(Arc::new(trusts))
         };
         match (&self.certificate, &self.key) {
             (None, None) => Ok(builder.with_no_client_auth()),
@@ -72,14 +82,16 @@ impl Tls {
         }
     }
 
-    fn roots(&self) -> Result<RootCertStore, BackendError> {
+    /// The authorities, and those of them that the address names.
+    fn roots(&self) -> Result<(RootCertStore, Vec<CertificateDer<'static>>), BackendError> {
         let mut roots = RootCertStore::empty();
         if let Some(path) = &self.ca {
-            for certificate in certificates("ca", path)? {
-                let added = roots.add(certificate);
+            let named = certificates("ca", path)?;
+            for certificate in &named {
+                let added = roots.add(certificate.clone());
                 added.map_err(|e| unreadable("ca", path, &e))?;
             }
-            return Ok(roots);
+            return Ok((roots, named));
         }
         let native = rustls_native_certs::load_native_certs().certs;
         let (added, _) = roots.add_parsable_certificates(native);
@@ -87,7 +99,49 @@ impl Tls {
             let message = "store: this system trusts no certificate authority".to_owned();
             return Err(bad(message, "name one: ca=/path"));
         }
-        Ok(roots)
+        Ok((roots, Vec::new()))
+    }
+}
+
+/// Ring, and the one curve of certificates that it lacks.
+fn provider() -> Arc<CryptoProvider> {
+    static PROVIDER: OnceLock<Arc<CryptoProvider>> = OnceLock::new();
+    let make = || {
+        let mut provider = ring::default_provider();
+        p521::add_to(&mut provider.signature_verification_algorithms);
+        Arc::new(provider)
+    };
+    PROVIDER.get_or_init(make).clone()
+}
+
+/// Returns whether a server speaks TLS at this port: for a server that has closed a connection without TLS, and
+/// without a word.
+pub async fn is_tls(server: &Endpoint, io: &Io) -> bool {
+    let (told, known) = oneshot::channel();
+    let (server, clock) = (server.clone(), io.clone());
+    io.spawn(async move {
+        // The caller may have gone.
+        let _ = told.send(shakes_hands(&server, &clock).await);
+    });
+    known.await.unwrap_or(false)
+}
+
+async fn shakes_hands(server: &Endpoint, io: &Io) -> bool {
+    let tls = Tls { insecure: true, ..Tls::default() };
+    let Ok(greeting) = tls.greeting(&server.host) else { return false };
+    let asked = async {
+        let stream = crate::wire::dial(server, io).await?;
+        stream.set_nonblocking(true)?;
+        greeting.greet(tokio::net::TcpStream::from_std(stream)?).await
+    };
+    match io.within(LOOK, asked).await {
+        Some(Ok(_)) => true,
+        // It may want a certificate, or another version: all but what is no message of TLS.
+        Some(Err(error)) => match error.get_ref().and_then(|it| it.downcast_ref::<Error>()) {
+            Some(error) => !matches!(error, Error::InvalidMessage(_)),
+            None => false,
+        },
+        None => false,
     }
 }
 
@@ -121,47 +175,6 @@ impl Greeting {
 impl fmt::Debug for Greeting {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Greeting").field("name", &self.name).finish_non_exhaustive()
-    }
-}
-
-/// Trusts any certificate whose owner has its key.
-#[derive(Debug)]
-struct TrustsAll(Arc<CryptoProvider>);
-
-impl ServerCertVerifier for TrustsAll {
-    fn verify_server_cert(
-        &self,
-        _: &CertificateDer<'_>,
-        _: &[CertificateDer<'_>],
-        _: &ServerName<'_>,
-        _: &[u8],
-        _: UnixTime,
-    ) -> Result<ServerCertVerified, Error> {
-        Ok(ServerCertVerified::assertion())
-    }
-
-    fn verify_tls12_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signed: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        let algorithms = &self.0.signature_verification_algorithms;
-        verify_tls12_signature(message, certificate, signed, algorithms)
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signed: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        let algorithms = &self.0.signature_verification_algorithms;
-        verify_tls13_signature(message, certificate, signed, algorithms)
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.0.signature_verification_algorithms.supported_schemes()
     }
 }
 

@@ -20,7 +20,7 @@ use super::outlet::Outlet;
 use super::proof::{Proof, Reading};
 use super::transport::{Trouble, Way};
 use super::{Ended, Ensemble, Flight, Shared, locked};
-use crate::errors::{full, no_answer, not_sent};
+use crate::errors::{full, no_answer, not_sent, unsent};
 use crate::names::Names;
 
 /// A heart-beat comes so many times within the timeout of a session.
@@ -147,6 +147,7 @@ impl Task {
             for _ in 0..servers {
                 let limit = (self.timeout / 4).clamp(CONNECT_LIMITS.0, CONNECT_LIMITS.1);
                 let hello = Reading::now(&self.io);
+                let mut step = None;
                 let failed = match self.unless_not_needed(limit, |task| task.connect()).await? {
                     None => format!("no answer within {limit:?}"),
                     Some(Ok(Some(way))) => {
@@ -155,6 +156,11 @@ impl Task {
                         return Ok(Some(way));
                     }
                     Some(Ok(None)) => return Ok(None),
+                    // They are read again at the next attempt.
+                    Some(Err(Trouble::Files(error))) => {
+                        step = error.next_step;
+                        error.message
+                    }
                     Some(Err(Trouble::Refused(error))) => {
                         let _ = self.shared.over.set(error);
                         return Ok(None);
@@ -173,7 +179,10 @@ impl Task {
                         is_out = true;
                         error.to_string()
                     }
-                    Some(Err(Trouble::Io(error))) => error.to_string(),
+                    Some(Err(Trouble::Io(error))) => {
+                        step = unsent("", &error).next_step;
+                        error.to_string()
+                    }
                 };
                 if !failed.is_empty() {
                     let none = match servers {
@@ -182,7 +191,9 @@ impl Task {
                     };
                     let server = &self.ensemble.config.servers[self.server];
                     // That a server is full says more.
-                    last = last.or_else(|| Some(not_sent(format!("{none}; {server}: {failed}"))));
+                    let said = not_sent(format!("{none}; {server}: {failed}"));
+                    last =
+                        last.or_else(|| Some(step.into_iter().fold(said, BackendError::next_step)));
                 }
                 self.server = (self.server + 1) % servers;
                 if is_out {

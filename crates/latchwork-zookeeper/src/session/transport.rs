@@ -4,6 +4,7 @@ use std::io;
 use std::net::TcpStream;
 use std::sync::Arc;
 
+use latchwork_store::kit::tls::{is_tls, refusal, speaks_plain, speaks_tls};
 use latchwork_store::wire::{Drive, dial};
 use latchwork_store::{BackendError, Io};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
@@ -11,7 +12,7 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use super::messages::{Hello, INTRODUCTION, Refusal, Request, Welcome, introduction};
 use super::sasl;
 use crate::config::{Endpoint, Login, Scheme, ZooKeeperConfig};
-use crate::errors::{READ_ONLY, denied, full, not_sent};
+use crate::errors::{READ_ONLY, WORDS, denied, full, unsent};
 
 /// A server limits its messages to 1 MiB unless told otherwise; lists may be longer. As much is kept
 /// of one message at most, and no more than has come of it.
@@ -38,6 +39,8 @@ pub(crate) enum Trouble {
     Io(io::Error),
     /// It does not want us.
     Refused(BackendError),
+    /// The files for TLS cannot be used. They may be those of a rotation that is under way.
+    Files(BackendError),
     /// It takes no more connections from this host.
     Full,
     /// It serves, and does not take up this session.
@@ -48,8 +51,10 @@ impl Trouble {
     /// The error for what was asked of this server alone.
     pub(crate) fn error(self, server: &Endpoint) -> BackendError {
         match self {
-            Self::Io(error) | Self::NotThere(error) => not_sent(format!("{server}: {error}")),
-            Self::Refused(error) => error,
+            Self::Io(error) | Self::NotThere(error) => {
+                unsent(&format!("{server}: {error}"), &error)
+            }
+            Self::Refused(error) | Self::Files(error) => error,
             Self::Full | Self::NotTaken => full(server),
         }
     }
@@ -108,8 +113,12 @@ async fn secure(
     let (socket, drive) = Drive::open(stream, io)?;
     let wire: Box<dyn Wire> = match &config.tls {
         Some(tls) => {
-            let greeting = tls.greeting(&server.host).map_err(Trouble::Refused)?;
-            Box::new(greeting.greet(socket).await?)
+            let greeting = tls.greeting(&server.host).map_err(Trouble::Files)?;
+            let refused = |error| match refusal(&error, &WORDS) {
+                Some(refusal) => io::Error::other(refusal),
+                None => error,
+            };
+            Box::new(greeting.greet(socket).await.map_err(refused)?)
         }
         None => Box::new(socket),
     };
@@ -172,11 +181,20 @@ pub(super) async fn why_closed(
                 answer_to("srvr", &mut socket).await
             };
             match plain.await {
-                Ok(said) if !said.is_empty() => Err(io::Error::other("it does not speak TLS")),
+                Ok(said) if !said.is_empty() => Err(io::Error::other(speaks_plain(&WORDS))),
                 other => other,
             }
         }
-        Err(Trouble::Io(error)) if is_closed(&error) => Ok(String::new()),
+        // As a plain port of a server that is full would do.
+        Ok(said) if said.is_empty() && config.tls.is_none() && is_tls(server, io).await => {
+            Err(io::Error::other(speaks_tls(&WORDS)))
+        }
+        Err(Trouble::Io(error)) if is_closed(&error) => {
+            match config.tls.is_none() && is_tls(server, io).await {
+                true => Err(io::Error::other(speaks_tls(&WORDS))),
+                false => Ok(String::new()),
+            }
+        }
         Err(trouble) => return trouble,
         Ok(said) => Ok(said),
     };

@@ -16,7 +16,7 @@ use crate::runtime::block_on::listening;
 use crate::runtime::gate::{AtGate, Lane, Pass};
 use crate::wait::local::{Local, wait_in_line};
 use crate::wait::pace::Pace;
-use crate::wait::patience::{Patience, timed_out};
+use crate::wait::patience::{Patience, may_pass, timed_out};
 use crate::wait::waiter::Waiter;
 use latchwork_store::{
     Attempt, BackendError, BackendErrorKind, Backoff, Blocked, Cause, Claim, ClaimId, Effect,
@@ -269,7 +269,7 @@ impl<'a> Pending<'a> {
             }
             let give_up = since.plus(self.claim.ttl).min(deadline);
             let pause = backoff.pause();
-            let repeat = error.kind == BackendErrorKind::Unreachable
+            let repeat = may_pass(&error, self.blocked)
                 && self.patience != Patience::Once
                 && now.plus(pause) < give_up;
             if !repeat {

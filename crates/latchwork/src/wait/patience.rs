@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use latchwork_store::{Error, ErrorKind, Key, Moment};
+use latchwork_store::{BackendError, BackendErrorKind, Error, ErrorKind, Key, Moment};
 
 use crate::hold::engine::Engine;
 use crate::hold::local_queue::InTheWay;
@@ -18,6 +18,16 @@ pub(crate) enum Patience {
     Until(Moment, Duration),
     /// For ever.
     Endless,
+}
+
+/// Whether an error may pass while an acquire waits. Rights, credentials and files that `was_accepted` before are being
+/// changed; from the start they are wrong.
+pub(crate) fn may_pass(error: &BackendError, was_accepted: bool) -> bool {
+    match error.kind {
+        BackendErrorKind::Unreachable => true,
+        BackendErrorKind::Denied | BackendErrorKind::Invalid => was_accepted,
+        _ => false,
+    }
 }
 
 /// The error of an acquire that timed out; it names what is in the way.

@@ -110,3 +110,29 @@ async fn the_shortest_ttls_work_without_further_options() {
     world.io.sleep(SEC).await;
     assert_eq!(guard.ensure_held(), Ok(guard.token()));
 }
+
+/// Each slip has its own next step.
+#[tokio::test(start_paused = true)]
+async fn a_slip_is_answered_with_a_next_step() {
+    let world = World::new();
+    let locks = || world.locks.clone();
+    let mutex = async |lock: latchwork::Lock| lock.acquire().await.err().unwrap();
+    let long = "x".repeat(100_000);
+    let none: [&str; 0] = [];
+    for (error, step) in [
+        (mutex(locks().namespace("a:b").mutex("k")).await, "use another character, such as"),
+        (mutex(locks().mutex(long)).await, "use a shorter name, for example a hash of it"),
+        (locks().multi(["a", "a"]).acquire().await.err().unwrap(), "name each lock once"),
+        (locks().multi(none).acquire().await.err().unwrap(), "name at least one"),
+        (latchwork::Period::parse("often", None).unwrap_err(), "write 30s, 15m, 6h, 1d"),
+        (FencingToken::from_raw(1 << 63).to_bigint().unwrap_err(), "give the token of a guard"),
+    ] {
+        assert_eq!(error.kind(), ErrorKind::Invalid, "{error}");
+        assert!(error.hint().unwrap().contains(step), "{error}");
+    }
+    let held = world.locks.rwlock("k").read().acquire().await.unwrap();
+    let error = world.locks.mutex("k").acquire().await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Mismatch, "{error}");
+    assert!(error.hint().unwrap().contains("use one kind of lock and one limit for each key"));
+    held.release().await.unwrap();
+}
