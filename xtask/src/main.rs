@@ -22,8 +22,6 @@ mod servers;
 mod setup;
 mod soak;
 mod stages;
-#[cfg(test)]
-mod steps;
 mod trials;
 mod words;
 

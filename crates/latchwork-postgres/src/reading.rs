@@ -247,6 +247,9 @@ mod tests {
         let gone = Surroundings { services: Some("/nowhere".into()), ..Surroundings::default() };
         let error = parse("postgres://?service=shop", &gone).unwrap_err();
         assert!(error.to_string().contains("/nowhere cannot be read"), "{error}");
-        assert!(error.hint().unwrap().contains("name a file that this process may read"), "{error}");
+        assert!(
+            error.hint().unwrap().contains("name a file that this process may read"),
+            "{error}"
+        );
     }
 }

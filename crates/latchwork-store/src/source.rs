@@ -127,7 +127,7 @@ impl Source {
         self.0.lock().version
     }
 
-    /// The version that follows this one, if there is one. Whoever comes while it is being read waits for that.
+    /// The version that follows this one, if there is one. A caller that comes while it is being read waits for that.
     async fn newer_than(&self, seen: u64, io: &Io) -> Result<u64, Error> {
         let asked_at = io.now();
         loop {

@@ -195,11 +195,11 @@ mod tests {
     }
 
     #[test]
-    fn the_page_and_the_front_pages_have_each_server() {
+    fn the_front_pages_name_each_server_of_the_page() {
         let read = |path: &str| fs::read_to_string(root().join(path)).unwrap();
         let rows = known(&read(PAGE));
-        for server in servers::versions().unwrap().iter().filter(|it| kind(it).is_some()) {
-            assert!(rows.iter().any(|row| row.server == *server), "{PAGE}: {server} is missing");
+        assert!(rows.len() > 10, "{PAGE} has {} rows", rows.len());
+        for Row { server, .. } in rows {
             let (name, version) = server.split_once('@').unwrap();
             let name = if name == "kube-apiserver" { "kubernetes" } else { name };
             for page in ["README.md", "README.zh-CN.md"] {
