@@ -4,6 +4,7 @@
 //!
 //! - [`connect`](fn@connect) opens a store by its address. It gives a [`LockManager`], which hands out locks and
 //!   has the settings that they share. [`default_store`] is the address to use if there is none.
+//! - [`connect_from`] opens one by a [`Source`], which is read again when a server refuses the login.
 //! - [`block_on`] and [`BlockOn`] are for programs without async code.
 //! - [`doctor`] reports whether a store is fit for locks, and [`init`] prepares a new one.
 //! - [`Driver`] and [`store`] are for programs that build a store themselves.
