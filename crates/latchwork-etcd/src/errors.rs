@@ -122,12 +122,6 @@ pub(crate) fn failure(status: &Status, from: &Endpoint) -> Failure {
         let error = BackendError::new(Unreachable, NotApplied, message).next_step(way_in(why));
         return Failure { error, reaction: Reaction::Elsewhere };
     }
-    // An alert that comes after the handshake: what was asked was never read.
-    if let Some(refusal) = tls::refusal(status, &WORDS) {
-        let message = format!("cannot connect to {from}: {refusal}");
-        let error = BackendError::new(Unreachable, NotApplied, message).next_step(refusal.step);
-        return Failure { error, reaction: Reaction::Elsewhere };
-    }
     // The member's own words. What it refuses at the door it has not applied.
     if needs_login(said) {
         let step = "write user:password@ in the address";

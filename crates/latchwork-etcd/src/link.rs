@@ -264,17 +264,21 @@ impl Link {
         Ok(answer)
     }
 
-    /// The failure of a request. A member that has said nothing at all may speak TLS.
+    /// The failure of a request: TLS may have refused it, or the member may speak TLS and this client does not.
     async fn explained(&self, status: &Status, connection: &Connection) -> Failure {
         let mut failure = self.failure(status);
-        // An alert of TLS at the most.
-        let is_silent = connection.pulse().heard() <= 1;
-        if is_silent
-            && self.channel.is_plain()
-            && failure.reaction == Reaction::Elsewhere
-            && tls::is_tls(&self.endpoint, &self.io).await
-        {
-            let refusal = tls::speaks_tls(&WORDS);
+        if failure.reaction != Reaction::Elsewhere {
+            return failure;
+        }
+        let pulse = connection.pulse();
+        // A member that has said anything may have carried out the request.
+        let refusal = match pulse.refusal() {
+            Some(refusal) => (pulse.heard() == 0).then(|| refusal.clone()),
+            // Nothing, or an alert of TLS.
+            None if pulse.heard() > 1 || !self.channel.is_plain() => None,
+            None => tls::is_tls(&self.endpoint, &self.io).await.then(|| tls::speaks_tls(&WORDS)),
+        };
+        if let Some(refusal) = refusal {
             let message = format!("cannot connect to {}: {refusal}", self.endpoint);
             let (kind, effect) = (BackendErrorKind::Unreachable, Effect::NotApplied);
             failure.error = BackendError::new(kind, effect, message).next_step(refusal.step);

@@ -9,7 +9,7 @@ use latchwork_store::wire::{Drive, dial};
 use latchwork_store::{BackendError, BackendErrorKind, Effect, Error, Io, Sourced};
 use redis::io::tcp::socket2::{SockRef, TcpKeepalive};
 use redis::{Cmd, RedisResult, Value};
-use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 
 use crate::config::{Credentials, Endpoint};
 use crate::connection::{Connection, OnPush};
@@ -18,6 +18,8 @@ use crate::link::command;
 
 /// A connection that is silent for so long is probed by the system.
 const KEEPALIVE: Duration = Duration::from_secs(15);
+/// How long a server may take to show that it speaks without TLS.
+const LOOK: Duration = Duration::from_millis(500);
 /// How long a connection may take to be made.
 pub(crate) const CONNECT_LIMIT: Duration = Duration::from_secs(2);
 
@@ -219,10 +221,28 @@ pub(crate) async fn explained(
     let at = access.detours.get(endpoint).unwrap_or(endpoint);
     // It has closed the connection, or said what is no word of the protocol.
     let is_odd = error.code().is_none() && !error.is_connection_refusal() && !error.is_timeout();
-    if access.tls.is_none() && is_odd && !at.is_socket() && tls::is_tls(at, io).await {
-        return refused_by_tls(endpoint, &tls::speaks_tls(&WORDS));
+    match access.tls {
+        None if is_odd && !at.is_socket() && tls::is_tls(at, io).await => {
+            refused_by_tls(endpoint, &tls::speaks_tls(&WORDS))
+        }
+        // A server that takes a handshake for the beginning of a command waits for more.
+        Some(_) if (is_odd || error.is_timeout()) && answers_plainly(at, io).await => {
+            refused_by_tls(endpoint, &tls::speaks_plain(&WORDS))
+        }
+        _ => unreachable(endpoint, access, error),
     }
-    unreachable(endpoint, access, error)
+}
+
+/// Whether a server answers a command without TLS.
+async fn answers_plainly(at: &Endpoint, io: &Io) -> bool {
+    let asked = async {
+        let stream = dial(at, io).await?;
+        stream.set_nonblocking(true)?;
+        let mut stream = tokio::net::TcpStream::from_std(stream)?;
+        stream.write_all(b"PING\r\n").await?;
+        stream.read_u8().await
+    };
+    matches!(io.within(LOOK, asked).await, Some(Ok(b'+' | b'-')))
 }
 
 fn refused_by_tls(endpoint: &Endpoint, refusal: &tls::Refusal) -> BackendError {
@@ -283,8 +303,6 @@ fn is_denied(error: &redis::RedisError) -> bool {
 #[cfg(test)]
 mod tests {
     use std::sync::Arc;
-
-    use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
     use super::*;
 

@@ -71,7 +71,7 @@ impl Certificates {
         let (config, key, csr, certificate) =
             (file(".conf"), file(".key"), file(".csr"), file(".pem"));
         let text = format!(
-            "[ca]\ndefault_ca=d\n[d]\ndatabase={0}\nnew_certs_dir={1}\ndefault_md=sha256\npolicy=p\n\
+            "[ca]\ndefault_ca=d\n[d]\ndatabase={0}\nnew_certs_dir={1}\ndefault_md=sha256\nserial={0}.serial\npolicy=p\n\
              copy_extensions=copyall\nunique_subject=no\n[p]\ncommonName=optional\n\
              [req]\ndistinguished_name=n\n[n]\n",
             file(".index"),
@@ -79,6 +79,7 @@ impl Certificates {
         );
         std::fs::write(&config, text)?;
         std::fs::write(file(".index"), "")?;
+        std::fs::write(file(".index.serial"), "1000")?;
         let curve = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256"];
         let has_key = request.contains(&"-newkey");
         let new = ["req", "-new", "-noenc", "-config", &config, "-subj", "/CN=localhost"];
@@ -92,7 +93,6 @@ impl Certificates {
             "ca",
             "-batch",
             "-notext",
-            "-rand_serial",
             "-config",
             &config,
             "-cert",

@@ -2,21 +2,31 @@
 
 use std::io;
 use std::pin::Pin;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll, ready};
 
+use latchwork_store::kit::tls::{Refusal, refusal};
 use latchwork_store::{Io, Moment};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+
+use crate::errors::WORDS;
 
 /// Counts what comes from a member. It tells a connection that is silent from a server that is slow.
 #[derive(Debug, Default)]
 pub(crate) struct Pulse {
     heard: AtomicU64,
     heard_at: AtomicU64,
+    /// Why TLS has ended it: a server refuses a certificate after the handshake.
+    refused: OnceLock<Refusal>,
 }
 
 impl Pulse {
+    /// Why TLS has ended the connection, if it did.
+    pub(crate) fn refusal(&self) -> Option<&Refusal> {
+        self.refused.get()
+    }
+
     /// How often something came.
     pub(crate) fn heard(&self) -> u64 {
         self.heard.load(Ordering::Relaxed)
@@ -52,7 +62,12 @@ impl<S: AsyncRead + Unpin> AsyncRead for Noted<S> {
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         let before = buffer.filled().len();
-        ready!(Pin::new(&mut self.stream).poll_read(cx, buffer))?;
+        if let Err(error) = ready!(Pin::new(&mut self.stream).poll_read(cx, buffer)) {
+            if let Some(refusal) = refusal(&error, &WORDS) {
+                self.pulse.refused.get_or_init(|| refusal);
+            }
+            return Poll::Ready(Err(error));
+        }
         if buffer.filled().len() > before {
             self.pulse.hear(self.io.now());
         }

@@ -362,7 +362,7 @@ fn h284_a_waiter_outlasts_rights_that_are_being_changed() {
             until("the refusal is told", 5 * SEC, || waiter.story.tells_of("NOPERM")).await;
             let error = waiter.mutex("other").acquire_within(20 * SEC).await.unwrap_err();
             assert_eq!(error.kind(), ErrorKind::Denied, "{error}");
-            world.ask(&["ACL", "SETUSER", "app", "~k"]);
+            world.ask(&["ACL", "SETUSER", "app", "~k", "~k:*", "~lw:*"]);
             held.release().await.unwrap();
         };
         let (got, given_up, ()) = tokio::join!(

@@ -11,6 +11,7 @@ use crate::tls_acl::round;
 
 /// Both are valid.
 const NOW: [&str; 2] = ["20200101000000Z", "20990101000000Z"];
+const LEAF: [&str; 2] = ["-addext", "basicConstraints=CA:FALSE"];
 const SAN: [&str; 2] = ["-addext", "subjectAltName=IP:127.0.0.1,DNS:localhost"];
 
 fn server() -> RedisServer {
@@ -49,8 +50,12 @@ fn h283_each_refusal_of_tls_has_its_own_next_step() {
     let rows = [
         (another("old", &SAN, ["20200101000000Z", "20200102000000Z"]), "has expired", "renew it"),
         (another("new", &SAN, ["20980101000000Z", NOW[1]]), "not valid yet", "set the clock"),
-        (another("nameless", &[], NOW), "no subjectAltName", "make one with subjectAltName"),
-        (another("named", &names, NOW), "a.example, ", "write a name of the certificate"),
+        (another("nameless", &LEAF, NOW), "no subjectAltName", "make one with subjectAltName"),
+        (
+            another("named", &names, NOW),
+            "for other names: a.example, b.example, and not 127.0.0.1",
+            "write a name of the certificate",
+        ),
         (another("client", &purpose, NOW), "not for servers", "serverAuth"),
         (made.version_1().unwrap(), "version 1", "make one of version 3"),
         (own, "that of an authority (CA:TRUE)", "name this very certificate: ca=/path"),
@@ -138,10 +143,8 @@ fn h285_certificates_of_p521_are_accepted() {
         show(&server, &[made.server_cert.clone(), made.server_key.clone()]);
         round(&url(&server, &made.ca_cert), true).await.unwrap();
         show(&server, &made.another("both", &[&SAN[..], &curve].concat(), NOW).unwrap());
-        for version in ["TLSv1.3", "TLSv1.2"] {
-            server.command(&["CONFIG", "SET", "tls-protocols", version]).unwrap().ok().unwrap();
-            round(&url(&server, &made.ca_cert), true).await.unwrap();
-        }
+        // With TLS 1.2 the curve would have to be one of key exchange as well.
+        round(&url(&server, &made.ca_cert), true).await.unwrap();
     });
 }
 

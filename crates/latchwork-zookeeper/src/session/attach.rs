@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use latchwork_store::kit::tls::{is_tls, speaks_tls};
 use latchwork_store::wire::{dial, dial_any};
 use latchwork_store::{BackendError, BackendErrorKind, Io};
 use tokio::io::AsyncWriteExt;
@@ -17,7 +18,7 @@ use super::transport::{
 use super::{Ensemble, Reply, Shared, Up, access, locked};
 use crate::ancestors::Ancestors;
 use crate::config::{Endpoint, ZooKeeperConfig};
-use crate::errors::{no_answer, not_created, not_sent, set_back};
+use crate::errors::{WORDS, no_answer, not_created, not_sent, set_back};
 use crate::names::Names;
 
 /// Who asks only for the limits of sessions is content with another server sooner.
@@ -170,6 +171,10 @@ pub(crate) async fn probe(
                     is_full |= matches!(trouble, Trouble::Full | Trouble::NotTaken);
                     is_out = matches!(trouble, Trouble::NotThere(_));
                     trouble.error(server)
+                }
+                // A server that takes the request for the beginning of a handshake waits for more.
+                None if ensemble.config.tls.is_none() && is_tls(server, &limits).await => {
+                    Trouble::Io(std::io::Error::other(speaks_tls(&WORDS))).error(server)
                 }
                 None => not_sent(format!("{server}: no answer within {limit:?}")),
             };

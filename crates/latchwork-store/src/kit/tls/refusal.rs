@@ -236,7 +236,15 @@ fn names(expected: &ServerName<'_>, presented: &[String]) -> String {
     let expected = expected.to_str();
     match presented {
         [] => format!(", so it is not for {expected}"),
-        presented => format!(": {}, and not {expected}", presented.join(", ")),
+        presented => {
+            // As webpki writes them: `DnsName("h")`.
+            let bare = |name: &String| {
+                let inside = name.split_once('(').map_or(&**name, |(_, inside)| inside);
+                inside.trim_matches(['"', '(', ')']).to_owned()
+            };
+            let presented = presented.iter().map(bare).collect::<Vec<_>>();
+            format!(": {}, and not {expected}", presented.join(", "))
+        }
     }
 }
 
