@@ -211,7 +211,7 @@ pub(crate) const WORDS: tls::Words = tls::Words {
     secure: "rediss:// (valkeys://)",
 };
 
-/// As [`unreachable`], for a server that may speak TLS to a client that does not.
+/// As `unreachable`, for a server that may speak TLS to a client that does not.
 pub(crate) async fn explained(
     endpoint: &Endpoint,
     access: &Access,
