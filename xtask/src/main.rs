@@ -22,6 +22,8 @@ mod servers;
 mod setup;
 mod soak;
 mod stages;
+#[cfg(test)]
+mod steps;
 mod trials;
 mod words;
 

@@ -190,6 +190,7 @@ mod tests {
             let refused = tested.refuse(version);
             assert_eq!(refused.is_some(), is_refused, "{} {version}: {refused:?}", tested.server);
             if let Some(error) = refused {
+                assert!(error.next_step.as_ref().unwrap().contains("upgrade the server"));
                 assert!(error.message.contains(version), "{error:?}");
                 assert!(error.message.contains(tested.needed), "{error:?}");
             }
