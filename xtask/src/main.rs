@@ -5,6 +5,8 @@
 
 mod book;
 #[cfg(test)]
+mod circles;
+#[cfg(test)]
 mod front_page;
 mod house;
 mod licences;
