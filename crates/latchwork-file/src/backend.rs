@@ -5,33 +5,28 @@
 //! thousands of grants, and a release that lingers. Both are waited for on a thread of their own,
 //! with the stripe unlocked (`disk.rs`).
 
-use std::collections::VecDeque;
 use std::fmt;
 use std::future::poll_fn;
-use std::os::fd::OwnedFd;
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use latchwork_store::kit::record::{Now, Wakeup};
+use latchwork_store::kit::record::Wakeup;
 use latchwork_store::{
-    Attempt, Backend, BackendError, Backoff, Blocked, Capabilities, Claim, ClaimId, Doorbell,
-    Error, Fencing, Io, Key, Lifeline, Linger, Query, Released, Renewal, Snapshot, Verb, Wake,
-    Watch,
+    Attempt, Backend, BackendError, Blocked, Capabilities, Claim, Doorbell, Error, Fencing, Io,
+    Key, Lifeline, Linger, Query, Released, Renewal, Snapshot, Verb, Wake, Watch,
 };
-use tokio::sync::Semaphore;
 
-use crate::boot::{self, Aliases, Era, Lives};
-use crate::failure::removed;
-use crate::kept::Kept;
-use crate::layout::{self, Layout, Place, STRIPES};
-use crate::pokes::{self, Near};
-use crate::record_file::{ASIDE, RecordFile, Unsynced};
-use crate::reserve::{self, Reserve, Waiting};
-use crate::session::{self, Life, Session};
-use crate::stripe::{Locked, Stripe, Try};
-use crate::wakeup::{self, Wakeups};
+use crate::boot;
+use crate::layout::{self, ASIDE, Layout, Place};
+use crate::pokes;
+use crate::record_file::{RecordFile, Unsynced};
+use crate::reserve::{self, Waiting};
+use crate::session::{self, Session};
+use crate::shared::Shared;
+use crate::stripe::Locked;
+use crate::wakeup;
 use crate::{fs_check, observe};
 
 /// The ttls that can be granted: any that leaves time to renew, and none that was meant otherwise.
@@ -39,45 +34,12 @@ const SHORTEST_TTL: Duration = Duration::from_millis(10);
 const LONGEST_TTL: Duration = Duration::from_secs(366 * 24 * 60 * 60);
 const DEFAULT_TTL: Duration = Duration::from_secs(30);
 
-/// How many records are worked on before the stripe is given to others.
-pub(crate) const BATCH: usize = 64;
-
-/// The pauses between two looks at a stripe that is busy, the first and the longest.
-pub(crate) const PAUSES: (Duration, Duration) =
-    (Duration::from_micros(200), Duration::from_millis(5));
-
-/// How many lingers are put on the disk at the same time: each takes a thread.
-const SYNCS: usize = 8;
-
 /// Locks between the processes of one machine, kept in a directory.
 ///
 /// See the [crate documentation](crate) for what it guarantees and what not.
 pub struct FileBackend {
     shared: Arc<Shared>,
     doorbell: Doorbell,
-}
-
-/// What the backend shares with its tasks.
-#[derive(Debug)]
-pub(crate) struct Shared {
-    pub(crate) layout: Layout,
-    pub(crate) io: Io,
-    pub(crate) wakeups: Wakeups,
-    pub(crate) near: Near,
-    boot: u128,
-    aliases: Aliases,
-    pub(crate) session: Session,
-    pub(crate) kept: Kept,
-    stripes: Vec<Stripe>,
-    pub(crate) reserves: Vec<Reserve>,
-    /// The latest claims that were released with a linger: a release that is repeated, because the
-    /// disk took too long for the first, is the same one.
-    pub(crate) unsynced: Mutex<VecDeque<ClaimId>>,
-    pub(crate) syncs: Arc<Semaphore>,
-    store: Arc<str>,
-    pub(crate) polling: AtomicBool,
-    /// A waiter of another user could not be woken for want of rights.
-    pub(crate) denied: AtomicBool,
 }
 
 impl FileBackend {
@@ -110,23 +72,7 @@ impl FileBackend {
         layout.fill()?;
         session::remove_dead(&layout);
         let session = Session::begin(&layout, boot)?;
-        let shared = Arc::new(Shared {
-            store: format!("file://{}", layout.root().display()).into(),
-            stripes: (0..STRIPES).map(|i| Stripe::new(layout.stripe(i))).collect(),
-            reserves: (0..STRIPES).map(|_| Reserve::default()).collect(),
-            unsynced: Mutex::default(),
-            syncs: Arc::new(Semaphore::new(SYNCS)),
-            aliases: Aliases::default(),
-            kept: Kept::default(),
-            wakeups: Wakeups::default(),
-            near: Near::default(),
-            polling: AtomicBool::new(false),
-            denied: AtomicBool::new(false),
-            layout,
-            io,
-            boot,
-            session,
-        });
+        let shared = Arc::new(Shared::new(layout, io, boot, session));
         let doorbell = pokes::doorbell(&shared);
         Ok(Arc::new(FileBackend { shared, doorbell }))
     }
@@ -280,83 +226,7 @@ enum Tried {
     NoToken(Waiting),
 }
 
-impl Lives for Shared {
-    fn life(&self, session: u128) -> Life {
-        if session == self.session.id {
-            return Life::Alive;
-        }
-        self.wakeups.known(session).unwrap_or_else(|| session::probe(&self.layout, session))
-    }
-
-    fn has_boot(&self, boot: u128) -> bool {
-        self.aliases.has(&self.layout, boot)
-    }
-}
-
 impl Shared {
-    /// What tells records and counters of this boot from older ones.
-    pub(crate) fn era(&self) -> Era<'_> {
-        Era { boot: self.boot, lives: self, now: self.now() }
-    }
-
-    /// Locks a stripe; `None` if it is gone.
-    ///
-    /// Another process may be stopped while it has the lock, so this never blocks a thread: it
-    /// sleeps until the caller's time limit drops it.
-    pub(crate) async fn lock(&self, stripe: usize) -> Result<Option<Locked<'_>>, BackendError> {
-        let mut backoff = Backoff::new(PAUSES.0, PAUSES.1);
-        loop {
-            match self.try_lock(stripe)? {
-                Try::Locked(locked) => return Ok(Some(locked)),
-                Try::Removed => return Ok(None),
-                Try::Busy => {}
-            }
-            self.io.sleep(backoff.pause()).await;
-        }
-    }
-
-    /// Locks a stripe unless it is busy.
-    pub(crate) fn try_lock(&self, stripe: usize) -> Result<Try<'_>, BackendError> {
-        self.stripes[stripe].try_lock()
-    }
-
-    /// A stripe.
-    pub(crate) fn stripe(&self, stripe: usize) -> &Stripe {
-        &self.stripes[stripe]
-    }
-
-    /// Where this session is told to look again.
-    pub(crate) fn wake(&self) -> &Arc<OwnedFd> {
-        self.session.wake()
-    }
-
-    /// Both clocks, read while the stripe is locked, so that they agree with the order of changes.
-    pub(crate) fn now(&self) -> Now {
-        Now { lease: Duration::from_nanos(self.io.now().as_nanos()), wall: self.io.clock().wall() }
-    }
-
-    /// The wall clock, in the unit of tokens.
-    pub(crate) fn wall_micros(&self) -> u64 {
-        self.io.clock().wall().as_micros() as u64
-    }
-
-    pub(crate) fn removed(&self) -> BackendError {
-        removed(self.layout.root())
-    }
-
-    /// Whether a session lives; the files of a dead one are removed.
-    pub(crate) fn alive(&self, tag: u128) -> bool {
-        let alive = self.seems_alive(tag);
-        if !alive {
-            session::remove_if_dead(&self.layout, tag);
-        }
-        alive
-    }
-
-    pub(crate) fn seems_alive(&self, tag: u128) -> bool {
-        self.life(tag) != Life::Dead
-    }
-
     fn try_acquire(
         self: &Arc<Self>,
         locked: &mut Locked<'_>,
@@ -469,10 +339,5 @@ impl Shared {
         }
         // Not noted, it is done again by a later release.
         let _ = locked.swept(left, self.era(), now.wall.as_micros() as u64);
-    }
-
-    /// Says that this process polls for want of descriptors.
-    pub(crate) fn note_polling(&self) {
-        self.polling.store(true, Ordering::Relaxed);
     }
 }

@@ -7,10 +7,10 @@ use std::time::Duration;
 use latchwork_store::kit::record::Wakeup;
 use latchwork_store::{BackendError, Backoff, ClaimId, Key};
 
-use crate::backend::Shared;
 use crate::layout::Place;
 use crate::record_file::RecordFile;
 use crate::session::{self, Life, Poke};
+use crate::shared::Shared;
 use crate::stripe::Try;
 
 /// How long to wait before a poke that found no descriptor is tried again.

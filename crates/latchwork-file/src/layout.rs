@@ -22,7 +22,9 @@ use sha2::{Digest, Sha256};
 use crate::dir::{Dir, Entry};
 use crate::failure::{failed, failed_at, foreign, not_set_up, strange};
 use crate::owner::{self, Owner};
-use crate::record_file::ASIDE;
+
+/// The name under which a larger file is made, in the directory of a stripe's records.
+pub(crate) const ASIDE: &str = "growing";
 
 /// How many stripe files there are.
 pub(crate) const STRIPES: usize = 64;

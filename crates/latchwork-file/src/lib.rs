@@ -45,6 +45,8 @@ mod reserve;
 #[cfg(target_os = "linux")]
 mod session;
 #[cfg(target_os = "linux")]
+mod shared;
+#[cfg(target_os = "linux")]
 mod stripe;
 #[cfg(not(target_os = "linux"))]
 mod unsupported;

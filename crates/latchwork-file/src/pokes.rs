@@ -21,7 +21,7 @@ use tokio::io::unix::AsyncFd;
 use tokio::net::unix::pipe::Receiver;
 use tokio::runtime::{Handle, Id};
 
-use crate::backend::Shared;
+use crate::shared::Shared;
 use crate::wakeup::POLL;
 
 /// The bell of this session, for threads that listen by themselves.

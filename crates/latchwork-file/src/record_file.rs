@@ -21,6 +21,7 @@ use crate::closing::Closing;
 use crate::codec;
 use crate::dir::{Entry, Identity};
 use crate::failure::{corrupt, failed_at, removed};
+use crate::layout::ASIDE;
 use crate::session::Life;
 
 const MAGIC: u32 = u32::from_le_bytes(*b"LWr1");
@@ -368,9 +369,6 @@ impl Unsynced {
         failed_at("put on the disk the record", &self.at, errno, Effect::Unknown)
     }
 }
-
-/// The name under which a larger file is made, in the directory of a stripe's records.
-pub(crate) const ASIDE: &str = "growing";
 
 struct Slot<'a> {
     sequence: u64,

@@ -7,9 +7,9 @@ use std::time::Duration;
 use latchwork_store::kit::record::Wakeup;
 use latchwork_store::{BackendError, Backoff, Claim, Renewal};
 
-use crate::backend::{BATCH, PAUSES, Shared};
 use crate::failure::{busy, slow};
 use crate::layout::Place;
+use crate::shared::{BATCH, PAUSES, Shared};
 use crate::stripe::{Locked, Try};
 
 /// The longest wait for busy stripes. The caller's time limit is not known here, and when that is

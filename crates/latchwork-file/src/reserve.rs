@@ -9,8 +9,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use latchwork_store::{BackendError, BackendErrorKind, Backoff, Effect};
 use tokio::sync::oneshot;
 
-use crate::backend::{PAUSES, Shared};
 use crate::disk;
+use crate::shared::{PAUSES, Shared};
 use crate::stripe::{Locked, Reserved, Try};
 
 type Answer = Result<(), BackendError>;

@@ -5,9 +5,9 @@ use std::sync::{MutexGuard, PoisonError};
 
 use latchwork_store::{BackendError, ClaimId};
 
-use crate::backend::Shared;
 use crate::disk;
 use crate::record_file::Unsynced;
+use crate::shared::Shared;
 
 /// How many releases are remembered whose linger may not be on the disk.
 const UNSYNCED: usize = 1024;
