@@ -9,10 +9,9 @@ use latchwork_store::{BackendError, Blocked, Cause, Claim};
 
 use crate::backend::{Shared, went_back};
 use crate::claims::{Far, Own};
-use crate::errors::{Failure, strange};
+use crate::errors::{Failure, error, strange};
 use crate::keep_alive::Lane;
 use crate::line::Place;
-use crate::members::error;
 use crate::proto::response_op::Response;
 use crate::{names, requests};
 

@@ -16,12 +16,12 @@ use tokio::sync::mpsc;
 
 use crate::claims::{Claims, Own};
 use crate::config::EtcdConfig;
-use crate::errors::{Failure, Reaction, strange, unsupported};
+use crate::errors::{Failure, Reaction, error, strange, unsupported};
 use crate::keep_alive::Lane;
 use crate::line::{Line, value};
 use crate::link::Link;
 use crate::lookout::Lookout;
-use crate::members::{Members, error};
+use crate::members::Members;
 use crate::names;
 use crate::pool::{Lease, Pool, Reading, spare};
 use crate::requests::{self, Ask, If};

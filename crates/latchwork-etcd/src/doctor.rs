@@ -10,9 +10,9 @@ use latchwork_store::doctor::{Finding, Report, Tested};
 use latchwork_store::{BackendError, Error, Io};
 
 use crate::config::{Endpoint, EtcdConfig};
-use crate::errors::LEARNER_STEP;
+use crate::errors::{LEARNER_STEP, error};
 use crate::identity::Found;
-use crate::members::{Members, error};
+use crate::members::Members;
 use crate::proto::StatusResponse;
 
 /// A member that has not answered by then does not answer.

@@ -219,6 +219,19 @@ pub(crate) fn unsupported(message: &str) -> BackendError {
     BackendError::new(BackendErrorKind::Unsupported, Effect::NotApplied, message)
 }
 
+/// The error alone. Outside of this crate nobody can do anything about a lease that is gone.
+pub(crate) fn error(failure: Failure) -> BackendError {
+    match failure.reaction {
+        Reaction::LeaseGone => BackendError::new(
+            BackendErrorKind::Unreachable,
+            failure.error.effect,
+            "the lease ended before the answer arrived",
+        )
+        .next_step("use a longer ttl"),
+        _ => failure.error,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

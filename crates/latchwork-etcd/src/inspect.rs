@@ -7,8 +7,8 @@ use futures_util::{StreamExt, TryStreamExt, stream};
 use latchwork_store::{BackendError, Blocked, Key, Party, Query, Snapshot};
 
 use crate::backend::Shared;
+use crate::errors::error;
 use crate::line::{Line, Place};
-use crate::members::error;
 use crate::proto::{KeyValue, LeaseTimeToLiveResponse, RangeRequest, RangeResponse};
 use crate::{names, requests};
 

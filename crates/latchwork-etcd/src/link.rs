@@ -14,7 +14,6 @@ use crate::config::{Endpoint, Login, Tls};
 use crate::errors::{Failure, Reaction, WORDS, failure};
 use crate::identity::{Headed, Identity};
 use crate::keep_alive::{KeepAlives, Lane};
-use crate::pages::LARGEST_PAGE;
 use crate::proof::{Proof, Turn};
 use crate::proto::auth_client::AuthClient;
 use crate::proto::kv_client::KvClient;
@@ -28,6 +27,8 @@ use crate::proto::{
 use crate::requests;
 use crate::watch::{Watches, Words};
 
+/// How many bytes one answer may have. If it has more, fewer keys are asked for.
+const LARGEST_PAGE: usize = 16 << 20;
 /// If a request is given up after that long, and nothing has come since it was sent, the connection is
 /// asked for something that no member needs another one for.
 const SILENCE: Duration = Duration::from_millis(300);

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use latchwork_store::wire::race;
-use latchwork_store::{BackendError, BackendErrorKind, Effect, Error, Io, Moment};
+use latchwork_store::{Effect, Error, Io, Moment};
 
 use crate::config::{Endpoint, EtcdConfig};
 use crate::errors::{Failure, Reaction};
@@ -219,18 +219,5 @@ impl Drop for Patience<'_> {
         {
             self.members.turn_from(self.number);
         }
-    }
-}
-
-/// The error alone. Outside of this crate nobody can do anything about a lease that is gone.
-pub(crate) fn error(failure: Failure) -> BackendError {
-    match failure.reaction {
-        Reaction::LeaseGone => BackendError::new(
-            BackendErrorKind::Unreachable,
-            failure.error.effect,
-            "the lease ended before the answer arrived",
-        )
-        .next_step("use a longer ttl"),
-        _ => failure.error,
     }
 }

@@ -6,9 +6,8 @@ use latchwork_store::{BackendError, Key, Verb, Watch};
 
 use crate::backend::Shared;
 use crate::config::Endpoint;
-use crate::errors::Failure;
+use crate::errors::{Failure, error};
 use crate::link::Link;
-use crate::members::error;
 use crate::names;
 use crate::watch::Observation;
 

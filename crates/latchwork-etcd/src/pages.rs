@@ -4,15 +4,12 @@
 use latchwork_store::BackendError;
 
 use crate::backend::Shared;
-use crate::errors::{Failure, Reaction, strange};
-use crate::members::error;
+use crate::errors::{Failure, Reaction, error, strange};
 use crate::proto::{KeyValue, RangeRequest};
 use crate::requests::{self, MOST_OPS};
 
 /// How many names are asked for at once.
 const PAGE: i64 = 5_000;
-/// How many bytes one answer may have. If it has more, fewer keys are asked for.
-pub(crate) const LARGEST_PAGE: usize = 16 << 20;
 
 impl Shared {
     /// All keys whose names start so and that `wanted` takes by their names, with their values, as of one revision unless the store forgets that meanwhile.

@@ -8,9 +8,8 @@ use latchwork_store::{BackendError, Claim, Key, Released};
 
 use crate::backend::{Shared, whole_seconds};
 use crate::claims::Own;
-use crate::errors::Reaction;
+use crate::errors::{Reaction, error};
 use crate::line::{Line, Place, closed_value};
-use crate::members::error;
 use crate::{names, requests};
 
 impl Shared {

@@ -17,10 +17,9 @@ use latchwork_store::kit::lineup::Admission;
 use latchwork_store::{Answers, BackendError, BackendErrorKind, Claim, Effect, Renewal, Verb};
 
 use crate::backend::Shared;
-use crate::errors::{Failure, Reaction, strange, unsupported};
+use crate::errors::{Failure, Reaction, error, strange, unsupported};
 use crate::keep_alive::Lane;
 use crate::link::Link;
-use crate::members::error;
 use crate::names;
 use crate::pool::{Lease, Reading};
 use crate::proto::KeyValue;
