@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use latchwork_store::{
-    Attempt, BackendError, BackendErrorKind, Blocked, Cause, Claim, Effect, Grant, Holder, Mode,
-    Order, Shape, random_u128,
+    Attempt, BackendError, BackendErrorKind, Blocked, Cause, Claim, Effect, Grant, Holder, Order,
+    Shape, random_u128,
 };
 use tokio_postgres::Row;
 
@@ -14,7 +14,7 @@ use crate::lane::Seat;
 use crate::listener::Expected;
 use crate::names::stored;
 use crate::statements::Ask;
-use crate::values::{Uuid, column, number, strange};
+use crate::values::{Uuid, column, holder_of, micros, mode, number, strange};
 
 /// How often a client asks again whose nonce is not the guard's any more.
 const LOOKS: u32 = 3;
@@ -23,44 +23,6 @@ const CROWDED: Duration = Duration::from_millis(100);
 /// Named as the holder that blocks such a try.
 const LOCKED: &str =
     "other transactions, which lock the row of the key (see pg_stat_activity and pg_locks)";
-
-pub(crate) fn micros(length: Duration) -> i64 {
-    // Two hundred years are for ever.
-    const FOREVER: i64 = 200 * 365 * 86_400 * 1_000_000;
-    i64::try_from(length.as_micros()).unwrap_or(FOREVER).min(FOREVER)
-}
-
-/// A mode as the tables have it: its number, the permits to take and the limit.
-pub(crate) fn mode(mode: Mode) -> Result<(i16, i32, i32), BackendError> {
-    let permits = |number: u32| {
-        i32::try_from(number).map_err(|_| {
-            let message = format!("permits: {number} is more than {}", i32::MAX);
-            BackendError::new(BackendErrorKind::Invalid, Effect::NotApplied, message)
-        })
-    };
-    Ok(match mode {
-        Mode::Exclusive => (0, 1, 0),
-        Mode::Write => (1, 1, 0),
-        Mode::Read => (2, 1, 0),
-        Mode::Permits { take, of } => (3, permits(take)?, permits(of)?),
-    })
-}
-
-/// A mode as it was stored.
-pub(crate) fn mode_of(number: i16, take: i32, of: i32) -> Option<Mode> {
-    Some(match number {
-        0 => Mode::Exclusive,
-        1 => Mode::Write,
-        2 => Mode::Read,
-        3 => Mode::Permits { take: take.try_into().ok()?, of: of.try_into().ok()? },
-        _ => return None,
-    })
-}
-
-/// A holder as it was stored.
-pub(crate) fn holder_of(bytes: &[u8]) -> Holder {
-    Holder::from_stored(&String::from_utf8_lossy(bytes))
-}
 
 impl Store {
     pub(crate) async fn try_acquire(&self, claim: &Claim) -> Result<Attempt, BackendError> {

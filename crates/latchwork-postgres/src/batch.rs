@@ -12,7 +12,6 @@ use latchwork_store::kit::combine::{Combined, Combiner, Lanes};
 use latchwork_store::{BackendError, Claim, ClaimId, Effect, Verb};
 use tokio_postgres::Row;
 
-use crate::acquire::{micros, mode};
 use crate::connect::Access;
 use crate::guard::Guard;
 use crate::lane::{Lane, Orphans, Params, Seat};
@@ -20,7 +19,7 @@ use crate::lock;
 use crate::names::stored;
 use crate::pool::Pool;
 use crate::statements::Ask;
-use crate::values::{Uuid, column, number, strange};
+use crate::values::{Uuid, column, micros, mode, number, strange};
 
 /// Half of the connections are for those that ask alone.
 const LANES: Lanes = Lanes { alone: 4, all: 6, most: 64 };

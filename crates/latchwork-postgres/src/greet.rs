@@ -240,6 +240,7 @@ mod tests {
         let refused = cockroach.check().unwrap_err();
         assert_eq!(refused.kind, BackendErrorKind::Unsupported);
         assert!(refused.message.contains("CockroachDB CCL v25.4.2"), "{refused:?}");
+        assert!(refused.next_step.unwrap().starts_with("use another store"));
         let yugabyte = of("server_version", "15.12-YB-2025.2.3.0-b0").unwrap();
         assert_eq!(yugabyte.name(), "YugabyteDB 2025.2.3.0-b0");
         assert!(yugabyte.check().is_ok());

@@ -5,11 +5,10 @@ use std::time::Duration;
 use latchwork_store::{BackendError, Key, Party, Query, Snapshot};
 use tokio_postgres::Row;
 
-use crate::acquire::{holder_of, mode_of};
 use crate::backend::Store;
 use crate::names::{range, stored};
 use crate::statements::Ask;
-use crate::values::{Uuid, column, number, strange};
+use crate::values::{Uuid, column, holder_of, mode_of, number, strange};
 
 impl Store {
     pub(crate) async fn inspect(&self, query: &Query) -> Result<Vec<Snapshot>, BackendError> {

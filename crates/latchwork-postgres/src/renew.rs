@@ -6,13 +6,12 @@ use futures_util::future::join_all;
 use latchwork_store::{BackendError, BackendErrorKind, Claim, Effect, Renewal};
 use tokio_postgres::Row;
 
-use crate::acquire::micros;
 use crate::backend::Store;
 use crate::errors::is_locked;
 use crate::lane::Seat;
 use crate::names::stored;
 use crate::statements::Ask;
-use crate::values::{Uuid, column, number};
+use crate::values::{Uuid, column, micros, number};
 
 /// So many claims are renewed by one statement: a few milliseconds of the server.
 const AT_ONCE: usize = 512;

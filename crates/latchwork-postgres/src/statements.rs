@@ -1,4 +1,7 @@
 //! The statements, with the names of the tables filled in.
+//!
+//! A template has `@word@` or `@word:of@` where something is filled in; [`Names::stands_for`] has all words. What comes
+//! of it, and so what the server runs, is in `assembled/`, which a test writes and compares.
 
 use tokio_postgres::types::Type;
 
@@ -407,6 +410,68 @@ impl Ask {
             Self::Tell => (include_str!("sql/tell.sql"), &[T::INT4]),
             Self::Heal => ("SELECT * FROM @heal@($1, $2)", &[T::INT8, T::BOOL]),
             Self::Sweep => (include_str!("sql/sweep_idle.sql"), &[]),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fmt::Write as _;
+    use std::fs;
+    use std::path::Path;
+
+    use super::*;
+
+    /// The statements on the table `latchwork` of the schema `public`, as the server gets them.
+    fn assembled() -> [(&'static str, String); 2] {
+        let [tables, functions, comments] = Statements::of_tables("public", "latchwork").schema();
+        let schema = [
+            "-- What `latchwork init` runs: the tables, the functions, and what they are for people.\n",
+            &tables,
+            &functions,
+            &comments,
+        ];
+        let mut verbs =
+            String::from("-- What each request sends, on a session of its own; the guard is on.\n");
+        let names = Names {
+            schema: "public".into(),
+            table: "latchwork".into(),
+            guarded: true,
+            fast: false,
+        };
+        for (ask, statement) in ALL.iter().zip(Statements::with(names).own()) {
+            write!(verbs, "\n-- {ask:?}\n{}\n", statement.text.trim_end()).unwrap();
+        }
+        [("schema.sql", schema.join("\n")), ("verbs.sql", verbs)]
+    }
+
+    /// `LATCHWORK_WRITE=1` writes them.
+    #[test]
+    fn what_the_server_runs_stands_in_assembled() {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("assembled");
+        for (file, text) in assembled() {
+            let path = folder.join(file);
+            if std::env::var_os("LATCHWORK_WRITE").is_some() {
+                fs::create_dir_all(&folder).unwrap();
+                fs::write(&path, &text).unwrap();
+            }
+            let tracked = fs::read_to_string(&path).unwrap_or_default();
+            assert!(
+                tracked == text,
+                "{}: LATCHWORK_WRITE=1 cargo test -p latchwork-postgres --lib assembled",
+                path.display()
+            );
+        }
+    }
+
+    #[test]
+    fn nothing_is_left_to_fill_in() {
+        for (file, text) in assembled() {
+            for line in text.lines().filter(|line| !line.trim_start().starts_with("--")) {
+                let mut parts = line.split('@').skip(1);
+                let left = parts.find(|part| part.starts_with(|c: char| c.is_ascii_lowercase()));
+                assert_eq!(left, None, "{file}: {line}");
+            }
         }
     }
 }

@@ -1,7 +1,9 @@
 //! Values as the protocol has them.
 
+use std::time::Duration;
+
 use bytes::{BufMut, BytesMut};
-use latchwork_store::{BackendError, BackendErrorKind, ClaimId, Effect};
+use latchwork_store::{BackendError, BackendErrorKind, ClaimId, Effect, Holder, Mode};
 use tokio_postgres::Row;
 use tokio_postgres::types::{FromSql, IsNull, ToSql, Type, accepts, to_sql_checked};
 
@@ -78,4 +80,43 @@ pub(crate) fn strange(at: usize) -> BackendError {
     let message = format!("the server's answer has something else than expected in column {at}");
     BackendError::new(BackendErrorKind::Corrupt, Effect::Unknown, message)
         .next_step("run latchwork init with this address: the functions may be of another version")
+}
+
+/// A length as the tables have it, in microseconds.
+pub(crate) fn micros(length: Duration) -> i64 {
+    // Two hundred years are for ever.
+    const FOREVER: i64 = 200 * 365 * 86_400 * 1_000_000;
+    i64::try_from(length.as_micros()).unwrap_or(FOREVER).min(FOREVER)
+}
+
+/// A mode as the tables have it: its number, the permits to take and the limit.
+pub(crate) fn mode(mode: Mode) -> Result<(i16, i32, i32), BackendError> {
+    let permits = |number: u32| {
+        i32::try_from(number).map_err(|_| {
+            let message = format!("permits: {number} is more than {}", i32::MAX);
+            BackendError::new(BackendErrorKind::Invalid, Effect::NotApplied, message)
+        })
+    };
+    Ok(match mode {
+        Mode::Exclusive => (0, 1, 0),
+        Mode::Write => (1, 1, 0),
+        Mode::Read => (2, 1, 0),
+        Mode::Permits { take, of } => (3, permits(take)?, permits(of)?),
+    })
+}
+
+/// A mode as it was stored.
+pub(crate) fn mode_of(number: i16, take: i32, of: i32) -> Option<Mode> {
+    Some(match number {
+        0 => Mode::Exclusive,
+        1 => Mode::Write,
+        2 => Mode::Read,
+        3 => Mode::Permits { take: take.try_into().ok()?, of: of.try_into().ok()? },
+        _ => return None,
+    })
+}
+
+/// A holder as it was stored.
+pub(crate) fn holder_of(bytes: &[u8]) -> Holder {
+    Holder::from_stored(&String::from_utf8_lossy(bytes))
 }
