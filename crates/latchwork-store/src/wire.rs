@@ -21,14 +21,15 @@ mod dial;
 mod drive;
 mod far;
 mod gone;
+mod moving;
 mod near;
 mod socket;
 
 use std::task::{Context, Waker};
 
 pub use dial::{dial, dial_any, is_silent, race};
-pub(crate) use drive::is_moving_here;
 pub use drive::{Drive, Expected};
+pub(crate) use moving::is_moving_here;
 pub use socket::Socket;
 
 /// Keeps the waker of the task that polls.

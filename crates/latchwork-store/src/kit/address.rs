@@ -350,7 +350,7 @@ mod tests {
             ("u:a@b/pw@h/db", "%2F"),
             ("u:pw?b@h", "%3F"),
             (":pw?x=y@h", "%3F"),
-            ("h1/db,h2/db", "once, after the last server: h1,h2/database"),
+            ("h1/db,h2/db", "once, after the last server: h1,h2/"),
             ("h1/db:6379", "host:port/database"),
             ("::1", "[::1]:7"),
             ("fe80::1%eth0", "[::1]:7"),

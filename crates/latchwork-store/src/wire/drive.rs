@@ -1,6 +1,5 @@
 //! The future of a connection, shared by the callers that wait for its answers.
 
-use std::cell::Cell;
 use std::fmt;
 use std::future::{Future, poll_fn};
 use std::io;
@@ -16,6 +15,7 @@ use crate::io::Io;
 
 use super::far::Far;
 use super::gone::Gone;
+use super::moving::{self, Busy};
 use super::near::Near;
 use super::socket::{Door, Socket};
 
@@ -63,19 +63,6 @@ pub(super) enum Moved {
     Here,
     /// The connection has ended.
     Ended,
-}
-
-thread_local! {
-    /// While a thread sends on a connection or polls it, its address; and whether there is something
-    /// to move.
-    static BUSY: Cell<(usize, bool)> = const { Cell::new((0, false)) };
-    /// Whether it reads for a caller that may hold a lock.
-    static CHECKS: Cell<bool> = const { Cell::new(false) };
-}
-
-/// Whether this thread sends on a connection or reads from one, and may do what an answer brings.
-pub(crate) fn is_moving_here() -> bool {
-    BUSY.get().0 != 0 && !CHECKS.get()
 }
 
 impl Drive {
@@ -135,9 +122,7 @@ impl Drive {
         let moved_at = Moment::from_nanos(self.moved_at.load(Ordering::Relaxed));
         if self.io.now().since(moved_at) > STALE {
             self.door.open();
-            let before = CHECKS.replace(true);
-            self.pump();
-            CHECKS.set(before);
+            moving::for_caller(|| self.pump());
         }
     }
 
@@ -166,7 +151,7 @@ impl Drive {
                     return Moved::Here;
                 }
             };
-            let busy = Busy::with(self);
+            let busy = Busy::with(Arc::as_ptr(self).addr());
             let by = Waker::from(self.clone());
             let ended = future.as_mut().poll(&mut Context::from_waker(&by)).is_ready();
             let again = busy.was_woken();
@@ -261,7 +246,7 @@ impl Drive {
     /// Queues a request in the connection's future, and moves it on this thread.
     pub fn give<T>(self: &Arc<Self>, give: impl FnOnce() -> T) -> T {
         let (given, is_woken) = {
-            let busy = Busy::with(self);
+            let busy = Busy::with(Arc::as_ptr(self).addr());
             let given = give();
             (given, busy.was_woken())
         };
@@ -314,7 +299,7 @@ impl Drive {
         sending: Pin<&mut F>,
         cx: &mut Context<'_>,
     ) -> (Poll<F::Output>, Moved) {
-        let busy = Busy::with(self);
+        let busy = Busy::with(Arc::as_ptr(self).addr());
         let polled = sending.poll(cx);
         if !busy.was_woken() {
             return (polled, Moved::ByAnother);
@@ -378,37 +363,16 @@ impl Wake for Drive {
     }
 
     fn wake_by_ref(self: &Arc<Self>) {
-        let here = Arc::as_ptr(self).addr();
-        if BUSY.get().0 == here {
-            BUSY.set((here, true)); // this thread moves it as soon as it can
-            return;
+        // If this thread moves it, it does so as soon as it can.
+        if !moving::again(Arc::as_ptr(self).addr()) {
+            self.far.wake();
         }
-        self.far.wake();
     }
 }
 
 impl fmt::Debug for Drive {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Drive").field("door", &self.door).finish_non_exhaustive()
-    }
-}
-
-/// While it lives, this thread sends on a connection or polls it. A panic ends that too.
-struct Busy((usize, bool));
-
-impl Busy {
-    fn with(drive: &Arc<Drive>) -> Self {
-        Self(BUSY.replace((Arc::as_ptr(drive).addr(), false)))
-    }
-
-    fn was_woken(self) -> bool {
-        BUSY.get().1
-    }
-}
-
-impl Drop for Busy {
-    fn drop(&mut self) {
-        BUSY.set(self.0);
     }
 }
 
