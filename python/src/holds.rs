@@ -10,7 +10,7 @@ use futures_util::future::select_all;
 use latchwork::once::Run;
 use latchwork::store::Key;
 use latchwork::{Guard, HoldState, Lost, MultiGuard, NotHeld};
-use pyo3::exceptions::{PyRuntimeError, PyTypeError};
+use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyType};
 use tokio::sync::Notify;
@@ -18,7 +18,7 @@ use tokio::sync::Notify;
 use crate::errors::not_held;
 use crate::managers::Shared;
 use crate::operation::Operation;
-use crate::outcomes::{Outcome, seconds};
+use crate::outcomes::{Object, Outcome, released, seconds};
 use crate::then::warn_unreleased;
 
 /// A guard of the engine.
@@ -163,8 +163,14 @@ impl Hold {
         Self { inner, is_guard: AtomicBool::new(false), _shared: shared }
     }
 
+    /// The outcome of a try: a hold, or nothing.
+    pub(crate) fn outcome(held: Option<Held>, shared: &Arc<Shared>) -> Outcome {
+        let hold = |held| Outcome::Object(Box::new(Self::new(held, shared.clone())));
+        held.map_or(Outcome::Nothing, hold)
+    }
+
     /// Makes a guard of a class that is derived from this one.
-    pub(crate) fn into_guard(self, class: &Bound<'_, PyType>) -> PyResult<Py<PyAny>> {
+    fn into_guard(self, class: &Bound<'_, PyType>) -> PyResult<Py<PyAny>> {
         self.is_guard.store(true, Ordering::Relaxed);
         NEXT.set(Some(self));
         let made = class.call0();
@@ -190,9 +196,17 @@ impl Hold {
     }
 }
 
-/// The exception for a hold that has ended.
-pub(crate) fn released(key: &str) -> PyErr {
-    PyRuntimeError::new_err(format!("the lock {key:?} was released by this guard before"))
+impl Object for Hold {
+    fn into_object(
+        self: Box<Self>,
+        py: Python<'_>,
+        guard: Option<&Bound<'_, PyType>>,
+    ) -> PyResult<Py<PyAny>> {
+        match guard {
+            Some(class) => self.into_guard(class),
+            None => Ok(Py::new(py, *self)?.into_any()),
+        }
+    }
 }
 
 impl Drop for Hold {

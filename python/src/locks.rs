@@ -7,14 +7,15 @@ use std::time::Duration;
 
 use futures_util::Stream;
 use futures_util::StreamExt as _;
+use latchwork::once::Begun;
 use latchwork::{Error, Leader, Owner};
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 
-use crate::holds::Held;
-use crate::managers::{Shared, duration};
+use crate::holds::{Held, Hold};
+use crate::managers::Shared;
 use crate::operation::Operation;
-use crate::outcomes::Outcome;
+use crate::outcomes::{Outcome, duration};
 
 fn limit(timeout: Option<f64>) -> PyResult<Option<Duration>> {
     timeout.map(|timeout| duration(timeout, "timeout")).transpose()
@@ -48,7 +49,7 @@ impl Lock {
         F: Future<Output = Result<Option<Held>, Error>> + Send + 'static,
     {
         let shared = self.shared.clone();
-        Operation::new(async move { Ok(Outcome::hold(work.await?, &shared)) })
+        Operation::new(async move { Ok(Hold::outcome(work.await?, &shared)) })
     }
 }
 
@@ -172,7 +173,10 @@ impl Once {
                 Some(limit) => once.begin_within(limit).await?,
                 None => once.try_begin().await?,
             };
-            Ok(Outcome::Begun(Box::new(begun), shared))
+            Ok(match begun {
+                Begun::Run(run) => Hold::outcome(Some(Held::Run(run)), &shared),
+                Begun::Skipped(why) => Outcome::Skipped(why),
+            })
         }))
     }
 

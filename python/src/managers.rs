@@ -7,10 +7,11 @@ use latchwork::store::clock::boot_time;
 use latchwork::{LockManager, Period};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
+use pyo3::types::PyType;
 
 use crate::locks::{Kind, Lock, Once};
 use crate::operation::Operation;
-use crate::outcomes::Outcome;
+use crate::outcomes::{Object, Outcome, duration};
 use crate::waiting::{are_inside, wait};
 
 /// How long the end of the process waits for threads that were waiting for a lock.
@@ -36,19 +37,12 @@ impl Shared {
     }
 }
 
-/// Seconds as a duration; a bad number names its field.
-pub(crate) fn duration(seconds: f64, field: &str) -> PyResult<Duration> {
-    Duration::try_from_secs_f64(seconds).map_err(|_| {
-        PyValueError::new_err(format!("{field}: {seconds} is not a number of seconds from 0 up"))
-    })
-}
-
 /// Connects to a store.
 #[pyfunction]
 pub(crate) fn connect(url: String) -> Operation {
     Operation::new(async move {
         let locks = latchwork::connect(&url).await?;
-        Ok(Outcome::Manager(Shared::enlisted(locks)))
+        Ok(Outcome::Object(Box::new(Manager::of(Shared::enlisted(locks)))))
     })
 }
 
@@ -82,8 +76,18 @@ pub(crate) struct Manager {
     locks: LockManager,
 }
 
+impl Object for Manager {
+    fn into_object(
+        self: Box<Self>,
+        py: Python<'_>,
+        _: Option<&Bound<'_, PyType>>,
+    ) -> PyResult<Py<PyAny>> {
+        Ok(Py::new(py, *self)?.into_any())
+    }
+}
+
 impl Manager {
-    pub(crate) fn of(shared: Arc<Shared>) -> Self {
+    fn of(shared: Arc<Shared>) -> Self {
         let locks = shared.locks.clone();
         Self { shared, locks }
     }

@@ -11,8 +11,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple, PyType};
 
 use crate::bridge::Bridge;
-use crate::managers::duration;
-use crate::outcomes::Outcome;
+use crate::outcomes::{Outcome, duration};
 use crate::then::{Then, warn_unawaited};
 use crate::waiter::{Slot, Waiter};
 use crate::waiting::wait;

@@ -1,26 +1,23 @@
 //! The results of operations, and how Python sees them.
 
-use std::sync::Arc;
 use std::time::Duration;
 
-use latchwork::once::{Begun, Reset, Skipped};
+use latchwork::once::{Reset, Skipped};
 use latchwork::store::doctor::{Prepared, Report};
 use latchwork::store::{Mode, Party, Shape, Snapshot};
 use latchwork::{ForceReleased, Leader, Lost};
+use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList, PyType};
-
-use crate::holds::{Held, Hold, released};
-use crate::managers::{Manager, Shared};
 
 /// The result of an operation.
 pub(crate) enum Outcome {
     Nothing,
     /// The guard of this key had released it.
     ReleasedBefore(String),
-    Manager(Arc<Shared>),
-    Hold(Box<Hold>),
-    Begun(Box<Begun>, Arc<Shared>),
+    /// What becomes an object of one of the package's classes.
+    Object(Box<dyn Object>),
+    Skipped(Skipped),
     Reset(Reset),
     Lost(Option<Lost>),
     Leader(Option<Leader>),
@@ -32,11 +29,16 @@ pub(crate) enum Outcome {
     Prepared(Prepared),
 }
 
-impl Outcome {
-    pub(crate) fn hold(held: Option<Held>, shared: &Arc<Shared>) -> Self {
-        held.map_or(Self::Nothing, |held| Self::Hold(Box::new(Hold::new(held, shared.clone()))))
-    }
+/// What becomes an object of one of the package's classes; a hold becomes a guard of the class that is given.
+pub(crate) trait Object: Send {
+    fn into_object(
+        self: Box<Self>,
+        py: Python<'_>,
+        guard: Option<&Bound<'_, PyType>>,
+    ) -> PyResult<Py<PyAny>>;
+}
 
+impl Outcome {
     /// The value for Python. A hold becomes a guard of this class.
     pub(crate) fn into_python(
         self,
@@ -46,12 +48,8 @@ impl Outcome {
         Ok(match self {
             Self::Nothing => py.None(),
             Self::ReleasedBefore(key) => return Err(released(&key)),
-            Self::Manager(shared) => Py::new(py, Manager::of(shared))?.into_any(),
-            Self::Hold(hold) => guard_of(py, *hold, guard)?,
-            Self::Begun(begun, shared) => match *begun {
-                Begun::Run(run) => guard_of(py, Hold::new(Held::Run(run), shared), guard)?,
-                Begun::Skipped(why) => skipped(py, &why)?.into_any().unbind(),
-            },
+            Self::Object(object) => object.into_object(py, guard)?,
+            Self::Skipped(why) => skipped(py, &why)?.into_any().unbind(),
             Self::Reset(reset) => match reset {
                 Reset::Opened { closed_for } => ("opened", closed_for.map(seconds), None::<String>),
                 Reset::NotClosed => ("not_closed", None, None),
@@ -106,11 +104,16 @@ impl Outcome {
     }
 }
 
-fn guard_of(py: Python<'_>, hold: Hold, class: Option<&Bound<'_, PyType>>) -> PyResult<Py<PyAny>> {
-    match class {
-        Some(class) => hold.into_guard(class),
-        None => Ok(Py::new(py, hold)?.into_any()),
-    }
+/// The exception for a hold that has ended.
+pub(crate) fn released(key: &str) -> PyErr {
+    PyRuntimeError::new_err(format!("the lock {key:?} was released by this guard before"))
+}
+
+/// Seconds as a duration; a bad number names its field.
+pub(crate) fn duration(seconds: f64, field: &str) -> PyResult<Duration> {
+    Duration::try_from_secs_f64(seconds).map_err(|_| {
+        PyValueError::new_err(format!("{field}: {seconds} is not a number of seconds from 0 up"))
+    })
 }
 
 pub(crate) fn seconds(length: Duration) -> f64 {
