@@ -159,28 +159,32 @@ async fn h246_a_silent_address_of_the_api_server_costs_little() {
     let server = shared();
     let space = namespace(server);
     let proxy = Proxy::plain(server.port()).expect("a proxy");
-    let silent = SocketAddr::from(([127, 0, 0, 2], proxy.port()));
-    let _silent = Silent::at(silent).expect("nobody listens there");
     let numbered = server.kubeconfig("silent", ADMIN, proxy.port()).expect("a file");
     let named = numbered.with_file_name("silent-by-name.kubeconfig");
     let text = fs::read_to_string(&numbered).expect("it was written");
     fs::write(&named, text.replace("https://127.0.0.1:", "https://kubernetes:")).expect("a file");
-    // The name that the certificate has.
-    name_host("kubernetes", &[silent.ip(), Ipv4Addr::LOCALHOST.into()]);
-    let mut took = Vec::new();
-    for file in [&numbered, &named] {
-        let start = Instant::now();
-        let locks = at(&format!("k8s://test/{space}?kubeconfig={}", file.display())).await;
-        let guard = locks.mutex("k").ttl(4 * SEC).acquire().await.expect("it is free");
-        took.push(start.elapsed());
-        for _ in 0..2 {
-            proxy.cut(Cut::Reset).expect("it runs");
-            tokio::time::sleep(2 * SEC).await;
-            guard.ensure_held().expect("the other address answers");
+    let (mut usual, mut took) = (Duration::MAX, Duration::MAX);
+    // A busy machine adds to each; the least is what the address costs. This process has met none of them before.
+    for last in 2..5 {
+        let silent = SocketAddr::from(([127, 0, 0, last], proxy.port()));
+        let _silent = Silent::at(silent).expect("nobody listens there");
+        // The name that the certificate has.
+        name_host("kubernetes", &[silent.ip(), Ipv4Addr::LOCALHOST.into()]);
+        for (file, least) in [(&numbered, &mut usual), (&named, &mut took)] {
+            let start = Instant::now();
+            let locks = at(&format!("k8s://test/{space}?kubeconfig={}", file.display())).await;
+            let guard = locks.mutex("k").ttl(4 * SEC).acquire().await.expect("it is free");
+            *least = start.elapsed().min(*least);
+            if last == 2 {
+                for _ in 0..2 {
+                    proxy.cut(Cut::Reset).expect("it runs");
+                    tokio::time::sleep(2 * SEC).await;
+                    guard.ensure_held().expect("the other address answers");
+                }
+            }
+            guard.release().await.expect("it is held");
         }
-        guard.release().await.expect("it is held");
     }
-    let (usual, took) = (took[0], took[1]);
     let limit = stalls::widened(usual + Duration::from_millis(400), took);
     assert!(took < limit, "{took:?}; without the silent address {usual:?}");
 }

@@ -41,14 +41,14 @@ async fn two_servers() -> MutexGuard<'static, TwoServers> {
     servers.lock().await
 }
 
-/// One of two API servers gets each answer of etcd a second late, and what its watches tell is as old. Clients of both
+/// One of two API servers gets each answer of etcd half a second late, and what its watches say is as old. Clients of both
 /// contend for one key.
 #[tokio::test(flavor = "multi_thread")]
 async fn clients_of_a_server_that_is_behind_exclude_the_others() {
     let servers = two_servers().await;
     let TwoServers { first, second, slow } = &*servers;
     let space = namespace(first);
-    slow.delay(Direction::ToClient, SEC);
+    slow.delay(Direction::ToClient, SEC / 2);
     let front = Proxy::plain(second.port()).expect("a proxy");
     let (a, b) = (client(first, &space).await, through(first, &front, &space).await);
     let inside = Arc::new(AtomicU32::new(0));

@@ -175,11 +175,11 @@ fn h191_a_first_call_is_planned_before_it_locks_the_row() {
             for n in 0..5 {
                 all.push(first_call(&server, call, n).await);
             }
-            let (mut had, mut planned): (Vec<f64>, Vec<f64>) = all.into_iter().unzip();
-            had.sort_by(f64::total_cmp);
-            planned.sort_by(f64::total_cmp);
+            // A busy machine adds to each; the least of them is what the call itself takes.
+            let (had, planned): (Vec<f64>, Vec<f64>) = all.into_iter().unzip();
+            let least = |all: &[f64]| all.iter().copied().fold(f64::MAX, f64::min);
             assert!(
-                had[2] * 2.0 < planned[2],
+                least(&had) * 2.0 < least(&planned),
                 "{call:?}: it had the row for {had:?} ms, and planned for {planned:?} ms"
             );
         }

@@ -2,6 +2,8 @@
 
 #![allow(clippy::disallowed_methods, reason = "tests")]
 
+use std::time::Duration;
+
 use crate::common::bare::{Bare, LONG};
 use crate::common::*;
 use latchwork_services::{Cut, Data, Direction, Proxy, RedisOptions};
@@ -15,7 +17,7 @@ fn h20_a_try_cannot_land_after_its_own_release() {
         // Two ways to the server: what is sent on the first can be kept back on the way.
         let world = World::new();
         let front = Proxy::redis(world.proxy.port()).unwrap();
-        let client = overtaken(&world, &front, &front.url()).await;
+        let client = overtaken(&world, &front, &front.url(), 20 * SEC).await;
         world.proxy.thaw(Direction::ToServer);
         until("the old connection has ended", 5 * SEC, || world.proxy.open_connections() == 0)
             .await;
@@ -32,17 +34,17 @@ fn h20_without_the_right_to_end_connections_the_ttl_bounds_it() {
         let world = World::with(&RedisOptions::new().user(user));
         let front = Proxy::redis(world.proxy.port()).unwrap();
         let url = front.url().replace("://", "://app:pw@");
-        let client = overtaken(&world, &front, &url).await;
+        let client = overtaken(&world, &front, &url, 4 * SEC).await;
         world.proxy.thaw(Direction::ToServer);
         until("the try lands", 5 * SEC, || world.is_held("k")).await;
-        world.empties(2 * SEC + SLACK).await;
+        world.empties(4 * SEC + SLACK).await;
         drop(client);
     });
 }
 
-/// Leaves a try on its way (behind the world's proxy) and releases on a new connection.
-async fn overtaken(world: &World, front: &Proxy, url: &str) -> Client {
-    let client = Client::warm(url, 2 * SEC).await;
+/// Leaves a try on its way (behind the world's proxy) and releases on a new connection. After the ttl nobody would.
+async fn overtaken(world: &World, front: &Proxy, url: &str, ttl: Duration) -> Client {
+    let client = Client::warm(url, ttl).await;
     world.proxy.freeze(Direction::ToServer);
     front.reset_counts();
     world.proxy.reset_counts();

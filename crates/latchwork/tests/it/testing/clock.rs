@@ -7,7 +7,6 @@ use futures_util::FutureExt;
 use latchwork::once::OnceOutcome;
 use latchwork::testing::{Call, TestStore};
 use latchwork::{BlockOn, ErrorKind, HoldState, LostReason, Period};
-use latchwork_store::testing::stalls;
 
 use super::{SEC, TTL};
 
@@ -30,18 +29,21 @@ async fn a_day(store: &TestStore) {
 /// 30 s of ttl, an hour of clock: under a second.
 #[tokio::test]
 async fn a_ttl_of_30_s_takes_under_a_second() {
-    stalls::start();
-    let start = Instant::now();
-    let store = TestStore::new();
-    let guard = store.locks().mutex("k").ttl(TTL).acquire().await.unwrap();
-    store.advance(3_600 * SEC).await;
-    assert_eq!(guard.state(), HoldState::Held);
-    store.set_reachable(false);
-    store.advance(TTL).await;
-    assert_eq!(guard.lost().await.reason, LostReason::Expired);
-    let took = start.elapsed();
-    assert!(took < stalls::widened(SEC, took), "took {took:?}");
-    assert_eq!(store.elapsed(), 3_630 * SEC);
+    let mut least = Duration::MAX;
+    // A busy machine adds to each of them.
+    for _ in 0..3 {
+        let start = Instant::now();
+        let store = TestStore::new();
+        let guard = store.locks().mutex("k").ttl(TTL).acquire().await.unwrap();
+        store.advance(3_600 * SEC).await;
+        assert_eq!(guard.state(), HoldState::Held);
+        store.set_reachable(false);
+        store.advance(TTL).await;
+        assert_eq!(guard.lost().await.reason, LostReason::Expired);
+        least = least.min(start.elapsed());
+        assert_eq!(store.elapsed(), 3_630 * SEC);
+    }
+    assert!(least < SEC, "took {least:?}");
 }
 
 #[tokio::test]
