@@ -12,7 +12,7 @@ mod command;
 mod crowd;
 mod free;
 mod plot;
-#[path = "../../../demo/src/say.rs"]
+#[path = "../../../../proof/demo/src/say.rs"]
 mod say;
 mod section;
 mod table;
