@@ -9,7 +9,7 @@ use std::path::{Component, Path, PathBuf};
 use std::process::Command;
 
 use crate::readme::{lines, link};
-use crate::stages::root;
+use crate::workspace::root;
 
 /// The version of mdBook that is installed if there is none.
 const MDBOOK: &str = "0.5.4";

@@ -8,7 +8,7 @@ use std::fs;
 use std::path::Path;
 
 use crate::house::files;
-use crate::stages::root;
+use crate::workspace::root;
 
 /// A path in code: the names from the root of the crate.
 type Names = Vec<String>;
@@ -170,7 +170,9 @@ impl Modules {
 
 /// Code without unit tests, comments and texts.
 fn bare(text: &str) -> String {
-    let code = text.split("#[cfg(test)]\nmod tests").next().unwrap_or_default();
+    let tests = ["#[cfg(test)]\nmod tests", "#[cfg(test)]\npub(crate) mod tests"];
+    let end = tests.iter().filter_map(|begin| text.find(begin)).min();
+    let code = &text[..end.unwrap_or(text.len())];
     let mut bare = String::with_capacity(code.len());
     let mut rest = code;
     while let Some(at) = rest.find(['"', '/', '\'']) {
@@ -243,18 +245,8 @@ fn leaves(tree: &str) -> Vec<(Names, String)> {
 const MOST: usize = 4;
 
 /// The circles of today that are larger, by their sizes. The list only gets shorter.
-const KNOWN: &[(&str, &[usize])] = &[
-    ("bench", &[29]),
-    ("latchwork", &[7]),
-    ("latchwork-etcd", &[6]),
-    ("latchwork-file", &[6, 5]),
-    ("latchwork-postgres", &[5]),
-    ("latchwork-redis", &[19]),
-    ("latchwork-serve", &[11]),
-    ("latchwork-store", &[6]),
-    ("python", &[6]),
-    ("xtask", &[14]),
-];
+const KNOWN: &[(&str, &[usize])] =
+    &[("bench", &[29]), ("latchwork-redis", &[19]), ("latchwork-serve", &[11])];
 
 /// A room, and the room of the same crate that it never imports.
 const NEVER: [(&str, &str); 2] = [("server/", "protocol/"), ("domain/", "http/")];
@@ -262,7 +254,7 @@ const NEVER: [(&str, &str); 2] = [("server/", "protocol/"), ("domain/", "http/")
 /// The source folders of this workspace.
 fn sources() -> Vec<std::path::PathBuf> {
     let mut found = vec![root().join("xtask/src"), root().join("python/src")];
-    for folder in ["crates", "proof"] {
+    for folder in ["crates", "proof", "lab"] {
         for entry in fs::read_dir(root().join(folder)).unwrap() {
             found.push(entry.unwrap().path().join("src"));
         }
@@ -283,7 +275,13 @@ fn no_circle_has_more_than_four_files() {
         let modules = Modules::read(&source).unwrap();
         for circle in modules.circles().into_iter().filter(|circle| circle.len() > MOST) {
             sizes.entry(name(&source)).or_insert_with(Vec::new).push(circle.len());
-            wrong.push(format!("{}, {}: {circle:?}", name(&source), circle.len()));
+            wrong.push(format!("{}, {}:", name(&source), circle.len()));
+            // How they lead to one another: what to cut.
+            let arrows = modules.arrows();
+            for file in &circle {
+                let to: Vec<_> = arrows[file].intersection(&circle).collect();
+                wrong.push(format!("  {file} -> {to:?}"));
+            }
         }
     }
     let known: BTreeMap<_, _> =

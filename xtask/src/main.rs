@@ -9,7 +9,6 @@ mod circles;
 #[cfg(test)]
 mod front_page;
 mod house;
-mod licences;
 mod mutants;
 mod mutations;
 mod package;
@@ -28,6 +27,7 @@ mod stages;
 mod steps;
 mod trials;
 mod words;
+mod workspace;
 
 use std::process::ExitCode;
 
@@ -48,8 +48,6 @@ cargo xtask COMMAND
                      --out and --svg
   stubs              makes the stubs of etcd's API anew from its protocol file
   package            packs each published crate and builds it from its package
-  licences           checks the licences of all dependencies, and that none is
-                     there in two versions without a reason
   book               makes the guide as a book of HTML, by mdBook
   readme             makes the library's README from that of the repository
   python             builds the Python package and tests it in an environment of
@@ -57,7 +55,7 @@ cargo xtask COMMAND
   wheel              builds the wheel as it is published, and tries it
   release --dry-run  tries a release up to the publishing; docs/releasing.md
                      has the rest
-  trials             writes the list of all trials anew, from the last run
+  map                prints what is in each file, by its first sentence
   simulate [...]     runs the engine on a paused clock, a seed for each run;
                      `simulate --help` tells of --seeds, --seed and --planted
   soak --hours N     runs faults, simulation and conformance in rotation, goes on
@@ -66,7 +64,7 @@ cargo xtask COMMAND
                      the contract and a minute of the nemesis on each version of
                      each server, or on these; writes docs/servers.md
   mutations [ID...]  breaks the code on purpose, one change at a time, and
-                     tells whether the tests notice
+                     tells whether the tests notice; --list prints them
   mutants [MODULE]   changes the modules that carry safety by cargo-mutants, and tells
                      what no test notices and nobody has explained
 ";
@@ -84,7 +82,6 @@ fn main() -> ExitCode {
         Some("bench") => stages::bench(&rest),
         Some("stubs") => stages::stubs(),
         Some("package") => package::run(),
-        Some("licences") => licences::run(),
         Some("book") => book::write(),
         Some("readme") => readme::write(),
         Some("python") => python::run(),
@@ -95,7 +92,7 @@ fn main() -> ExitCode {
         Some("pytest") => python::pytest(&rest),
         Some("wheel") => python::wheel(),
         Some("release") => release::run(&rest),
-        Some("trials") => trials::names::write(),
+        Some("map") => house::map(),
         Some("simulate") => stages::simulate(&rest),
         Some("soak") => soak::run(&rest),
         Some("matrix") => soak::matrix::run(&rest),

@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use serde_json::Value;
 
-use crate::stages::{cargo_command, root};
+use crate::workspace::{cargo_command, root};
 
 /// A crate that is published.
 #[derive(Debug)]

@@ -7,7 +7,7 @@ use std::fs;
 use std::path::Path;
 
 use crate::house::{ROOMS, job};
-use crate::stages::root;
+use crate::workspace::root;
 
 const PICTURE: &str = "docs/architecture.svg";
 

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Instant;
 
-use crate::stages::{cargo_command, root};
+use crate::workspace::{cargo_command, root};
 
 const PACKAGE: &str = "python";
 const REQUIREMENTS: &str = "tests/requirements.txt";

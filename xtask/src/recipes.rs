@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use crate::stages::root;
+use crate::workspace::root;
 
 const SOURCES: &str = "proof/recipes";
 const PAGES: &str = "docs/guide/recipes";

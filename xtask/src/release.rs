@@ -21,7 +21,7 @@ pub(crate) fn run(args: &[String]) -> Result<(), String> {
         ("all packages have one version", &|| one_version(&packages)),
         ("the changelog has the version", &|| changelog(&packages)),
         ("the repository has an address", &repository),
-        ("licences", &crate::licences::run),
+        ("dependencies, by deny.toml", &dependencies),
         ("documentation as on docs.rs", &|| documentation(&packages)),
         ("packages", &package::run),
     ];
@@ -71,6 +71,12 @@ fn repository() -> Result<(), String> {
         return Ok(());
     }
     Err("fill in `repository` in the workspace's Cargo.toml".into())
+}
+
+/// Licences, advisories, and dependencies in two versions.
+fn dependencies() -> Result<(), String> {
+    let install = |error| format!("{error}; install it: cargo install --locked cargo-deny");
+    cargo(&["deny", "--all-features", "check"], &[]).map_err(install)
 }
 
 fn documentation(packages: &[Package]) -> Result<(), String> {

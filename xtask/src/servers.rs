@@ -2,7 +2,7 @@
 
 use std::process::Command;
 
-use crate::stages::root;
+use crate::workspace::root;
 
 /// What the tests start often, so that it is there before they begin.
 pub(crate) const USED_BY_MOST: &[&str] = &["redis", "valkey", "etcd", "zookeeper", "postgres"];

@@ -6,6 +6,7 @@ use std::process::{Command, ExitStatus};
 use std::time::{Duration, Instant};
 
 use crate::trials::processor_time;
+use crate::workspace::{cargo_command, forget_package, program, root};
 
 /// A test run that takes longer than this has to be made faster.
 const LONGEST: Duration = Duration::from_secs(60 * 60);
@@ -40,7 +41,6 @@ const BESIDE: &[Stage] = &[
     ("doc tests", &["test", "--workspace", "--all-features", "--doc"], &[]),
     ("packages", &["xtask", "package"], &[]),
     ("python package", &["xtask", "python-prepare"], &[]),
-    ("licences", &["xtask", "licences"], &[]),
 ];
 
 const FIX: &[Stage] = &[
@@ -58,8 +58,7 @@ const FORMAT_PYTHON: Stage =
     ("format of python", &["fmt", "--check", "--manifest-path", "python/Cargo.toml"], &[]);
 
 pub(crate) fn check() -> Result<(), String> {
-    crate::mutations::page(false)?;
-    crate::house::map(false)?;
+    crate::mutations::check()?;
     crate::picture::draw(false)?;
     crate::recipes::pages(false)?;
     crate::words::check()?;
@@ -67,8 +66,7 @@ pub(crate) fn check() -> Result<(), String> {
 }
 
 pub(crate) fn fix() -> Result<(), String> {
-    crate::mutations::page(true)?;
-    crate::house::map(true)?;
+    crate::mutations::check()?;
     crate::picture::draw(true)?;
     // The lints and the format may change what the pages show.
     run(FIX)?;
@@ -87,9 +85,8 @@ pub(crate) fn test() -> Result<(), String> {
         let names: Vec<_> = crate::servers::USED_BY_MOST.iter().map(|n| (*n).to_owned()).collect();
         crate::servers::run(&names)
     });
-    timed(&mut table, "mutations, map, recipes, words", || {
-        crate::mutations::page(false)?;
-        crate::house::map(false)?;
+    timed(&mut table, "mutations, recipes, words", || {
+        crate::mutations::check()?;
         crate::picture::draw(false)?;
         crate::recipes::pages(false)?;
         crate::words::check()
@@ -187,8 +184,10 @@ fn wait(command: &mut Command) -> std::io::Result<(ExitStatus, Duration)> {
 
 /// Measures with what was built here: the program that measures, and the command that it measures.
 pub(crate) fn bench(args: &[String]) -> Result<(), String> {
-    let packages = ["--package", "latchwork-bench", "--package", "latchwork-cli"];
-    cargo("bench", &[&["build", "--release", "--quiet"], &packages[..]].concat(), &[])?;
+    const BUILD: [&str; 3] = ["build", "--release", "--quiet"];
+    let lab = ["--manifest-path", "lab/Cargo.toml", "--target-dir", "target"];
+    cargo("bench", &[&BUILD[..], &lab].concat(), &[])?;
+    cargo("bench", &[&BUILD[..], &["--package", "latchwork-cli"]].concat(), &[])?;
     if args.iter().any(|name| name == "python" || name == "all") {
         crate::python::bench()?;
     }
@@ -255,48 +254,6 @@ fn cargo(name: &str, args: &[&str], env: &[(&str, &str)]) -> Result<(), String> 
     if status.success() { Ok(()) } else { Err(format!("{name} failed: cargo {}", args.join(" "))) }
 }
 
-/// Cargo, as this program was started by it.
-pub(crate) fn cargo_command() -> Command {
-    let mut command = Command::new(program());
-    forget_package(&mut command);
-    command
-}
-
-/// Removes what Cargo has told this program of its own package. A build script that looks at it (ring's does) would run
-/// again whenever Cargo is called by hand in between, and all that depends on it would be compiled again.
-fn forget_package(command: &mut Command) {
-    for (name, _) in std::env::vars_os() {
-        let text = name.to_string_lossy();
-        if ["CARGO_PKG_", "CARGO_MANIFEST_"].iter().any(|begin| text.starts_with(begin)) {
-            command.env_remove(&name);
-        }
-    }
-}
-
-fn program() -> String {
-    std::env::var("CARGO").unwrap_or_else(|_| "cargo".into())
-}
-
-/// The folder of the workspace.
-pub(crate) fn root() -> &'static Path {
-    Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap_or(Path::new("."))
-}
-
 fn minutes(took: Duration) -> String {
     format!("{:.1} min", took.as_secs_f64() / 60.0)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn cargo_hears_nothing_of_this_package() {
-        let command = cargo_command();
-        let removed: Vec<_> = command.get_envs().filter(|(_, value)| value.is_none()).collect();
-        for name in ["CARGO_PKG_NAME", "CARGO_MANIFEST_DIR"] {
-            assert!(std::env::var_os(name).is_some(), "cargo test has told it");
-            assert!(removed.iter().any(|(removed, _)| *removed == name), "{name}: {removed:?}");
-        }
-    }
 }

@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 
 use regex_lite::Regex;
 
-use crate::house::{BEGIN, files};
-use crate::stages::root;
+use crate::house::files;
+use crate::workspace::root;
 
 /// What is not written, and what is written instead.
 const PHRASES: &[(&str, &str)] = &[
@@ -80,8 +80,6 @@ fn texts() -> Result<Vec<PathBuf>, String> {
     let crates = fs::read_dir(root().join("crates")).into_iter().flatten().flatten();
     texts.extend(crates.map(|entry| Path::new("crates").join(entry.file_name()).join("README.md")));
     texts.extend(sources()?);
-    // Made from the names of other files.
-    texts.retain(|text| !text.ends_with("mutations.md"));
     texts.sort();
     texts.dedup();
     Ok(texts)
@@ -166,7 +164,6 @@ fn phrases(
     content: &str,
     is_page: bool,
 ) -> Vec<(usize, String, &'static str)> {
-    let content = content.split(BEGIN).next().unwrap_or(content);
     let (mut found, mut is_code) = (Vec::new(), false);
     for (number, line) in (1..).zip(content.lines()) {
         if is_page && line.trim_start().starts_with("```") {

@@ -25,45 +25,23 @@ const LIMIT: u32 = 150;
 /// How many seconds the tests of a binary may take together.
 const LONGEST_BASELINE: u32 = 15 * 60;
 
-const PAGE_HEAD: &str = "\
-# Mutations
-
-Before a safety test is trusted, the code is broken on purpose and the test has to notice. These are the
-changes, each with the test that catches it. `cargo xtask mutations` applies all of them, one at a time,
-to a copy of the workspace and tells which were caught; `cargo xtask mutations ID` does one. Each test runs
-once unmutated first, and must pass; building does not count towards its time limit. A mutation is found by
-package, function and text, however the lines are broken. The exact texts are in `mutations/*.txt`; this page is written by `cargo xtask fix`.
-
-";
-
-/// Writes `docs/mutations.md` anew, or tells that it is not as it should be; either way every
-/// mutation must still find its place in the code.
-pub(crate) fn page(write: bool) -> Result<(), String> {
+/// Every mutation must find its place in the code.
+pub(crate) fn check() -> Result<(), String> {
     let root = root()?;
-    let mut page = String::from(PAGE_HEAD);
-    let mutations = read_all(&root.join("mutations"))?;
-    page += &format!("There are {} of them.\n\n", mutations.len());
-    page += "| mutation | place | caught by |\n| --- | --- | --- |\n";
     let (mut lost, mut sources) = (Vec::new(), Sources::below(root));
-    for mutation in &mutations {
-        if let Err(why) = sources.apply(mutation) {
-            lost.push(why);
-        }
-        let Mutation { id, krate, function, test, .. } = mutation;
+    for mutation in &read_all(&root.join("mutations"))? {
+        lost.extend(sources.apply(mutation).err());
+    }
+    if lost.is_empty() { Ok(()) } else { Err(lost.join("\n")) }
+}
+
+/// Prints each mutation with the test that catches it.
+fn print(mutations: &[Mutation]) {
+    println!("| mutation | place | caught by |\n| --- | --- | --- |");
+    for Mutation { id, krate, function, test, .. } in mutations {
         let function = function.as_ref().map_or(String::new(), |name| format!(" `{name}`"));
-        page += &format!("| `{id}` | {krate}{function} | `{}` |\n", test.name);
+        println!("| `{id}` | {krate}{function} | `{}` |", test.name);
     }
-    if !lost.is_empty() {
-        return Err(lost.join("\n"));
-    }
-    let path = root.join("docs").join("mutations.md");
-    if fs::read_to_string(&path).ok().as_ref() == Some(&page) {
-        return Ok(());
-    }
-    if !write {
-        return Err("docs/mutations.md is not what mutations/*.txt say: cargo xtask fix".into());
-    }
-    fs::write(&path, page).map_err(|e| format!("{}: {e}", path.display()))
 }
 
 fn root() -> Result<&'static Path, String> {
@@ -73,6 +51,10 @@ fn root() -> Result<&'static Path, String> {
 pub(crate) fn run(wanted: &[String]) -> Result<(), String> {
     let root = root()?;
     let mutations = read_all(&root.join("mutations"))?;
+    if wanted == ["--list"] {
+        print(&mutations);
+        return Ok(());
+    }
     let copy = root.join("target").join("mutations");
     let chosen: Vec<_> =
         mutations.iter().filter(|m| wanted.is_empty() || wanted.contains(&m.id)).collect();

@@ -76,7 +76,10 @@ fn read(folder: &Path) -> Result<Vec<Source>, String> {
         let text = fs::read_to_string(&path).map_err(|e| format!("{}: {e}", path.display()))?;
         Ok(Source { packed: Packed::of(&text), path, text })
     };
-    files(folder, WRITTEN)?.into_iter().map(read).collect()
+    // What is assembled from others is no place to break something.
+    let written = files(folder, WRITTEN)?.into_iter();
+    let written = written.filter(|path| !path.iter().any(|part| part == "assembled"));
+    written.map(read).collect()
 }
 
 /// The folder of a package: `crates/NAME`, or `proof/NAME` or `NAME` without the prefix.

@@ -6,7 +6,7 @@ use std::process::Command;
 
 use super::asked::Asked;
 use super::{line, program};
-use crate::stages::cargo_command;
+use crate::workspace::cargo_command;
 
 /// One thing that is run.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -137,7 +137,7 @@ fn suites(root: &Path) -> Result<Vec<Job>, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::stages::root;
+    use crate::workspace::root;
 
     #[test]
     fn each_job_has_its_turn() {

@@ -11,7 +11,7 @@ use super::running::Ended;
 use super::said::Said;
 use super::{build, line, program, running};
 use crate::servers;
-use crate::stages::root;
+use crate::workspace::root;
 
 /// The page that is written.
 const PAGE: &str = "docs/servers.md";

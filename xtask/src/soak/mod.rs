@@ -31,7 +31,7 @@ use self::jobs::{Job, Rotation};
 use self::running::Ended;
 use self::said::Said;
 use self::state::State;
-use crate::stages::{cargo_command, root};
+use crate::workspace::{cargo_command, root};
 
 /// The file of the state, in the folder of the soak.
 const STATE: &str = "state.json";

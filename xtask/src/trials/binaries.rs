@@ -25,7 +25,7 @@ impl Binary {
 /// Builds all tests, programs and examples. The compiler is clippy's own, so that what is built is
 /// linted on the way and nothing is compiled twice.
 pub(crate) fn build() -> Result<Vec<Binary>, String> {
-    let mut cargo = crate::stages::cargo_command();
+    let mut cargo = crate::workspace::cargo_command();
     lint(&mut cargo)?;
     cargo.args(["test", "--workspace", "--all-features", "--all-targets", "--no-run"]);
     cargo.args(["--message-format", "json-render-diagnostics"]);

@@ -77,7 +77,7 @@ pub(crate) fn run(binaries: Vec<Binary>, logs: &Path) -> Result<(), String> {
         println!("    all of its output: {}", job.log.display());
     }
     if failed.is_empty() {
-        return names::compare(&names);
+        return Ok(());
     }
     let names: Vec<&str> = failed.iter().map(|job| job.name.as_str()).collect();
     Err(format!("tests failed in {}", names.join(", ")))

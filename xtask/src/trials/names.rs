@@ -1,14 +1,9 @@
-//! The list of all trials, in `proof/trials.txt`: one that is on it and did not run is missed.
+//! The names of the trials that passed.
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::path::PathBuf;
 
-use crate::stages::root;
-
-fn path() -> PathBuf {
-    root().join("proof").join("trials.txt")
-}
+use crate::workspace::root;
 
 /// The trials that passed, by what their run printed: `package program path::name`.
 ///
@@ -23,36 +18,7 @@ pub(crate) fn passed(run: &str, said: &str) -> BTreeSet<String> {
     names.filter(|name| !failed.contains(name)).map(|name| format!("{run} {name}")).collect()
 }
 
-/// Compares what ran with the list, and says what is new; what is missed is an error.
-pub(crate) fn compare(ran: &BTreeSet<String>) -> Result<(), String> {
-    let list = fs::read_to_string(path()).map_err(|e| format!("{}: {e}", path().display()))?;
-    let listed: BTreeSet<String> = list.lines().map(str::to_owned).collect();
-    let missed: Vec<&String> = listed.difference(ran).collect();
-    let new = ran.difference(&listed).count();
-    if new > 0 {
-        println!("{new} trials are not in proof/trials.txt yet: cargo xtask trials");
-    }
-    if missed.is_empty() {
-        return Ok(());
-    }
-    let some: Vec<&str> = missed.iter().take(20).map(|name| name.as_str()).collect();
-    Err(format!(
-        "{} trials of proof/trials.txt did not run or pass (where they were renamed or are gone for a \
-         reason: cargo xtask trials):\n  {}",
-        missed.len(),
-        some.join("\n  ")
-    ))
-}
-
-/// Writes the list anew, from the last run of all tests.
-pub(crate) fn write() -> Result<(), String> {
-    let logs = root().join("target").join("trials");
-    let said = fs::read_to_string(logs.join("names.txt"))
-        .map_err(|e| format!("{}: {e}; run cargo xtask test first", logs.display()))?;
-    fs::write(path(), said).map_err(|e| format!("{}: {e}", path().display()))
-}
-
-/// Keeps what ran, for [`write()`].
+/// Keeps what ran in `target/trials/names.txt`, to be compared with another run.
 pub(crate) fn keep(ran: &BTreeSet<String>) -> Result<(), String> {
     let path = root().join("target").join("trials").join("names.txt");
     let text: String = ran.iter().map(|name| format!("{name}\n")).collect();
