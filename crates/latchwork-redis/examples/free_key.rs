@@ -67,11 +67,11 @@ fn main() -> Result<()> {
     let stream = TcpStream::connect(("127.0.0.1", server.port()))?;
     stream.set_nodelay(true)?;
     let mut client = Client(stream);
-    let take = include_str!("../src/scripts/try.lua")
-        .replace("--#include draw.lua\n", include_str!("../src/scripts/draw.lua"))
-        .replace("--#include keep.lua\n", include_str!("../src/scripts/keep.lua"));
+    let take = include_str!("../src/protocol/scripts/try.lua")
+        .replace("--#include draw.lua\n", include_str!("../src/protocol/scripts/draw.lua"))
+        .replace("--#include keep.lua\n", include_str!("../src/protocol/scripts/keep.lua"));
     let take = client.load(&take)?;
-    let free = client.load(include_str!("../src/scripts/release.lua"))?;
+    let free = client.load(include_str!("../src/protocol/scripts/release.lua"))?;
     let value = format!("{HEAD}:1790000000000000{TAIL}");
     let release = || cmd("EVALSHA").arg(&free).arg(1).arg("k").arg(HEAD).clone();
     let set = |get: bool| {

@@ -11,14 +11,14 @@ use latchwork_store::{
 };
 
 use crate::config::RedisConfig;
-use crate::facts::{Facts, Scripts, only_plain};
-use crate::guard::Rule;
-use crate::names::Names;
-use crate::plain::Plain;
-use crate::push::Pushes;
-use crate::replicas::Replicated;
-use crate::scripted::Scripted;
-use crate::topology::Topology;
+use crate::protocol::guard::Rule;
+use crate::protocol::names::Names;
+use crate::protocol::plain::Plain;
+use crate::protocol::push::Pushes;
+use crate::protocol::replicas::Replicated;
+use crate::protocol::scripted::Scripted;
+use crate::server::facts::{Facts, Scripts, only_plain};
+use crate::server::topology::Topology;
 
 /// A [`Backend`] over Redis.
 pub struct RedisBackend {

@@ -35,7 +35,7 @@ use latchwork_store::{Fenced, FencingToken};
 /// `KEYS[1]` is the key that keeps the largest token, `ARGV[1]` the caller's token as text. If the
 /// token is smaller, the script ends with an error that begins with `FENCED` and has written
 /// nothing. Otherwise the token is kept, and what follows runs.
-pub const CHECK: &str = include_str!("scripts/fence.lua");
+pub const CHECK: &str = include_str!("protocol/scripts/fence.lua");
 
 /// A script of your own under the fence: `body` runs if the token is admitted.
 ///

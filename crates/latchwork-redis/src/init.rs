@@ -9,12 +9,12 @@ use latchwork_store::doctor::Prepared;
 use latchwork_store::{Backend as _, BackendError, Error, ErrorKind, Io, Query};
 use redis::Value;
 
-use crate::answers::number;
 use crate::backend::{RedisBackend, Store};
 use crate::config::RedisConfig;
-use crate::guard::Rule;
-use crate::names::{Names, SLOTS};
-use crate::scripts::GUARD_INIT;
+use crate::protocol::answers::number;
+use crate::protocol::guard::Rule;
+use crate::protocol::names::{Names, SLOTS};
+use crate::protocol::scripts::GUARD_INIT;
 
 /// So many slots are prepared at once.
 const AT_ONCE: usize = 64;

@@ -1,40 +1,13 @@
 #![doc = include_str!("../README.md")]
 
-mod answers;
-mod asked;
 mod backend;
-mod cluster;
 mod config;
-mod connect;
-mod connection;
 mod doctor;
-mod errors;
-mod facts;
 pub mod fence;
-mod free;
-mod guard;
-mod hosts;
 mod init;
-mod inspect;
-mod link;
-mod listing;
-mod many;
-mod message;
-mod names;
-mod node;
-mod plain;
-mod push;
+mod protocol;
 pub mod redlock;
-mod release;
-mod renew;
-mod replicas;
-mod scripted;
-mod scripts;
-mod sentinel;
-mod topology;
-mod value;
-#[cfg(test)]
-mod values;
+mod server;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 

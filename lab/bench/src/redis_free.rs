@@ -139,14 +139,14 @@ fn take_script() -> String {
     let included = [
         (
             "--#include draw.lua\n",
-            include_str!("../../../crates/latchwork-redis/src/scripts/draw.lua"),
+            include_str!("../../../crates/latchwork-redis/src/protocol/scripts/draw.lua"),
         ),
         (
             "--#include keep.lua\n",
-            include_str!("../../../crates/latchwork-redis/src/scripts/keep.lua"),
+            include_str!("../../../crates/latchwork-redis/src/protocol/scripts/keep.lua"),
         ),
     ];
-    let script = include_str!("../../../crates/latchwork-redis/src/scripts/try.lua");
+    let script = include_str!("../../../crates/latchwork-redis/src/protocol/scripts/try.lua");
     included.iter().fold(script.to_owned(), |script, (mark, piece)| script.replace(mark, piece))
 }
 

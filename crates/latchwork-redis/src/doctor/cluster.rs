@@ -5,11 +5,11 @@ use latchwork_store::doctor::Finding;
 use latchwork_store::{BackendError, Io};
 
 use super::{Server, failover, info, open};
-use crate::answers::text;
 use crate::config::{Endpoint, RedisConfig};
-use crate::hosts::Host;
-use crate::link::command;
-use crate::names::SLOTS;
+use crate::protocol::answers::text;
+use crate::protocol::names::SLOTS;
+use crate::server::hosts::Host;
+use crate::server::link::command;
 
 /// All nodes that the first seed to answer knows, but for those it is told to forget.
 pub(super) async fn nodes(

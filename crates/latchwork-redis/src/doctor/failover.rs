@@ -13,7 +13,7 @@ use latchwork_store::doctor::Finding;
 
 use super::Server;
 use crate::config::{Endpoint, RedisConfig};
-use crate::guard::Rule;
+use crate::protocol::guard::Rule;
 
 /// More machines than anybody has: then the worst is assumed.
 const MOST: usize = 64;

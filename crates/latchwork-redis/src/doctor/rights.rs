@@ -9,9 +9,9 @@ use latchwork_store::doctor::Finding;
 use redis::Value;
 
 use super::Server;
-use crate::answers::{pairs, text};
 use crate::config::{Deployment, RedisConfig};
-use crate::link::command;
+use crate::protocol::answers::{pairs, text};
+use crate::server::link::command;
 
 const NAME: &str = "lw:probe";
 const CHANNEL: &str = "lw:push:probe";

@@ -11,9 +11,9 @@ use redis::cmd;
 
 use crate::backend::Store;
 use crate::config::RedisConfig;
-use crate::link::Link;
-use crate::plain;
-use crate::scripts::{Chosen, FREE, INSPECT, RENEW, Script};
+use crate::protocol::plain;
+use crate::protocol::scripts::{Chosen, FREE, INSPECT, RENEW, Script};
+use crate::server::link::Link;
 
 /// How long that may take.
 const LIMIT: Duration = Duration::from_secs(5);

@@ -10,10 +10,10 @@ use redis::Value;
 
 use super::failover::Placement;
 use super::open;
-use crate::answers::{pairs, text};
 use crate::config::{Endpoint, RedisConfig};
-use crate::connect::{Access, Probe};
-use crate::link::command;
+use crate::protocol::answers::{pairs, text};
+use crate::server::connect::{Access, Probe};
+use crate::server::link::command;
 
 /// What a Sentinel knows.
 struct Word {
@@ -198,7 +198,7 @@ mod tests {
     use latchwork_services::hostile::survives;
 
     use super::*;
-    use crate::values::value_of;
+    use crate::server::values::value_of;
 
     #[test]
     fn hostile_words_of_sentinels_are_placed_or_left() {

@@ -425,10 +425,10 @@ mod tests {
             ("valkey_version:8.1.8", "Valkey 8.1.8", Severity::Ok, None),
             ("role:master", "unknown", Severity::Warning, None),
         ] {
-            let fields: HashMap<_, _> = crate::answers::fields(info)
+            let fields: HashMap<_, _> = crate::protocol::answers::fields(info)
                 .map(|(name, value)| (name.to_owned(), value.to_owned()))
                 .collect();
-            let commands = crate::facts::Facts::read(info).version;
+            let commands = crate::server::facts::Facts::read(info).version;
             let config = RedisConfig::parse("valkey://h").unwrap();
             let findings = version(&fields, commands, &config);
             assert_eq!((&*findings[0].found, findings[0].severity), (found, severity), "{info}");

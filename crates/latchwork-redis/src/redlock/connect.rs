@@ -9,7 +9,7 @@ use tokio::sync::mpsc::unbounded_channel;
 
 use super::config::{Config, endpoint};
 use crate::backend::{RedisBackend, Store};
-use crate::facts::Facts;
+use crate::server::facts::Facts;
 
 /// When a majority is reached, the others have so much longer; then they are connected when they
 /// are first asked.

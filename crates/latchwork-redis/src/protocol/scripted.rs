@@ -10,18 +10,18 @@ use latchwork_store::{
 };
 use redis::Value;
 
-use crate::answers::{attempt, goes_on, is_to_warn, joined_at};
 use crate::backend::Store;
-use crate::free::{Crowds, Free, Take};
-use crate::link::Link;
-use crate::message::Nonce;
-use crate::names::Names;
-use crate::plain;
-use crate::push::{Expected, Mailbox, Unclaimed};
-use crate::release::Calls;
-use crate::scripts::Chosen;
-use crate::topology::Route;
-use crate::value::{head, letter, stored, up_to_id};
+use crate::protocol::answers::{attempt, goes_on, is_to_warn, joined_at};
+use crate::protocol::free::{Crowds, Free, Take};
+use crate::protocol::message::Nonce;
+use crate::protocol::names::Names;
+use crate::protocol::plain;
+use crate::protocol::push::{Expected, Mailbox, Unclaimed};
+use crate::protocol::release::Calls;
+use crate::protocol::scripts::Chosen;
+use crate::protocol::value::{head, letter, stored, up_to_id};
+use crate::server::link::Link;
+use crate::server::topology::Route;
 
 /// A pushed grant lasts at least so long until it is renewed.
 pub(crate) const PROBATION: Duration = Duration::from_secs(2);

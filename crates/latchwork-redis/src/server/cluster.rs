@@ -14,17 +14,17 @@ use latchwork_store::wire::race;
 use latchwork_store::{BackendError, BackendErrorKind, Effect, Io, Moment, random_u128};
 use redis::{Value, cmd};
 
-use crate::answers::{pairs, text};
-use crate::asked::Asked;
 use crate::config::Endpoint;
-use crate::connect::Access;
-use crate::facts::Facts;
-use crate::hosts::Host;
-use crate::link::Link;
 use crate::lock;
-use crate::names::{Namespaces, SLOTS};
-use crate::node::{Node, Target, Use};
-use crate::push::{Ears, Pushes};
+use crate::protocol::answers::{pairs, text};
+use crate::protocol::names::{Namespaces, SLOTS};
+use crate::protocol::push::{Ears, Pushes};
+use crate::server::asked::Asked;
+use crate::server::connect::Access;
+use crate::server::facts::Facts;
+use crate::server::hosts::Host;
+use crate::server::link::Link;
+use crate::server::node::{Node, Target, Use};
 
 /// How long the nodes may take to say who serves which slot.
 const LIMIT: Duration = Duration::from_millis(500);
@@ -364,7 +364,7 @@ async fn view_of(node: &Node, from: &Endpoint) -> Result<View, BackendError> {
     let mut slots = cmd("CLUSTER");
     slots.arg("SLOTS");
     let (info, slots) = tokio::join!(link.send(&info), link.send(&slots));
-    let info = info.map(|answer| crate::answers::text(&answer).unwrap_or_default());
+    let info = info.map(|answer| crate::protocol::answers::text(&answer).unwrap_or_default());
     let info = info.map_err(|failure| failure.error)?;
     let field = |name: &str| {
         info.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':')).map(str::trim)
@@ -421,7 +421,7 @@ mod tests {
     use latchwork_services::hostile::survives;
 
     use super::*;
-    use crate::values::value_of;
+    use crate::server::values::value_of;
 
     #[test]
     fn reads_ranges_and_nodes_without_a_name() {

@@ -6,9 +6,9 @@ use futures_util::future::join_all;
 use latchwork_store::kit::combine::Combined;
 use latchwork_store::{Attempt, BackendError, Claim, Linger, Released};
 
-use crate::free::FreeRequest;
-use crate::link::Link;
-use crate::scripted::Scripted;
+use crate::protocol::free::FreeRequest;
+use crate::protocol::scripted::Scripted;
+use crate::server::link::Link;
 
 impl Scripted {
     /// The connection, if several claims may share a command on it.

@@ -20,13 +20,13 @@ use latchwork_store::{
 use redis::{Cmd, PushInfo, Value, cmd};
 use tokio::sync::{Semaphore, oneshot};
 
-use crate::answers::number;
-use crate::connect::Access;
-use crate::errors::Failure;
-use crate::link::Link;
 use crate::lock;
-use crate::renew::Prepare;
-use crate::scripted::Scripted;
+use crate::protocol::answers::number;
+use crate::protocol::renew::Prepare;
+use crate::protocol::scripted::Scripted;
+use crate::server::connect::Access;
+use crate::server::errors::Failure;
+use crate::server::link::Link;
 
 /// How long replicas may take at most.
 const LIMIT: Duration = Duration::from_millis(500);

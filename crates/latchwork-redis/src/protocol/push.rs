@@ -25,7 +25,7 @@ use latchwork_store::{ClaimId, Grant, Io, random_u128};
 use redis::{PushInfo, PushKind, Value};
 
 use crate::lock;
-use crate::message::{Message, Nonce};
+use crate::protocol::message::{Message, Nonce};
 
 /// A token is plausible if it is no further than this (in us) above the store's clock and all
 /// tokens that the store has told in its answers.

@@ -10,11 +10,11 @@ use std::fmt;
 use latchwork_store::{BackendError, BackendErrorKind, Effect};
 use redis::Value;
 
-use crate::answers::fields;
-use crate::errors::{Failure, Reaction, TEXT_IS_CHECKED, is_about_a_command};
-use crate::link::{Link, command};
-use crate::plain;
-use crate::scripts::Chosen;
+use crate::protocol::answers::fields;
+use crate::protocol::plain;
+use crate::protocol::scripts::Chosen;
+use crate::server::errors::{Failure, Reaction, TEXT_IS_CHECKED, is_about_a_command};
+use crate::server::link::{Link, command};
 
 /// What a server says of itself.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -226,7 +226,7 @@ mod tests {
 
     use super::*;
     use crate::config::Endpoint;
-    use crate::errors::failure;
+    use crate::server::errors::failure;
 
     fn said(code: &str, detail: &str) -> Answer {
         let from = Endpoint { host: "h".into(), port: 7 };

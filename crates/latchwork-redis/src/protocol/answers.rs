@@ -8,8 +8,8 @@ use latchwork_store::{
 };
 use redis::Value;
 
-use crate::errors::strange;
-use crate::value::{self, Held, read_holder};
+use crate::protocol::value::{self, Held, read_holder};
+use crate::server::errors::strange;
 
 /// What to tell a claim that leaves nothing behind, by the value that is in its way.
 pub(crate) fn blocked_by(value: &[u8], claim: &Claim) -> Result<Attempt, BackendError> {

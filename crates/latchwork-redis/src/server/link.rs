@@ -11,18 +11,18 @@ use latchwork_store::{BackendError, BackendErrorKind, Effect, Io, Moment};
 use redis::{Cmd, PushInfo, PushKind, Value, cmd};
 use tokio::sync::SetOnce;
 
-use crate::answers::text;
 use crate::config::Endpoint;
-use crate::connect::{
+use crate::lock;
+use crate::protocol::answers::text;
+use crate::protocol::push::Ears;
+use crate::protocol::replicas::Confirming;
+use crate::server::connect::{
     Access, CONNECT_LIMIT, NotConnected, Probe, Protocol, connect, explained, refuses_hello,
     unreachable,
 };
-use crate::connection::{Connection, OnPush, ended};
-use crate::errors::{Failure, Reaction, failure, strange};
-use crate::facts::{Facts, Scripts, probe};
-use crate::lock;
-use crate::push::Ears;
-use crate::replicas::Confirming;
+use crate::server::connection::{Connection, OnPush, ended};
+use crate::server::errors::{Failure, Reaction, failure, strange};
+use crate::server::facts::{Facts, Scripts, probe};
 
 /// A request that was given up, and no answer to any other within this time since it was sent: the
 /// connection is dead.

@@ -4,9 +4,9 @@ use std::sync::LazyLock;
 
 use redis::Cmd;
 
-use crate::guard::Rule;
-use crate::link::Link;
-use crate::names::Names;
+use crate::protocol::guard::Rule;
+use crate::protocol::names::Names;
+use crate::server::link::Link;
 
 /// What scripts share.
 ///
@@ -225,7 +225,7 @@ mod tests {
         let scripts: Vec<(&str, String)> = granting
             .map(|(name, script)| (name, script.source.clone()))
             .chain(others.map(|(name, script)| (name, script.source.clone())))
-            .chain(crate::plain::all())
+            .chain(crate::protocol::plain::all())
             .chain([("fence", crate::fence::set())])
             .collect();
         assert!(scripts.len() > 4 * 6 + 6 + 6);
@@ -233,7 +233,8 @@ mod tests {
             assert!(!without_comments(source).contains("--"), "{name} is not whole");
             assert_eq!(latchwork_services::refused_script(source), None, "{name}:\n{source}");
         }
-        let files = std::fs::read_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/src/scripts")).unwrap();
+        let files = std::fs::read_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/src/protocol/scripts"))
+            .unwrap();
         for file in files.map(|file| file.unwrap().path()).filter(|file| file.is_file()) {
             let text = std::fs::read_to_string(&file).unwrap();
             let text = without_comments(&text);

@@ -10,18 +10,18 @@ use std::time::Duration;
 use latchwork_store::{BackendError, Backoff, Effect, Io, Key, Sourced};
 use redis::{Cmd, Value};
 
-use crate::cluster::Cluster;
 use crate::config::{Credentials, Deployment, RedisConfig};
-use crate::connect::{Access, Probe};
-use crate::errors::{Failure, Reaction, without_redirection};
-use crate::facts::Facts;
-use crate::link::Link;
-use crate::names::{Names, Namespaces};
-use crate::node::{Node, Target, Use};
-use crate::push::{Ears, Pushes};
-use crate::replicas::Confirm;
-use crate::scripts::Script;
-use crate::sentinel::Sentinels;
+use crate::protocol::names::{Names, Namespaces};
+use crate::protocol::push::{Ears, Pushes};
+use crate::protocol::replicas::Confirm;
+use crate::protocol::scripts::Script;
+use crate::server::cluster::Cluster;
+use crate::server::connect::{Access, Probe};
+use crate::server::errors::{Failure, Reaction, without_redirection};
+use crate::server::facts::Facts;
+use crate::server::link::Link;
+use crate::server::node::{Node, Target, Use};
+use crate::server::sentinel::Sentinels;
 
 /// Room for what most commands have, so that their buffers are made once. Measured: with the joined texts
 /// of `value.rs` it spares a free cycle 15 calls of realloc (callgrind).

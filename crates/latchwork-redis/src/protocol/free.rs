@@ -12,15 +12,15 @@ use latchwork_store::kit::combine::Combined;
 use latchwork_store::{Attempt, BackendError, BackendErrorKind, Claim, Effect, Grant, Verb};
 use redis::{Cmd, Value};
 
-use crate::answers::{attempt, blocked_by, text};
 use crate::backend::Store;
-use crate::errors::{Failure, strange};
-use crate::link::Link;
-use crate::names::{Names, hash};
-use crate::scripted::{Scripted, millis};
-use crate::scripts::{Chosen, FREE, RELEASE};
-use crate::topology::Route;
-use crate::value::{Held, head, tail, up_to_id};
+use crate::protocol::answers::{attempt, blocked_by, text};
+use crate::protocol::names::{Names, hash};
+use crate::protocol::scripted::{Scripted, millis};
+use crate::protocol::scripts::{Chosen, FREE, RELEASE};
+use crate::protocol::value::{Held, head, tail, up_to_id};
+use crate::server::errors::{Failure, strange};
+use crate::server::link::Link;
+use crate::server::topology::Route;
 
 impl Scripted {
     /// Tries to take a key that nobody holds; `None` if only the whole script can tell.

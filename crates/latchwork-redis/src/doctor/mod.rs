@@ -24,10 +24,10 @@ use latchwork_store::{BackendError, BackendErrorKind, Effect, Error, Io};
 use redis::{Value, cmd};
 use tokio::sync::oneshot;
 
-use crate::answers::{fields, pairs, text};
 use crate::config::{Deployment, Endpoint, RedisConfig};
-use crate::connect::{Access, Probe};
-use crate::link::{Link, command};
+use crate::protocol::answers::{fields, pairs, text};
+use crate::server::connect::{Access, Probe};
+use crate::server::link::{Link, command};
 
 use failover::Placement;
 

@@ -12,13 +12,13 @@ use latchwork_store::{BackendError, BackendErrorKind, Backoff, Effect, Io};
 use redis::{PushInfo, PushKind, Value, cmd};
 use tokio::sync::mpsc;
 
-use crate::answers::{pairs, text};
-use crate::asked::Asked;
 use crate::config::Endpoint;
-use crate::connect::Access;
-use crate::hosts::Host;
-use crate::link::Link;
-use crate::node::Node;
+use crate::protocol::answers::{pairs, text};
+use crate::server::asked::Asked;
+use crate::server::connect::Access;
+use crate::server::hosts::Host;
+use crate::server::link::Link;
+use crate::server::node::Node;
 
 /// How long to wait for the Sentinels.
 const LIMIT: Duration = Duration::from_secs(1);

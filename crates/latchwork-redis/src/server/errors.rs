@@ -9,8 +9,8 @@ use latchwork_store::{BackendError, Effect};
 use redis::{ErrorKind, RedisError};
 
 use crate::config::Endpoint;
-use crate::facts::is_missing;
-use crate::hosts::Host;
+use crate::server::facts::is_missing;
+use crate::server::hosts::Host;
 
 /// An error with what follows from it.
 #[derive(Debug)]

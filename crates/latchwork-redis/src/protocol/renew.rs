@@ -7,13 +7,13 @@ use latchwork_store::{BackendError, Claim, Renewal};
 use redis::Value;
 use tokio::sync::watch;
 
-use crate::answers::renewals;
-use crate::errors::{Failure, Reaction, strange};
-use crate::names::Names;
-use crate::scripted::{Scripted, millis};
-use crate::scripts::RENEW;
-use crate::topology::Route;
-use crate::value::letter;
+use crate::protocol::answers::renewals;
+use crate::protocol::names::Names;
+use crate::protocol::scripted::{Scripted, millis};
+use crate::protocol::scripts::RENEW;
+use crate::protocol::value::letter;
+use crate::server::errors::{Failure, Reaction, strange};
+use crate::server::topology::Route;
 
 /// How much longer than the first of several nodes the others may take to answer a renewal.
 const GRACE: Duration = Duration::from_millis(250);

@@ -276,8 +276,8 @@ mod tests {
     use tokio::task::JoinHandle;
 
     use super::*;
-    use crate::connection::Connection;
-    use crate::link::command;
+    use crate::server::connection::Connection;
+    use crate::server::link::command;
 
     struct Side {
         connection: Option<Arc<Connection>>,

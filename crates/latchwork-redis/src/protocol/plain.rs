@@ -20,16 +20,16 @@ use latchwork_store::{
 };
 use redis::{Value, cmd};
 
-use crate::answers::{blocked_by, number, spent, text, token};
 use crate::backend::Store;
-use crate::errors::strange;
-use crate::facts::only_plain;
-use crate::inspect::read_plain;
-use crate::link::Link;
-use crate::names::Names;
-use crate::scripted::millis;
-use crate::scripts::whole;
-use crate::value::stored;
+use crate::protocol::answers::{blocked_by, number, spent, text, token};
+use crate::protocol::inspect::read_plain;
+use crate::protocol::names::Names;
+use crate::protocol::scripted::millis;
+use crate::protocol::scripts::whole;
+use crate::protocol::value::stored;
+use crate::server::errors::strange;
+use crate::server::facts::only_plain;
+use crate::server::link::Link;
 
 const TAKE: &str = include_str!("scripts/plain/take.lua");
 static TOKEN: LazyLock<String> = LazyLock::new(|| whole(include_str!("scripts/plain/token.lua")));

@@ -6,12 +6,12 @@ use futures_util::future::join_all;
 use latchwork_store::{BackendError, BackendErrorKind, Key, Mode, Party, Snapshot};
 use redis::{Value, cmd};
 
-use crate::answers::{number, text};
 use crate::backend::{Store, Verbs};
-use crate::errors::{Failure, Reaction, is_about_a_command, is_moving, strange};
 use crate::init::Marker;
-use crate::link::Link;
-use crate::names::{key_text_of_tagged, lock_of, slot_of};
+use crate::protocol::answers::{number, text};
+use crate::protocol::names::{key_text_of_tagged, lock_of, slot_of};
+use crate::server::errors::{Failure, Reaction, is_about_a_command, is_moving, strange};
+use crate::server::link::Link;
 
 /// How many keys the server looks at in one step of a listing.
 const STEP: u32 = 1_000;

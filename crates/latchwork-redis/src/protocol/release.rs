@@ -8,14 +8,14 @@ use std::time::Duration;
 use latchwork_store::{BackendError, BackendErrorKind, Claim, ClaimId, Linger, Released};
 use redis::Value;
 
-use crate::answers::{goes_on, is_to_warn, released};
-use crate::errors::strange;
-use crate::link::Link;
-use crate::names::Names;
-use crate::push::Unclaimed;
-use crate::scripted::{PROBATION, Scripted, millis};
-use crate::topology::Route;
-use crate::value::stored;
+use crate::protocol::answers::{goes_on, is_to_warn, released};
+use crate::protocol::names::Names;
+use crate::protocol::push::Unclaimed;
+use crate::protocol::scripted::{PROBATION, Scripted, millis};
+use crate::protocol::value::stored;
+use crate::server::errors::strange;
+use crate::server::link::Link;
+use crate::server::topology::Route;
 
 /// How long a release waits for calls that serve the rest of the line.
 const REST_LIMIT: Duration = Duration::from_millis(200);

@@ -11,14 +11,14 @@ use latchwork_store::{BackendError, Backoff, Io};
 use redis::{PushInfo, PushKind, Value};
 use tokio::sync::watch;
 
-use crate::cluster::Cluster;
 use crate::config::Endpoint;
-use crate::connect::Access;
-use crate::link::{Link, Replaced};
 use crate::lock;
-use crate::names::slot_of;
-use crate::push::Pushes;
-use crate::sentinel::Sentinels;
+use crate::protocol::names::slot_of;
+use crate::protocol::push::Pushes;
+use crate::server::cluster::Cluster;
+use crate::server::connect::Access;
+use crate::server::link::{Link, Replaced};
+use crate::server::sentinel::Sentinels;
 
 /// Which server to connect to.
 #[derive(Debug)]

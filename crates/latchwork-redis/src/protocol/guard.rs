@@ -9,13 +9,13 @@ use std::time::Duration;
 use latchwork_store::{BackendError, BackendErrorKind, Claim, Effect};
 use redis::{Cmd, Value};
 
-use crate::answers::number;
 use crate::config::{Deployment, RedisConfig};
-use crate::errors::strange;
-use crate::link::Link;
-use crate::names::Names;
-use crate::scripts::GUARD_LOOK;
-use crate::topology::Route;
+use crate::protocol::answers::number;
+use crate::protocol::names::Names;
+use crate::protocol::scripts::GUARD_LOOK;
+use crate::server::errors::strange;
+use crate::server::link::Link;
+use crate::server::topology::Route;
 
 /// The longest ttl where the address names none.
 const MAX_TTL: Duration = Duration::from_secs(60);
@@ -140,7 +140,7 @@ mod tests {
     use latchwork_services::hostile::survives;
 
     use super::*;
-    use crate::values::value_of;
+    use crate::server::values::value_of;
 
     fn rule(url: &str) -> Rule {
         Rule::of(&RedisConfig::parse(url).unwrap()).unwrap()

@@ -1,0 +1,17 @@
+//! How a server is reached: connections, what the server can do, where a key lives and where it has moved.
+//!
+//! Nothing here knows what a lock is. This room imports only `config.rs`.
+
+pub(crate) mod asked;
+pub(crate) mod cluster;
+pub(crate) mod connect;
+pub(crate) mod connection;
+pub(crate) mod errors;
+pub(crate) mod facts;
+pub(crate) mod hosts;
+pub(crate) mod link;
+pub(crate) mod node;
+pub(crate) mod sentinel;
+pub(crate) mod topology;
+#[cfg(test)]
+pub(crate) mod values;
