@@ -11,10 +11,11 @@ use redis::Value;
 
 use crate::backend::{RedisBackend, Store};
 use crate::config::RedisConfig;
-use crate::protocol::answers::number;
 use crate::protocol::guard::Rule;
-use crate::protocol::names::{Names, SLOTS};
+use crate::protocol::names::Names;
 use crate::protocol::scripts::GUARD_INIT;
+use crate::server::reply::number;
+use crate::server::slot::SLOTS;
 
 /// So many slots are prepared at once.
 const AT_ONCE: usize = 64;

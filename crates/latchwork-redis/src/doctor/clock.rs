@@ -7,7 +7,7 @@ use latchwork_store::{Io, Moment};
 use redis::{Value, cmd};
 
 use super::Server;
-use crate::protocol::answers::time;
+use crate::server::reply::time;
 
 /// Between the two looks at the clock.
 const BETWEEN: Duration = Duration::from_millis(400);

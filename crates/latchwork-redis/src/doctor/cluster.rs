@@ -6,10 +6,10 @@ use latchwork_store::{BackendError, Io};
 
 use super::{Server, failover, info, open};
 use crate::config::{Endpoint, RedisConfig};
-use crate::protocol::answers::text;
-use crate::protocol::names::SLOTS;
+use crate::server::connection::command;
 use crate::server::hosts::Host;
-use crate::server::link::command;
+use crate::server::reply::text;
+use crate::server::slot::SLOTS;
 
 /// All nodes that the first seed to answer knows, but for those it is told to forget.
 pub(super) async fn nodes(

@@ -25,9 +25,10 @@ use redis::{Value, cmd};
 use tokio::sync::oneshot;
 
 use crate::config::{Deployment, Endpoint, RedisConfig};
-use crate::protocol::answers::{fields, pairs, text};
 use crate::server::connect::{Access, Probe};
-use crate::server::link::{Link, command};
+use crate::server::connection::command;
+use crate::server::link::Link;
+use crate::server::reply::{fields, pairs, text};
 
 use failover::Placement;
 

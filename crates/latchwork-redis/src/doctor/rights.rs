@@ -10,8 +10,8 @@ use redis::Value;
 
 use super::Server;
 use crate::config::{Deployment, RedisConfig};
-use crate::protocol::answers::{pairs, text};
-use crate::server::link::command;
+use crate::server::connection::command;
+use crate::server::reply::{pairs, text};
 
 const NAME: &str = "lw:probe";
 const CHANNEL: &str = "lw:push:probe";

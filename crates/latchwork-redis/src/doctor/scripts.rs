@@ -12,8 +12,9 @@ use redis::cmd;
 use crate::backend::Store;
 use crate::config::RedisConfig;
 use crate::protocol::plain;
-use crate::protocol::scripts::{Chosen, FREE, INSPECT, RENEW, Script};
+use crate::protocol::scripts::{Chosen, FREE, INSPECT, RENEW};
 use crate::server::link::Link;
+use crate::server::script::Script;
 
 /// How long that may take.
 const LIMIT: Duration = Duration::from_secs(5);

@@ -11,9 +11,9 @@ use redis::Value;
 use super::failover::Placement;
 use super::open;
 use crate::config::{Endpoint, RedisConfig};
-use crate::protocol::answers::{pairs, text};
 use crate::server::connect::{Access, Probe};
-use crate::server::link::command;
+use crate::server::connection::command;
+use crate::server::reply::{pairs, text};
 
 /// What a Sentinel knows.
 struct Word {

@@ -425,7 +425,7 @@ mod tests {
             ("valkey_version:8.1.8", "Valkey 8.1.8", Severity::Ok, None),
             ("role:master", "unknown", Severity::Warning, None),
         ] {
-            let fields: HashMap<_, _> = crate::protocol::answers::fields(info)
+            let fields: HashMap<_, _> = crate::server::reply::fields(info)
                 .map(|(name, value)| (name.to_owned(), value.to_owned()))
                 .collect();
             let commands = crate::server::facts::Facts::read(info).version;

@@ -10,6 +10,7 @@ use redis::Value;
 
 use crate::protocol::value::{self, Held, read_holder};
 use crate::server::errors::strange;
+use crate::server::reply::{number, text, time};
 
 /// What to tell a claim that leaves nothing behind, by the value that is in its way.
 pub(crate) fn blocked_by(value: &[u8], claim: &Claim) -> Result<Attempt, BackendError> {
@@ -198,45 +199,10 @@ pub(crate) fn token(value: &Value) -> Option<u64> {
     number(value).filter(|token| *token > 0)
 }
 
-/// A number, given as such or as text; `None` below zero.
-pub(crate) fn number(value: &Value) -> Option<u64> {
-    match value {
-        Value::Int(number) => u64::try_from(*number).ok(),
-        value => text(value)?.parse().ok(),
-    }
-}
-
-pub(crate) fn text(value: &Value) -> Option<String> {
-    match value {
-        Value::BulkString(bytes) => Some(String::from_utf8_lossy(bytes).into_owned()),
-        Value::SimpleString(text) | Value::VerbatimString { text, .. } => Some(text.clone()),
-        Value::Int(number) => Some(number.to_string()),
-        _ => None,
-    }
-}
-
-/// The names and values of a map, in either version of the protocol.
-pub(crate) fn pairs(value: &Value) -> Option<Vec<(&Value, &Value)>> {
-    match value {
-        Value::Map(pairs) => Some(pairs.iter().map(|(name, value)| (name, value)).collect()),
-        Value::Array(flat) => Some(flat.chunks_exact(2).map(|pair| (&pair[0], &pair[1])).collect()),
-        _ => None,
-    }
-}
-
-/// The names and values in what `INFO` and its like say.
-pub(crate) fn fields(info: &str) -> impl Iterator<Item = (&str, &str)> {
-    info.lines().filter_map(|line| line.trim().split_once(':'))
-}
-
-/// The server's clock, from seconds and microseconds.
-pub(crate) fn time(seconds: &Value, micros: &Value) -> Option<Duration> {
-    Duration::from_secs(number(seconds)?).checked_add(Duration::from_micros(number(micros)?))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::server::reply::pairs;
 
     /// An answer made of bytes: parts between `|`, numbers as such, and lists of parts in brackets.
     fn answer_of(bytes: &[u8]) -> Value {

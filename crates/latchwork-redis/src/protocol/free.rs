@@ -13,13 +13,14 @@ use latchwork_store::{Attempt, BackendError, BackendErrorKind, Claim, Effect, Gr
 use redis::{Cmd, Value};
 
 use crate::backend::Store;
-use crate::protocol::answers::{attempt, blocked_by, text};
+use crate::protocol::answers::{attempt, blocked_by};
 use crate::protocol::names::{Names, hash};
 use crate::protocol::scripted::{Scripted, millis};
 use crate::protocol::scripts::{Chosen, FREE, RELEASE};
 use crate::protocol::value::{Held, head, tail, up_to_id};
 use crate::server::errors::{Failure, strange};
 use crate::server::link::Link;
+use crate::server::reply::text;
 use crate::server::topology::Route;
 
 impl Scripted {

@@ -10,11 +10,11 @@ use latchwork_store::{BackendError, BackendErrorKind, Claim, Effect};
 use redis::{Cmd, Value};
 
 use crate::config::{Deployment, RedisConfig};
-use crate::protocol::answers::number;
 use crate::protocol::names::Names;
 use crate::protocol::scripts::GUARD_LOOK;
 use crate::server::errors::strange;
 use crate::server::link::Link;
+use crate::server::reply::number;
 use crate::server::topology::Route;
 
 /// The longest ttl where the address names none.

@@ -9,13 +9,13 @@ use latchwork_store::{
 use redis::Value;
 
 use crate::backend::{Store, Verbs};
-use crate::protocol::answers::{number, pairs, text, time};
 use crate::protocol::names::Names;
 use crate::protocol::plain::{self, one_key};
 use crate::protocol::scripted::Scripted;
 use crate::protocol::scripts::INSPECT;
 use crate::protocol::value::{Held, read_holder, shown};
 use crate::server::errors::{is_moving, strange};
+use crate::server::reply::{number, pairs, text, time};
 use crate::server::topology::Route;
 
 /// How many holders and how many waiters of one key are shown at most.

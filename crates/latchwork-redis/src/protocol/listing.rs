@@ -8,10 +8,11 @@ use redis::{Value, cmd};
 
 use crate::backend::{Store, Verbs};
 use crate::init::Marker;
-use crate::protocol::answers::{number, text};
-use crate::protocol::names::{key_text_of_tagged, lock_of, slot_of};
+use crate::protocol::names::{key_text_of_tagged, lock_of};
 use crate::server::errors::{Failure, Reaction, is_about_a_command, is_moving, strange};
 use crate::server::link::Link;
+use crate::server::reply::{number, text};
+use crate::server::slot::slot_of;
 
 /// How many keys the server looks at in one step of a listing.
 const STEP: u32 = 1_000;

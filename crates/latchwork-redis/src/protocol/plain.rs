@@ -21,7 +21,7 @@ use latchwork_store::{
 use redis::{Value, cmd};
 
 use crate::backend::Store;
-use crate::protocol::answers::{blocked_by, number, spent, text, token};
+use crate::protocol::answers::{blocked_by, spent, token};
 use crate::protocol::inspect::read_plain;
 use crate::protocol::names::Names;
 use crate::protocol::scripted::millis;
@@ -30,6 +30,7 @@ use crate::protocol::value::stored;
 use crate::server::errors::strange;
 use crate::server::facts::only_plain;
 use crate::server::link::Link;
+use crate::server::reply::{number, text};
 
 const TAKE: &str = include_str!("scripts/plain/take.lua");
 static TOKEN: LazyLock<String> = LazyLock::new(|| whole(include_str!("scripts/plain/token.lua")));

@@ -21,12 +21,12 @@ use redis::{Cmd, PushInfo, Value, cmd};
 use tokio::sync::{Semaphore, oneshot};
 
 use crate::lock;
-use crate::protocol::answers::number;
 use crate::protocol::renew::Prepare;
 use crate::protocol::scripted::Scripted;
 use crate::server::connect::Access;
 use crate::server::errors::Failure;
 use crate::server::link::Link;
+use crate::server::reply::number;
 
 /// How long replicas may take at most.
 const LIMIT: Duration = Duration::from_millis(500);

@@ -7,6 +7,7 @@ use redis::Cmd;
 use crate::protocol::guard::Rule;
 use crate::protocol::names::Names;
 use crate::server::link::Link;
+use crate::server::script::Script;
 
 /// What scripts share.
 ///
@@ -36,43 +37,30 @@ const GUARD_PIECES: [(&str, &str); 3] = [
     ("--#guard guard_place.lua\n", include_str!("scripts/guard_place.lua")),
     ("--#guard guard_release.lua\n", include_str!("scripts/guard_release.lua")),
 ];
-/// A script and its hash.
-#[derive(Debug)]
-pub(crate) struct Script {
-    pub(crate) source: String,
-    pub(crate) hash: String,
+/// Assembles a script.
+fn script(source: &str) -> Script {
+    assembled(source, |_| "")
 }
 
-impl Script {
-    fn new(source: &str) -> Self {
-        Self::made(source, |_| "")
-    }
+/// Assembles a script with the guard in front, and its pieces in their places.
+fn guarded(front: &[&str], source: &str) -> Script {
+    assembled(&(front.concat() + source), |piece| piece)
+}
 
-    /// With the guard in front, and its pieces in their places.
-    fn guarded(front: &[&str], source: &str) -> Self {
-        Self::made(&(front.concat() + source), |piece| piece)
+fn assembled(source: &str, choose: impl Fn(&'static str) -> &'static str) -> Script {
+    let mut source = whole(source);
+    for (mark, piece) in GUARD_PIECES {
+        source = source.replace(mark, choose(piece));
     }
+    // A mark that is left would go with the comments.
+    debug_assert!(!source.contains("--#"), "{source}");
+    Script::new(without_comments(&source))
+}
 
-    fn made(source: &str, choose: impl Fn(&'static str) -> &'static str) -> Self {
-        let mut source = whole(source);
-        for (mark, piece) in GUARD_PIECES {
-            source = source.replace(mark, choose(piece));
-        }
-        // A mark that is left would go with the comments.
-        debug_assert!(!source.contains("--#"), "{source}");
-        let source = without_comments(&source);
-        let hash = redis::Script::new(&source).get_hash().to_owned();
-        Self { source, hash }
-    }
-
-    /// The same for a Cluster, whose channels are told to one node. The command is written into the script, for
-    /// some hosted services refuse one that is an argument.
-    fn sharded(self, sharded: bool) -> Self {
-        match sharded {
-            false => self,
-            true => Self::new(&self.source.replace("'PUBLISH'", "'SPUBLISH'")),
-        }
-    }
+/// The same script for a Cluster, where a message goes to one node. The command is written into the script, because
+/// some hosted services refuse a command that is an argument.
+fn sharded(script: Script) -> Script {
+    Script::new(script.source.replace("'PUBLISH'", "'SPUBLISH'"))
 }
 
 /// A script without comments and indents: they are a half of it, and what checks scripts by their text may not
@@ -98,18 +86,18 @@ pub(crate) fn whole(source: &str) -> String {
 }
 
 pub(crate) static RENEW: LazyLock<Script> =
-    LazyLock::new(|| Script::new(include_str!("scripts/renew.lua")));
+    LazyLock::new(|| script(include_str!("scripts/renew.lua")));
 /// The release of one key that nobody waits for is the same whatever else is on.
 pub(crate) static RELEASE: LazyLock<Script> =
-    LazyLock::new(|| Script::new(include_str!("scripts/release.lua")));
+    LazyLock::new(|| script(include_str!("scripts/release.lua")));
 pub(crate) static INSPECT: LazyLock<Script> =
-    LazyLock::new(|| Script::new(include_str!("scripts/inspect.lua")));
+    LazyLock::new(|| script(include_str!("scripts/inspect.lua")));
 pub(crate) static FREE: LazyLock<Script> =
-    LazyLock::new(|| Script::new(include_str!("scripts/free.lua")));
+    LazyLock::new(|| script(include_str!("scripts/free.lua")));
 pub(crate) static GUARD_LOOK: LazyLock<Script> =
-    LazyLock::new(|| Script::guarded(&[GUARD], include_str!("scripts/guard_look.lua")));
+    LazyLock::new(|| guarded(&[GUARD], include_str!("scripts/guard_look.lua")));
 pub(crate) static GUARD_INIT: LazyLock<Script> =
-    LazyLock::new(|| Script::guarded(&[GUARD], include_str!("scripts/guard_init.lua")));
+    LazyLock::new(|| guarded(&[GUARD], include_str!("scripts/guard_init.lua")));
 
 /// The scripts that grant or keep a place.
 pub(crate) struct Granting {
@@ -122,13 +110,13 @@ pub(crate) struct Granting {
 }
 
 impl Granting {
-    fn new(guarded: bool, sharded: bool) -> Self {
+    fn new(is_guarded: bool, is_sharded: bool) -> Self {
         let made = |between: &[&str], source: &str| {
-            let script = match guarded {
-                false => Script::new(source),
-                true => Script::guarded(&[&[GUARD], between].concat(), source),
+            let script = match is_guarded {
+                false => script(source),
+                true => guarded(&[&[GUARD], between].concat(), source),
             };
-            script.sharded(sharded)
+            if is_sharded { sharded(script) } else { script }
         };
         Self {
             try_: made(&[GUARD_TRY, GUARD_DONE, GUARD_TRY_FREE], include_str!("scripts/try.lua")),
@@ -136,7 +124,10 @@ impl Granting {
             release: made(&[GUARD_DONE], include_str!("scripts/release.lua")),
             enqueue: made(&[GUARD_DONE], include_str!("scripts/enqueue.lua")),
             hand_on: made(&[GUARD_DONE], include_str!("scripts/hand_on.lua")),
-            warn: Script::new(include_str!("scripts/warn.lua")).sharded(sharded),
+            warn: {
+                let warn = script(include_str!("scripts/warn.lua"));
+                if is_sharded { sharded(warn) } else { warn }
+            },
         }
     }
 

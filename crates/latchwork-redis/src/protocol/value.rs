@@ -211,7 +211,7 @@ mod tests {
             let _ = Held::read(bytes);
             let text = String::from_utf8_lossy(bytes);
             let _ = read_holder(&text);
-            let _ = crate::protocol::answers::fields(&text).count();
+            let _ = crate::server::reply::fields(&text).count();
         });
     }
 }

@@ -16,8 +16,7 @@ use redis::{Value, cmd};
 
 use crate::config::Endpoint;
 use crate::lock;
-use crate::protocol::answers::{pairs, text};
-use crate::protocol::names::{Namespaces, SLOTS};
+use crate::protocol::names::Namespaces;
 use crate::protocol::push::{Ears, Pushes};
 use crate::server::asked::Asked;
 use crate::server::connect::Access;
@@ -25,6 +24,8 @@ use crate::server::facts::Facts;
 use crate::server::hosts::Host;
 use crate::server::link::Link;
 use crate::server::node::{Node, Target, Use};
+use crate::server::reply::{pairs, text};
+use crate::server::slot::SLOTS;
 
 /// How long the nodes may take to say who serves which slot.
 const LIMIT: Duration = Duration::from_millis(500);
@@ -364,7 +365,7 @@ async fn view_of(node: &Node, from: &Endpoint) -> Result<View, BackendError> {
     let mut slots = cmd("CLUSTER");
     slots.arg("SLOTS");
     let (info, slots) = tokio::join!(link.send(&info), link.send(&slots));
-    let info = info.map(|answer| crate::protocol::answers::text(&answer).unwrap_or_default());
+    let info = info.map(|answer| crate::server::reply::text(&answer).unwrap_or_default());
     let info = info.map_err(|failure| failure.error)?;
     let field = |name: &str| {
         info.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':')).map(str::trim)

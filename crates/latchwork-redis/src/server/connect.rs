@@ -12,9 +12,8 @@ use redis::{Cmd, RedisResult, Value};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 
 use crate::config::{Credentials, Endpoint};
-use crate::server::connection::{Connection, OnPush};
+use crate::server::connection::{Connection, OnPush, command};
 use crate::server::errors::{FULL_STEP, failure, is_full};
-use crate::server::link::command;
 
 /// A connection that is silent for so long is probed by the system.
 const KEEPALIVE: Duration = Duration::from_secs(15);

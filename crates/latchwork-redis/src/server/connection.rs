@@ -14,7 +14,7 @@ use std::fmt;
 use std::sync::{Arc, Mutex};
 use std::task::Waker;
 
-use redis::{Arg, Cmd, PushInfo, PushKind, RedisResult, Value};
+use redis::{Arg, Cmd, PushInfo, PushKind, RedisResult, Value, cmd};
 use tokio::sync::oneshot;
 
 use crate::lock;
@@ -171,6 +171,13 @@ impl Drop for Connection {
             waker.wake();
         }
     }
+}
+
+/// A command of these words.
+pub(crate) fn command(words: &[&str]) -> Cmd {
+    let mut command = cmd(words[0]);
+    command.arg(&words[1..]);
+    command
 }
 
 /// What a request gets that was not answered.

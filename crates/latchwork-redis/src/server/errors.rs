@@ -9,7 +9,6 @@ use latchwork_store::{BackendError, Effect};
 use redis::{ErrorKind, RedisError};
 
 use crate::config::Endpoint;
-use crate::server::facts::is_missing;
 use crate::server::hosts::Host;
 
 /// An error with what follows from it.
@@ -196,6 +195,29 @@ pub(crate) fn failure(error: &RedisError, from: &Endpoint) -> Failure {
     }
     // What is not known here may have happened half-way through a script.
     make(Unreachable, Effect::Unknown, "", Reaction::None)
+}
+
+/// Whether an error says that a command, or this form of it, is not there at all.
+fn is_missing(said: &str) -> bool {
+    const SIGNS: [&str; 15] = [
+        "bad lua script",
+        "unknown command",
+        "unknown redis command",
+        "invalid command",
+        "invalid request",
+        "unsupported",
+        "not supported",
+        "not support",
+        "not allowed",
+        "disabled",
+        "forbidden",
+        "number of keys",
+        "multi-key",
+        "multiple keys",
+        "same slot",
+    ];
+    let said = said.to_ascii_lowercase();
+    SIGNS.iter().any(|sign| said.contains(sign))
 }
 
 /// Whether the server takes no more connections. It says so to a new one, and closes it.

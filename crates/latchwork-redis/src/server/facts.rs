@@ -10,11 +10,12 @@ use std::fmt;
 use latchwork_store::{BackendError, BackendErrorKind, Effect};
 use redis::Value;
 
-use crate::protocol::answers::fields;
 use crate::protocol::plain;
 use crate::protocol::scripts::Chosen;
+use crate::server::connection::command;
 use crate::server::errors::{Failure, Reaction, TEXT_IS_CHECKED, is_about_a_command};
-use crate::server::link::{Link, command};
+use crate::server::link::Link;
+use crate::server::reply::fields;
 
 /// What a server says of itself.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -128,29 +129,6 @@ pub(crate) async fn probe(link: &Link, sharded: bool) -> Result<Probed, BackendE
         (Answer::Broken(error), _) | (_, Answer::Broken(error)) => return Err(error),
     };
     Ok(Probed { scripts, refused, channels: subscribed == Answer::Can })
-}
-
-/// Whether an error says that a command, or this form of it, is not there at all.
-pub(crate) fn is_missing(said: &str) -> bool {
-    const SIGNS: [&str; 15] = [
-        "bad lua script",
-        "unknown command",
-        "unknown redis command",
-        "invalid command",
-        "invalid request",
-        "unsupported",
-        "not supported",
-        "not support",
-        "not allowed",
-        "disabled",
-        "forbidden",
-        "number of keys",
-        "multi-key",
-        "multiple keys",
-        "same slot",
-    ];
-    let said = said.to_ascii_lowercase();
-    SIGNS.iter().any(|sign| said.contains(sign))
 }
 
 /// Why plain mode cannot do something.

@@ -13,16 +13,16 @@ use tokio::sync::SetOnce;
 
 use crate::config::Endpoint;
 use crate::lock;
-use crate::protocol::answers::text;
 use crate::protocol::push::Ears;
 use crate::protocol::replicas::Confirming;
 use crate::server::connect::{
     Access, CONNECT_LIMIT, NotConnected, Probe, Protocol, connect, explained, refuses_hello,
     unreachable,
 };
-use crate::server::connection::{Connection, OnPush, ended};
+use crate::server::connection::{Connection, OnPush, command, ended};
 use crate::server::errors::{Failure, Reaction, failure, strange};
 use crate::server::facts::{Facts, Scripts, probe};
+use crate::server::reply::text;
 
 /// A request that was given up, and no answer to any other within this time since it was sent: the
 /// connection is dead.
@@ -394,13 +394,6 @@ impl Drop for Waiting<'_> {
         let first = &self.link.unanswered_since;
         let _ = first.compare_exchange(0, self.since, Ordering::Relaxed, Ordering::Relaxed);
     }
-}
-
-/// A command of these words.
-pub(crate) fn command(words: &[&str]) -> Cmd {
-    let mut command = cmd(words[0]);
-    command.arg(&words[1..]);
-    command
 }
 
 /// Whether this is the confirmation that messages of a channel come from now on.

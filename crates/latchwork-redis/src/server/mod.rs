@@ -11,7 +11,10 @@ pub(crate) mod facts;
 pub(crate) mod hosts;
 pub(crate) mod link;
 pub(crate) mod node;
+pub(crate) mod reply;
+pub(crate) mod script;
 pub(crate) mod sentinel;
+pub(crate) mod slot;
 pub(crate) mod topology;
 #[cfg(test)]
 pub(crate) mod values;

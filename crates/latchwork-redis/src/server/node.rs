@@ -13,12 +13,12 @@ use tokio::sync::watch;
 
 use crate::config::Endpoint;
 use crate::lock;
-use crate::protocol::names::slot_of;
 use crate::protocol::push::Pushes;
 use crate::server::cluster::Cluster;
 use crate::server::connect::Access;
 use crate::server::link::{Link, Replaced};
 use crate::server::sentinel::Sentinels;
+use crate::server::slot::slot_of;
 
 /// Which server to connect to.
 #[derive(Debug)]

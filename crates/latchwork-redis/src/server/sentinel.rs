@@ -13,12 +13,12 @@ use redis::{PushInfo, PushKind, Value, cmd};
 use tokio::sync::mpsc;
 
 use crate::config::Endpoint;
-use crate::protocol::answers::{pairs, text};
 use crate::server::asked::Asked;
 use crate::server::connect::Access;
 use crate::server::hosts::Host;
 use crate::server::link::Link;
 use crate::server::node::Node;
+use crate::server::reply::{pairs, text};
 
 /// How long to wait for the Sentinels.
 const LIMIT: Duration = Duration::from_secs(1);

@@ -14,13 +14,13 @@ use crate::config::{Credentials, Deployment, RedisConfig};
 use crate::protocol::names::{Names, Namespaces};
 use crate::protocol::push::{Ears, Pushes};
 use crate::protocol::replicas::Confirm;
-use crate::protocol::scripts::Script;
 use crate::server::cluster::Cluster;
 use crate::server::connect::{Access, Probe};
 use crate::server::errors::{Failure, Reaction, without_redirection};
 use crate::server::facts::Facts;
 use crate::server::link::Link;
 use crate::server::node::{Node, Target, Use};
+use crate::server::script::Script;
 use crate::server::sentinel::Sentinels;
 
 /// Room for what most commands have, so that their buffers are made once. Measured: with the joined texts

@@ -276,8 +276,7 @@ mod tests {
     use tokio::task::JoinHandle;
 
     use super::*;
-    use crate::server::connection::Connection;
-    use crate::server::link::command;
+    use crate::server::connection::{Connection, command};
 
     struct Side {
         connection: Option<Arc<Connection>>,
