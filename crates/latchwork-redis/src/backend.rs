@@ -10,14 +10,17 @@ use latchwork_store::{
     Query, Released, Renewal, Snapshot, Verb, Wake,
 };
 
-use crate::config::RedisConfig;
+use crate::config::{Deployment, RedisConfig};
 use crate::protocol::guard::Rule;
-use crate::protocol::names::Names;
+use crate::protocol::names::{Names, Namespaces, Naming};
 use crate::protocol::plain::Plain;
+use crate::protocol::plain::only_plain;
 use crate::protocol::push::Pushes;
 use crate::protocol::replicas::Replicated;
 use crate::protocol::scripted::Scripted;
-use crate::server::facts::{Facts, Scripts, only_plain};
+use crate::protocol::scripts::probe;
+use crate::server::facts::{Facts, Scripts};
+use crate::server::inbox::Inbox;
 use crate::server::topology::Topology;
 
 /// A [`Backend`] over Redis.
@@ -42,6 +45,7 @@ pub(crate) enum Verbs {
 pub(crate) struct Store {
     pub(crate) config: RedisConfig,
     pub(crate) topology: Arc<Topology>,
+    pub(crate) naming: Naming,
     pub(crate) pushes: Arc<Pushes>,
     pub(crate) io: Io,
     pub(crate) guard: Option<Rule>,
@@ -51,9 +55,18 @@ impl Store {
     /// Connects when it is first used.
     pub(crate) fn new(config: RedisConfig, io: Io) -> Arc<Self> {
         let pushes = Pushes::new(io.clone());
-        let topology = Arc::new(Topology::new(&config, &io, &pushes));
-        let guard = Rule::of(&config);
-        Arc::new(Self { config, topology, pushes, io, guard })
+        let is_cluster = matches!(config.deployment, Deployment::Cluster(_));
+        let namespaces = Namespaces::new(&config.namespaces);
+        let inbox: Arc<dyn Inbox> = pushes.clone();
+        let topology = Topology::new(&config, &io, &inbox, probe(is_cluster));
+        Arc::new(Self {
+            guard: Rule::of(&config),
+            topology: Arc::new(topology),
+            naming: Naming { namespaces, is_cluster },
+            config,
+            pushes,
+            io,
+        })
     }
 
     /// Connects now, and finds out what the server can do.

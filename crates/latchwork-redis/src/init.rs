@@ -87,7 +87,7 @@ async fn mark(
     namespace: &str,
     slot: u16,
 ) -> Result<Option<Duration>, BackendError> {
-    let names = shared.topology.names_within(namespace, slot);
+    let names = shared.naming.within(namespace, slot);
     let mut route = shared.topology.route(names.slot()).await?;
     let run = route.run(&GUARD_INIT, |command, link| {
         command.arg(1).arg(names.guard());

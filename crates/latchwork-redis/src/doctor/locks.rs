@@ -142,7 +142,7 @@ async fn namespaces(shared: &Store) -> Result<Finding, BackendError> {
     let mut strange: Vec<String> = counters
         .iter()
         .chain(&markers)
-        .filter(|one| !shared.topology.namespaces().names(one.names.namespace()))
+        .filter(|one| !shared.naming.namespaces.names(one.names.namespace()))
         .map(name_of)
         .collect();
     strange.sort_unstable();

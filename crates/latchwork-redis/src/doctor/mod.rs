@@ -25,7 +25,7 @@ use redis::{Value, cmd};
 use tokio::sync::oneshot;
 
 use crate::config::{Deployment, Endpoint, RedisConfig};
-use crate::server::connect::{Access, Probe};
+use crate::server::connect::Access;
 use crate::server::connection::command;
 use crate::server::link::Link;
 use crate::server::reply::{fields, pairs, text};
@@ -128,7 +128,7 @@ fn access(config: &RedisConfig) -> Arc<Access> {
         database: config.database,
         tls: config.tls.clone(),
         detours: config.detours.clone(),
-        probe: Probe::No,
+        probe: None,
     })
 }
 

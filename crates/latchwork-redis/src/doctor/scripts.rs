@@ -68,7 +68,7 @@ async fn tried(config: &RedisConfig, io: &Io) -> Result<Outcome, BackendError> {
     let key = Key::new(format!("{namespace}latchwork-doctor")).map_err(|error| {
         BackendError::new(BackendErrorKind::Invalid, Effect::NotApplied, error.to_string())
     })?;
-    let names = store.topology.names(&key)?;
+    let names = store.naming.of(&key)?;
     let mut keys = names.whole().to_vec();
     keys.truncate(if config.plain { 1 } else { keys.len() });
     let scripts: Vec<(String, String)> = match config.plain {

@@ -11,7 +11,7 @@ use redis::Value;
 use super::failover::Placement;
 use super::open;
 use crate::config::{Endpoint, RedisConfig};
-use crate::server::connect::{Access, Probe};
+use crate::server::connect::Access;
 use crate::server::connection::command;
 use crate::server::reply::{pairs, text};
 
@@ -40,7 +40,7 @@ pub(super) async fn examine(
         database: 0,
         tls: config.tls.clone(),
         detours: config.detours.clone(),
-        probe: Probe::No,
+        probe: None,
     });
     let asked = sentinels.iter().map(|at| Box::pin(ask(at, &access, service, io)));
     let mut words = Vec::new();

@@ -56,7 +56,7 @@ impl Store {
         query: &Query,
     ) -> Result<Vec<Snapshot>, BackendError> {
         match query {
-            Query::Key(key) => Ok(vec![verbs.look_at(key, &self.topology.names(key)?).await?]),
+            Query::Key(key) => Ok(vec![verbs.look_at(key, &self.naming.of(key)?).await?]),
             Query::Prefix(prefix) => self.list(verbs, prefix).await,
         }
     }

@@ -46,7 +46,7 @@ impl Store {
         }
         let mut snapshots = Vec::new();
         for lock in locks {
-            let names = self.topology.names_of_stored(&lock);
+            let names = self.naming.of_stored(&lock);
             let text =
                 if self.topology.is_cluster() { key_text_of_tagged(&lock) } else { lock.clone() };
             if !text.starts_with(prefix) {
@@ -82,7 +82,7 @@ impl Store {
                 markers.extend(found.into_iter().filter_map(|stored| {
                     let (namespace, slot) = stored.split_once(&ending)?;
                     let slot = slot_of(slot.strip_prefix(':').unwrap_or_default());
-                    let names = self.topology.names_within(namespace, slot);
+                    let names = self.naming.within(namespace, slot);
                     let is_one = names.guard() == stored || names.token() == stored;
                     is_one.then_some(Marker { names, stored })
                 }));

@@ -90,7 +90,7 @@ impl Scripted {
             // One that has waited is released by itself, and one whose key had a line.
             if claim.mode.is_alone()
                 && pushes.find(claim.id).is_none()
-                && let Ok(names) = self.store.topology.names(&claim.key)
+                && let Ok(names) = self.store.naming.of(&claim.key)
                 && !self.crowds.is_crowded(&names)
             {
                 requests.push(FreeRequest::of(&link, &names, claim));

@@ -144,6 +144,36 @@ impl Names {
     }
 }
 
+/// The rule by which a store names its keys.
+#[derive(Debug)]
+pub(crate) struct Naming {
+    pub(crate) namespaces: Namespaces,
+    pub(crate) is_cluster: bool,
+}
+
+impl Naming {
+    /// The names of a key.
+    pub(crate) fn of(&self, key: &Key) -> Result<Names, BackendError> {
+        match self.is_cluster {
+            false => Names::plain(key, &self.namespaces),
+            true => Names::tagged(key, &self.namespaces),
+        }
+    }
+
+    /// The names of a lock by the name that it has in the store.
+    pub(crate) fn of_stored(&self, lock: &str) -> Names {
+        match self.is_cluster {
+            false => Names::of_stored(lock, &self.namespaces),
+            true => Names::of_stored_tagged(lock, &self.namespaces),
+        }
+    }
+
+    /// The names of some lock in a namespace and slot.
+    pub(crate) fn within(&self, namespace: &str, slot: u16) -> Names {
+        Names::within(namespace, self.is_cluster.then_some(slot))
+    }
+}
+
 /// The namespaces that an address names, each with its separator.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Namespaces(Arc<[String]>);

@@ -10,6 +10,7 @@
 //! for the key was not free before: its token is greater. The price is three round trips for a free
 //! key instead of one.
 
+use std::fmt;
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
@@ -28,7 +29,6 @@ use crate::protocol::scripted::millis;
 use crate::protocol::scripts::whole;
 use crate::protocol::value::stored;
 use crate::server::errors::strange;
-use crate::server::facts::only_plain;
 use crate::server::link::Link;
 use crate::server::reply::{number, text};
 
@@ -79,7 +79,7 @@ impl Plain {
         if claim.floor != 0 {
             return Err(only_plain("no floor for tokens"));
         }
-        let names = self.store.topology.names(&claim.key)?;
+        let names = self.store.naming.of(&claim.key)?;
         // The flag says that this holder can tell nobody when it goes.
         let holder = stored(self.store.io.clock().wall(), &claim.holder);
         let value = format!("lw:x:.:{}:{NONE}:{holder}", claim.id);
@@ -163,7 +163,7 @@ impl Plain {
         if claim.mode != Mode::Exclusive || claim.floor != 0 {
             return Err(only_plain("no such renewal"));
         }
-        let names = self.store.topology.names(&claim.key)?;
+        let names = self.store.naming.of(&claim.key)?;
         let (id, ttl) = (claim.id.to_string(), millis(claim.ttl).to_string());
         let renewed = match self.one_key(&names, RENEW, names.lock(), &[&id, &ttl]).await {
             Ok(renewed) => renewed,
@@ -190,7 +190,7 @@ impl Plain {
         if linger != Linger::None {
             return Err(only_plain("no linger"));
         }
-        let names = self.store.topology.names(&claim.key)?;
+        let names = self.store.naming.of(&claim.key)?;
         let waited = self.store.pushes.close(claim.id);
         let id = claim.id.to_string();
         match self.one_key(&names, RELEASE, names.lock(), &[&id]).await {
@@ -221,6 +221,19 @@ impl Plain {
     ) -> Result<Value, BackendError> {
         one_key(&self.store, names, script, key, args).await
     }
+}
+
+/// Why plain mode cannot do something.
+pub(crate) fn only_plain(what: impl fmt::Display) -> BackendError {
+    BackendError::new(
+        BackendErrorKind::Unsupported,
+        Effect::NotApplied,
+        format!(
+            "{what}: this store, or a proxy in front of it, refuses scripts with several keys, \
+             so it has mutexes without a queue and nothing else (plain mode)"
+        ),
+    )
+    .next_step("connect to the servers themselves, or use another store for this lock")
 }
 
 /// Runs a script of one key. It is sent whole: a proxy may lead each key to another server, and

@@ -26,6 +26,8 @@ use redis::{PushInfo, PushKind, Value};
 
 use crate::lock;
 use crate::protocol::message::{Message, Nonce};
+use crate::server::inbox::Inbox;
+use crate::server::link::LinkId;
 
 /// A token is plausible if it is no further than this (in us) above the store's clock and all
 /// tokens that the store has told in its answers.
@@ -40,8 +42,6 @@ pub(crate) struct Pushes {
     boxes: Mutex<HashMap<ClaimId, Arc<Mailbox>>>,
     /// The last nonces of claims that ended while a grant could still come.
     ended: Mutex<VecDeque<(ClaimId, Nonce)>>,
-    /// The last number of [`Ears`].
-    ears: AtomicU64,
     /// The largest time (us) or token that the store has told in an answer.
     told: AtomicU64,
     io: Io,
@@ -54,12 +54,9 @@ pub(crate) trait Unclaimed: Send + Sync {
     fn give_back(self: Arc<Self>, id: ClaimId, lock: String);
 }
 
-/// The number of a connection on which messages come, different for each.
-pub(crate) type Ears = u64;
-
 /// What the grant of a try is known by: its nonce, and where messages for it come. What comes elsewhere may come after
 /// messages that were lost.
-pub(crate) type Sign = (Nonce, Option<Ears>);
+pub(crate) type Sign = (Nonce, Option<LinkId>);
 pub(crate) type Expected = mailbox::Expected<Sign>;
 
 /// Where the messages for one claim wait for it.
@@ -93,7 +90,6 @@ impl Pushes {
             process: format!("{:016x}", random_u128() as u64),
             boxes: Mutex::default(),
             ended: Mutex::default(),
-            ears: AtomicU64::new(0),
             told: AtomicU64::new(0),
             io,
             unclaimed: OnceLock::new(),
@@ -103,11 +99,6 @@ impl Pushes {
     /// Says who gives back what nobody claims.
     pub(crate) fn unclaimed_go_to(&self, taker: Weak<dyn Unclaimed>) {
         let _ = self.unclaimed.set(taker);
-    }
-
-    /// The number of one more connection.
-    pub(crate) fn new_ears(&self) -> Ears {
-        self.ears.fetch_add(1, Ordering::Relaxed) + 1
     }
 
     /// Notes what the store has told in an answer: a token, or its time in microseconds.
@@ -145,29 +136,10 @@ impl Pushes {
         let Some(at) = ended.iter().position(|one| *one == (id, nonce)) else { return false };
         ended.remove(at).is_some()
     }
+}
 
-    /// Whether any claim waits.
-    pub(crate) fn is_awaited(&self) -> bool {
-        lock(&self.boxes).values().any(|mailbox| !mailbox.is_held())
-    }
-
-    /// Lets all who wait look: messages may have been lost.
-    pub(crate) fn look_all(&self) {
-        self.look(|_| true);
-    }
-
-    /// Lets those look who wait for a key of such a slot: messages may have been lost, and what
-    /// comes for their last tries may be somebody's copy of one.
-    pub(crate) fn look(&self, concerns: impl Fn(Option<u16>) -> bool) {
-        let now = self.io.now();
-        let boxes: Vec<_> = lock(&self.boxes).values().cloned().collect();
-        for mailbox in boxes.iter().filter(|mailbox| concerns(mailbox.slot)) {
-            mailbox.distrust(now);
-        }
-    }
-
-    /// Takes a message from a connection. Called on the thread that reads it.
-    pub(crate) fn deliver(&self, push: &PushInfo, ears: Ears) {
+impl Inbox for Pushes {
+    fn deliver(&self, push: &PushInfo, from: LinkId) {
         if !matches!(push.kind, PushKind::Message | PushKind::SMessage) {
             return;
         }
@@ -183,7 +155,7 @@ impl Pushes {
                     return mailbox.look_at(now);
                 }
                 let grant = Grant { token: granted.token, ttl: granted.ttl, store_time: None };
-                mailbox.take((granted.nonce, Some(ears)), grant, granted.since_try, now);
+                mailbox.take((granted.nonce, Some(from)), grant, granted.since_try, now);
             }
             (Message::Granted(granted), None) => {
                 let Some(taker) = self.unclaimed.get().and_then(Weak::upgrade) else { return };
@@ -194,6 +166,19 @@ impl Pushes {
             (Message::Look { after, .. }, Some(mailbox)) => mailbox.look_at(now.plus(after)),
             (Message::Look { .. }, None) => {}
         }
+    }
+
+    /// Messages that come for the last tries of these claims may be copies by another client, so they do not count.
+    fn check_again(&self, concerns: &dyn Fn(Option<u16>) -> bool) {
+        let now = self.io.now();
+        let boxes: Vec<_> = lock(&self.boxes).values().cloned().collect();
+        for mailbox in boxes.iter().filter(|mailbox| concerns(mailbox.slot)) {
+            mailbox.distrust(now);
+        }
+    }
+
+    fn is_awaited(&self) -> bool {
+        lock(&self.boxes).values().any(|mailbox| !mailbox.is_held())
     }
 }
 
@@ -212,8 +197,8 @@ impl Mailbox {
     }
 
     /// Whether messages for its last try can come on this connection.
-    pub(crate) fn is_reachable_by(&self, ears: Ears) -> bool {
-        self.expected().is_some_and(|expected| expected.sign.1 == Some(ears))
+    pub(crate) fn is_reachable_by(&self, link: LinkId) -> bool {
+        self.expected().is_some_and(|expected| expected.sign.1 == Some(link))
     }
 }
 
@@ -256,10 +241,10 @@ mod tests {
         let stamp = Stamp::new(Moment::from_nanos(5));
         let longest = Duration::from_secs(2);
         pushes.note(1_000);
-        let says = |token: u64, ears| {
+        let says = |token: u64, from| {
             let text = format!("g {id} {token} 2000 {nonce} 42 k");
             let data = vec![Value::BulkString(b"c".to_vec()), Value::BulkString(text.into())];
-            pushes.deliver(&PushInfo { kind: PushKind::Message, data }, ears);
+            pushes.deliver(&PushInfo { kind: PushKind::Message, data }, from);
         };
         mailbox.tries(Expected { sign: (nonce, Some(2)), stamp, longest });
         says(1_001, 1);
@@ -272,7 +257,7 @@ mod tests {
         );
         // After a message may have been lost, none with the same nonce is believed.
         mailbox.tries(Expected { sign: (nonce, Some(2)), stamp, longest });
-        pushes.look_all();
+        pushes.check_again(&|_| true);
         says(1_004, 2);
         assert!(!mailbox.is_admitted());
     }

@@ -77,7 +77,7 @@ impl Scripted {
         may_be_free: bool,
     ) -> Result<Released, BackendError> {
         let topology = &self.store.topology;
-        let names = topology.names(&claim.key)?;
+        let names = self.store.naming.of(&claim.key)?;
         let (mut joined, mut waited, mut gives_up) = (-1, false, false);
         // What ends a linger ends no claim, not even one of this id.
         if linger != Linger::End {
@@ -122,7 +122,8 @@ impl Scripted {
         let topology = &self.store.topology;
         let process = &self.store.pushes.process;
         // On a Cluster messages may come on another connection than answers.
-        let is_heard = |link: &Link| !topology.is_cluster() && link.hears(&names.channel(process));
+        let is_heard =
+            |link: &Link| !topology.is_cluster() && link.is_subscribed(&names.channel(process));
         let run = route.run(&self.scripts.granting.hand_on, |command, link| {
             self.scripts.keys(command, names, &keys);
             command.arg(id.to_string()).arg(&start).arg(&end);
@@ -238,7 +239,7 @@ impl Unclaimed for Scripted {
         let this = self.clone();
         self.store.io.spawn(async move {
             let topology = &this.store.topology;
-            let names = topology.names_of_stored(&lock);
+            let names = this.store.naming.of_stored(&lock);
             let release = async {
                 let mut route = topology.route(names.slot()).await?;
                 this.release_in_line(&mut route, &names, End::of(&id.to_string()), -1).await

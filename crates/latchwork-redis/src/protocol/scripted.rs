@@ -68,7 +68,7 @@ impl Scripted {
 
     /// What a claim's key is called, if the guard allows its ttl.
     pub(crate) fn names(&self, claim: &Claim) -> Result<Names, BackendError> {
-        let names = self.store.topology.names(&claim.key)?;
+        let names = self.store.naming.of(&claim.key)?;
         if claim.floor > FencingToken::LAST_GRANT {
             let message = format!("floor: {} is above {}", claim.floor, FencingToken::LAST_GRANT);
             return Err(BackendError::new(BackendErrorKind::Invalid, Effect::NotApplied, message)
@@ -117,7 +117,7 @@ impl Scripted {
         let Store { topology, pushes, io, .. } = &*self.store;
         let (start, end) = names.channel_parts();
         let channel = names.channel(&pushes.process);
-        let ears = topology.hears(route.link(), names.slot(), &channel);
+        let ears = topology.subscribed_on(route.link(), names.slot(), &channel);
         let process = if ears.is_some() { pushes.process.as_str() } else { "-" };
         let probation = PROBATION.min(claim.ttl);
         let nonce = Nonce::random();
@@ -229,11 +229,11 @@ impl Scripted {
             return std::future::pending().await; // only core's own timer can tell it to look
         }
         let Store { topology, pushes, io, .. } = &*self.store;
-        let names = topology.names(&claim.key)?;
+        let names = self.store.naming.of(&claim.key)?;
         let Some(mailbox) = pushes.find(claim.id) else { return Ok(Wake::Look) };
-        let link = topology.ears(names.slot()).await?;
+        let link = topology.subscriber(names.slot()).await?;
         let channel = names.channel(&pushes.process);
-        if !link.hears(&channel) {
+        if !link.is_subscribed(&channel) {
             let may = link.facts.pushes && !link.refuses(&channel);
             if may && link.subscribe(&channel, topology.is_cluster()).await.is_ok() {
                 // Whatever happened before the server took it was not told: look again.
@@ -243,7 +243,7 @@ impl Scripted {
             io.sleep(plain::pause()).await;
             return Ok(Wake::Look);
         }
-        if !mailbox.is_reachable_by(link.ears) && !mailbox.is_admitted() {
+        if !mailbox.is_reachable_by(link.id) && !mailbox.is_admitted() {
             return Ok(Wake::Look); // the next try says where to reach it
         }
         Ok(link.listen(mailbox.wait(io)).await)

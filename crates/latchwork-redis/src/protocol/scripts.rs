@@ -6,7 +6,10 @@ use redis::Cmd;
 
 use crate::protocol::guard::Rule;
 use crate::protocol::names::Names;
+use crate::protocol::plain;
+use crate::server::connection::command;
 use crate::server::link::Link;
+use crate::server::probe::Probe;
 use crate::server::script::Script;
 
 /// What scripts share.
@@ -182,6 +185,18 @@ impl Chosen {
             rule.fill(command, link);
         }
     }
+}
+
+/// What a new connection tries.
+///
+/// The scripts are real ones, which find no lock of this name and do nothing: a toy would say nothing about their text.
+pub(crate) fn probe(sharded: bool) -> Probe {
+    let names = ["1", "2", "3", "4"].map(|name| format!("{{lw:probe}}:{name}"));
+    let hand_on = &Chosen::by(None, sharded).granting.hand_on;
+    let mut several_keys = command(&["EVAL", &hand_on.source, "4"]);
+    several_keys.arg(&names).arg("").arg("").arg("").arg("").arg("");
+    let one_key = command(&["EVAL", plain::RELEASE, "1", &names[0], ""]);
+    Probe { sharded, several_keys, one_key, channel: "lw:push:probe" }
 }
 
 #[cfg(test)]

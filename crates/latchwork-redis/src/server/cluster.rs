@@ -16,13 +16,12 @@ use redis::{Value, cmd};
 
 use crate::config::Endpoint;
 use crate::lock;
-use crate::protocol::names::Namespaces;
-use crate::protocol::push::{Ears, Pushes};
 use crate::server::asked::Asked;
 use crate::server::connect::Access;
 use crate::server::facts::Facts;
 use crate::server::hosts::Host;
-use crate::server::link::Link;
+use crate::server::inbox::Inbox;
+use crate::server::link::{Link, LinkId};
 use crate::server::node::{Node, Target, Use};
 use crate::server::reply::{pairs, text};
 use crate::server::slot::SLOTS;
@@ -42,9 +41,8 @@ pub(crate) struct Cluster {
     seeds: Vec<Endpoint>,
     access: Arc<Access>,
     io: Io,
-    pushes: Arc<Pushes>,
+    inbox: Arc<dyn Inbox>,
     me: Weak<Self>,
-    pub(crate) spaces: Namespaces,
     map: Mutex<Map>,
     /// Held by whoever asks: the others wait for what it learns.
     turn: tokio::sync::Mutex<()>,
@@ -81,8 +79,7 @@ impl Cluster {
         seeds: Vec<Endpoint>,
         access: Arc<Access>,
         io: Io,
-        pushes: Arc<Pushes>,
-        spaces: Namespaces,
+        inbox: Arc<dyn Inbox>,
     ) -> Arc<Self> {
         let map = Map {
             nodes: HashMap::new(),
@@ -93,10 +90,9 @@ impl Cluster {
         };
         Arc::new_cyclic(|me| Self {
             seeds,
-            spaces,
             access,
             io,
-            pushes,
+            inbox,
             me: me.clone(),
             map: Mutex::new(map),
             turn: tokio::sync::Mutex::default(),
@@ -113,7 +109,7 @@ impl Cluster {
 
     fn make(&self, endpoint: &Endpoint, usage: Use) -> Arc<Node> {
         let target = Target::Fixed(endpoint.clone());
-        Node::new(target, usage, self.access.clone(), self.io.clone(), self.pushes.clone())
+        Node::new(target, usage, self.access.clone(), self.io.clone(), self.inbox.clone())
     }
 
     /// The node at this address, for commands.
@@ -174,7 +170,7 @@ impl Cluster {
     }
 
     /// The node on which messages for keys of a slot come.
-    pub(crate) async fn ears(&self, slot: u16) -> Result<Arc<Node>, BackendError> {
+    pub(crate) async fn subscriber(&self, slot: u16) -> Result<Arc<Node>, BackendError> {
         let master = self.known_master_of(slot).await?;
         drop(self.at(&master)); // makes the entry
         let mut map = self.lock();
@@ -186,15 +182,15 @@ impl Cluster {
         })
     }
 
-    /// Where messages of a channel of this slot come, if they do.
-    pub(crate) fn hears(&self, slot: u16, channel: &str) -> Option<Ears> {
+    /// The connection on which messages of a channel of this slot come, if they do.
+    pub(crate) fn subscribed_on(&self, slot: u16, channel: &str) -> Option<LinkId> {
         let node = {
             let map = self.lock();
             let master = map.slots[usize::from(slot)].as_ref();
             master.and_then(|master| map.nodes.get(master)?.messages.clone())
         };
         let link = node.and_then(|node| node.current())?;
-        link.hears(channel).then_some(link.ears)
+        link.is_subscribed(channel).then_some(link.id)
     }
 
     /// What a master can do.
@@ -231,7 +227,7 @@ impl Cluster {
         let Target::Fixed(endpoint) = target else { return };
         let served: Vec<bool> =
             self.lock().slots.iter().map(|master| master.as_ref() == Some(endpoint)).collect();
-        self.pushes.look(|slot| slot.is_some_and(|slot| served[usize::from(slot)]));
+        self.inbox.check_again(&|slot| slot.is_some_and(|slot| served[usize::from(slot)]));
     }
 
     /// A server says that a slot is elsewhere.
@@ -241,7 +237,7 @@ impl Cluster {
         if place.as_ref() != Some(&to) {
             *place = Some(to.clone());
             drop(map);
-            self.pushes.look(|of| of == Some(slot));
+            self.inbox.check_again(&|of| of == Some(slot));
             self.refresh_soon();
         }
     }
@@ -354,7 +350,7 @@ impl Cluster {
             });
         }
         // Messages about these keys come from elsewhere now.
-        self.pushes.look(|slot| slot.is_some_and(|slot| moved[usize::from(slot)]));
+        self.inbox.check_again(&|slot| slot.is_some_and(|slot| moved[usize::from(slot)]));
     }
 }
 

@@ -14,6 +14,7 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use crate::config::{Credentials, Endpoint};
 use crate::server::connection::{Connection, OnPush, command};
 use crate::server::errors::{FULL_STEP, failure, is_full};
+use crate::server::probe::Probe;
 
 /// A connection that is silent for so long is probed by the system.
 const KEEPALIVE: Duration = Duration::from_secs(15);
@@ -30,18 +31,8 @@ pub(crate) struct Access {
     pub(crate) tls: Option<Tls>,
     /// Where servers are reached that are not at the address by which the others call them.
     pub(crate) detours: BTreeMap<Endpoint, Endpoint>,
-    pub(crate) probe: Probe,
-}
-
-/// What is asked of a new connection.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Probe {
-    /// Nothing: it leads to no store.
-    No,
-    /// What the store can do.
-    Store,
-    /// The same, with the subscriptions of a Cluster.
-    Cluster,
+    /// The commands that a new connection tries; none where it leads to no store.
+    pub(crate) probe: Option<Probe>,
 }
 
 impl Access {
@@ -314,7 +305,7 @@ mod tests {
             database,
             tls: None,
             detours: BTreeMap::new(),
-            probe: Probe::No,
+            probe: None,
         }
     }
 

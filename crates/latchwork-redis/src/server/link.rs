@@ -7,33 +7,61 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use latchwork_store::wire::Drive;
-use latchwork_store::{BackendError, BackendErrorKind, Effect, Io, Moment};
-use redis::{Cmd, PushInfo, PushKind, Value, cmd};
-use tokio::sync::SetOnce;
+use latchwork_store::{BackendErrorKind, Io, Moment};
+use redis::{Cmd, PushKind, Value, cmd};
+use tokio::sync::{Semaphore, SetOnce};
 
 use crate::config::Endpoint;
 use crate::lock;
-use crate::protocol::push::Ears;
-use crate::protocol::replicas::Confirming;
-use crate::server::connect::{
-    Access, CONNECT_LIMIT, NotConnected, Probe, Protocol, connect, explained, refuses_hello,
-    unreachable,
-};
-use crate::server::connection::{Connection, OnPush, command, ended};
+use crate::server::connect::Access;
+use crate::server::connection::{Connection, ended};
 use crate::server::errors::{Failure, Reaction, failure, strange};
-use crate::server::facts::{Facts, Scripts, probe};
+use crate::server::facts::Facts;
 use crate::server::reply::text;
 
 /// A request that was given up, and no answer to any other within this time since it was sent: the
 /// connection is dead.
 const SILENCE: Duration = Duration::from_millis(1_500);
 
+/// The number of a connection of this process.
+pub(crate) type LinkId = u64;
+
+/// The number of one more connection.
+pub(super) fn next_id() -> LinkId {
+    static LAST: AtomicU64 = AtomicU64::new(0);
+    LAST.fetch_add(1, Ordering::Relaxed) + 1
+}
+
 /// A connection that another one replaces.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Replaced {
-    /// The server's process: numbers of connections begin anew with each.
-    run_id: String,
-    client_id: i64,
+pub(crate) struct Predecessor {
+    /// The server's process: each one numbers its connections from 1.
+    pub(super) run_id: String,
+    pub(super) client_id: i64,
+}
+
+/// The connections beside a shared one, for commands that wait for replicas (`confirm.rs`).
+#[derive(Debug)]
+pub(super) struct Beside {
+    pub(super) access: Arc<Access>,
+    pub(super) idle: Mutex<Vec<Link>>,
+    pub(super) permits: Semaphore,
+    /// The numbers of connections whose command was given up: the server may not have read it yet.
+    pub(super) abandoned: Mutex<Vec<i64>>,
+}
+
+impl Beside {
+    /// The most commands that wait for replicas of one server at once.
+    const MOST: usize = 64;
+
+    fn new(access: &Arc<Access>) -> Self {
+        Self {
+            access: access.clone(),
+            idle: Mutex::default(),
+            permits: Semaphore::new(Self::MOST),
+            abandoned: Mutex::default(),
+        }
+    }
 }
 
 /// A connection.
@@ -45,160 +73,53 @@ pub(crate) struct Link {
     user: String,
     io: Io,
     pub(crate) facts: Facts,
-    /// What messages that come on this connection are known by.
-    pub(crate) ears: Ears,
+    /// Tells this connection from all others of the process; 0 if its messages go to no inbox.
+    pub(crate) id: LinkId,
     /// The number that the server gave to the connection.
-    client_id: Option<i64>,
+    pub(super) client_id: Option<i64>,
     broken: Arc<AtomicBool>,
     /// When the first request was sent that was given up unanswered with no answer to any other
     /// since; 0 if there is none.
     unanswered_since: AtomicU64,
     /// The channels that the server has confirmed (true) or refused.
     channels: Mutex<HashMap<String, bool>>,
-    pub(crate) confirming: Confirming,
+    pub(super) beside: Beside,
     /// Set when another server has taken over. `None` where none can.
     superseded: Option<SetOnce<()>>,
 }
 
 impl Link {
-    /// Makes a connection. Must run inside the runtime of the `Io`.
-    pub(crate) async fn open(
+    /// A connection about which nothing is known yet.
+    pub(super) fn new(
+        conn: Connection,
+        drive: Arc<Drive>,
         endpoint: Endpoint,
         access: &Arc<Access>,
+        broken: Arc<AtomicBool>,
         io: Io,
-        on_push: OnPush,
-        replaces: Option<&Replaced>,
-    ) -> Result<Self, BackendError> {
-        // A server that is stopped takes connections and says nothing.
-        let limit = 2 * CONNECT_LIMIT;
-        let opened = Self::open_slowly(endpoint.clone(), access, io.clone(), on_push, replaces);
-        io.within(limit, opened).await.unwrap_or_else(|| {
-            let message = format!("cannot connect to {endpoint}: no answer within {limit:?}");
-            Err(BackendError::new(BackendErrorKind::Unreachable, Effect::NotApplied, message)
-                .next_step("check that the server is running and not stopped"))
-        })
-    }
-
-    async fn open_slowly(
-        endpoint: Endpoint,
-        access: &Arc<Access>,
-        io: Io,
-        on_push: OnPush,
-        replaces: Option<&Replaced>,
-    ) -> Result<Self, BackendError> {
-        let mut last = None;
-        for protocol in [Protocol::Resp3, Protocol::Resp2] {
-            let broken = Arc::new(AtomicBool::new(false));
-            let noted = {
-                let (on_push, broken) = (on_push.clone(), broken.clone());
-                Arc::new(move |push: PushInfo| {
-                    let given_up = broken.load(Ordering::SeqCst);
-                    if push.kind == PushKind::Disconnection {
-                        broken.store(true, Ordering::SeqCst);
-                    } else if given_up {
-                        // It may come from a master of the past, which has granted something.
-                        return;
-                    }
-                    on_push(push);
-                })
-            };
-            match connect(&endpoint, access, protocol, noted, &io).await {
-                Ok((conn, drive)) => {
-                    let pushes = protocol == Protocol::Resp3;
-                    let mut link = Self {
-                        conn,
-                        drive,
-                        endpoint,
-                        user: access.user(),
-                        facts: Facts { pushes, ..Facts::default() },
-                        ears: 0,
-                        client_id: None,
-                        broken,
-                        unanswered_since: AtomicU64::new(0),
-                        channels: Mutex::default(),
-                        confirming: Confirming::new(access),
-                        superseded: None,
-                        io,
-                    };
-                    link.introduce(replaces, access.probe).await?;
-                    return Ok(link);
-                }
-                // A server or proxy that does not know HELLO is spoken to as of old.
-                Err(NotConnected::By(error))
-                    if protocol == Protocol::Resp3 && refuses_hello(&error) =>
-                {
-                    last = Some(error);
-                }
-                Err(NotConnected::By(error)) => {
-                    return Err(explained(&endpoint, access, &error, &io).await);
-                }
-                Err(NotConnected::Stale(error, problem)) => {
-                    return Err(unreachable(&endpoint, access, &error).unrenewed(&problem));
-                }
-                Err(NotConnected::Refused(error)) => return Err(error),
-            }
+    ) -> Self {
+        Self {
+            conn,
+            drive,
+            endpoint,
+            user: access.user(),
+            facts: Facts::default(),
+            id: 0,
+            client_id: None,
+            broken,
+            unanswered_since: AtomicU64::new(0),
+            channels: Mutex::default(),
+            beside: Beside::new(access),
+            superseded: None,
+            io,
         }
-        let error = last.expect("the loop ends with an error or a connection");
-        Err(unreachable(&endpoint, access, &error))
-    }
-
-    /// Asks the server for what matters later, all at once.
-    async fn introduce(
-        &mut self,
-        replaces: Option<&Replaced>,
-        ask: Probe,
-    ) -> Result<(), BackendError> {
-        let mut id = cmd("CLIENT");
-        id.arg("ID");
-        let info = cmd("INFO");
-        let probe = async {
-            match ask {
-                Probe::No => Ok(None),
-                Probe::Store => probe(self, false).await.map(Some),
-                Probe::Cluster => probe(self, true).await.map(Some),
-            }
-        };
-        let listeners = async {
-            let count = match ask {
-                Probe::No => return false,
-                Probe::Store => "NUMSUB",
-                Probe::Cluster => "SHARDNUMSUB",
-            };
-            self.send(&command(&["PUBSUB", count])).await.is_ok()
-        };
-        let (id, info, probed, counts_listeners) =
-            tokio::join!(self.send(&id), self.send(&info), probe, listeners);
-        let probed = probed?;
-        let facts = match info {
-            Ok(info) => Facts::read(&text(&info).unwrap_or_default()),
-            Err(failure) if failure.reaction == Reaction::Reconnect => return Err(failure.error),
-            Err(_) => Facts::default(),
-        };
-        let pushes = self.facts.pushes && probed.as_ref().is_none_or(|probed| probed.channels);
-        let scripts = probed.as_ref().map_or(Scripts::Whole, |probed| probed.scripts);
-        let refused = probed.and_then(|probed| probed.refused);
-        self.facts = Facts { pushes, scripts, refused, counts_listeners, ..facts };
-        self.client_id = match id {
-            // The connection that a proxy shares out is not ours to end.
-            Ok(Value::Int(id)) if scripts == Scripts::Whole => Some(id),
-            _ => None,
-        };
-        // What the old connection has sent and the server has not read yet must not run after what
-        // is sent here. Without the right to do so the ttl bounds it. In another process of the
-        // server, or another server, the number would be that of a stranger.
-        if let Some(old) = replaces.filter(|old| old.run_id == self.facts.run_id) {
-            let mut kill = cmd("CLIENT");
-            kill.arg("KILL").arg("ID").arg(old.client_id);
-            let _ = self.send(&kill).await;
-        }
-        Ok(())
     }
 
     /// What a connection that is made instead of this one needs to know.
-    pub(crate) fn as_replaced(&self) -> Option<Replaced> {
+    pub(crate) fn as_predecessor(&self) -> Option<Predecessor> {
         let run_id = self.facts.run_id.clone();
         let client_id = self.client_id.filter(|_| !run_id.is_empty())?;
-        Some(Replaced { run_id, client_id })
+        Some(Predecessor { run_id, client_id })
     }
 
     /// Sends a command and awaits its answer. A dropped future counts as sent.
@@ -270,12 +191,8 @@ impl Link {
         &self.io
     }
 
-    pub(crate) fn client_id(&self) -> Option<i64> {
-        self.client_id
-    }
-
-    /// Whether messages of this channel come.
-    pub(crate) fn hears(&self, channel: &str) -> bool {
+    /// Whether messages of this channel come on this connection.
+    pub(crate) fn is_subscribed(&self, channel: &str) -> bool {
         self.channel(channel) == Some(true)
     }
 

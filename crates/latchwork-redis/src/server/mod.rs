@@ -4,13 +4,17 @@
 
 pub(crate) mod asked;
 pub(crate) mod cluster;
+pub(crate) mod confirm;
 pub(crate) mod connect;
 pub(crate) mod connection;
 pub(crate) mod errors;
 pub(crate) mod facts;
 pub(crate) mod hosts;
+pub(crate) mod inbox;
 pub(crate) mod link;
 pub(crate) mod node;
+mod open;
+pub(crate) mod probe;
 pub(crate) mod reply;
 pub(crate) mod script;
 pub(crate) mod sentinel;

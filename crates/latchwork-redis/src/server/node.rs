@@ -13,10 +13,10 @@ use tokio::sync::watch;
 
 use crate::config::Endpoint;
 use crate::lock;
-use crate::protocol::push::Pushes;
 use crate::server::cluster::Cluster;
 use crate::server::connect::Access;
-use crate::server::link::{Link, Replaced};
+use crate::server::inbox::Inbox;
+use crate::server::link::{Link, Predecessor, next_id};
 use crate::server::sentinel::Sentinels;
 use crate::server::slot::slot_of;
 
@@ -46,11 +46,11 @@ pub(crate) struct Node {
     usage: Use,
     access: Arc<Access>,
     io: Io,
-    pushes: Arc<Pushes>,
+    inbox: Arc<dyn Inbox>,
     me: Weak<Node>,
     state: watch::Sender<State>,
     /// The connection that the next one replaces.
-    last: Mutex<Option<Replaced>>,
+    last: Mutex<Option<Predecessor>>,
     /// The connections that were made, as long as anybody has them.
     made: Mutex<Vec<Weak<Link>>>,
     /// The master that was named without being asked for, until it was reached or not.
@@ -73,7 +73,7 @@ impl Node {
         usage: Use,
         access: Arc<Access>,
         io: Io,
-        pushes: Arc<Pushes>,
+        inbox: Arc<dyn Inbox>,
     ) -> Arc<Self> {
         Arc::new_cyclic(|me| Self {
             target,
@@ -83,7 +83,7 @@ impl Node {
             named: Mutex::default(),
             access,
             io,
-            pushes,
+            inbox,
             me: me.clone(),
             state: watch::Sender::new(State::Idle),
         })
@@ -129,7 +129,7 @@ impl Node {
             State::Up(link) if link.is_alive() => false,
             _ => {
                 if let State::Up(old) = state {
-                    *lock(&self.last) = old.as_replaced();
+                    *lock(&self.last) = old.as_predecessor();
                 }
                 again = !matches!(state, State::Idle);
                 *state = State::Connecting;
@@ -159,7 +159,7 @@ impl Node {
         });
     }
 
-    async fn open(&self, replaces: Option<&Replaced>) -> Result<Link, BackendError> {
+    async fn open(&self, replaces: Option<&Predecessor>) -> Result<Link, BackendError> {
         let endpoint = match &self.target {
             Target::Fixed(endpoint) => endpoint.clone(),
             Target::Master(sentinels) => {
@@ -170,8 +170,7 @@ impl Node {
                 }
             }
         };
-        let (me, pushes) = (self.me.clone(), self.pushes.clone());
-        let ears = pushes.new_ears();
+        let (me, inbox, id) = (self.me.clone(), self.inbox.clone(), next_id());
         let on_push = Arc::new(move |push: PushInfo| match push.kind {
             PushKind::Disconnection => {
                 if let Some(node) = me.upgrade() {
@@ -183,11 +182,11 @@ impl Node {
                     node.silenced(&push);
                 }
             }
-            _ => pushes.deliver(&push, ears),
+            _ => inbox.deliver(&push, id),
         });
         let mut link =
             Link::open(endpoint, &self.access, self.io.clone(), on_push, replaces).await?;
-        link.ears = ears;
+        link.id = id;
         if !matches!((&self.target, &self.usage), (Target::Fixed(_), Use::All)) {
             link.may_be_superseded();
         }
@@ -207,7 +206,7 @@ impl Node {
     /// subscribes again.
     fn look(&self) {
         match &self.usage {
-            Use::All => self.pushes.look_all(),
+            Use::All => self.inbox.check_again(&|_| true),
             Use::Commands => {}
             Use::Messages(cluster) => {
                 if let Some(cluster) = cluster.upgrade() {
@@ -258,12 +257,12 @@ impl Node {
             link.forget(&channel);
         }
         let moved = slot_of(&channel);
-        self.pushes.look(|slot| slot == Some(moved));
+        self.inbox.check_again(&|slot| slot == Some(moved));
     }
 
     /// The connection is gone. If somebody waits for messages, it is made again, and they look.
     pub(crate) fn disconnected(&self) {
-        if matches!(self.usage, Use::Commands) || !self.pushes.is_awaited() {
+        if matches!(self.usage, Use::Commands) || !self.inbox.is_awaited() {
             return;
         }
         let me = self.me.clone();
@@ -272,7 +271,7 @@ impl Node {
             let mut backoff = Backoff::new(Duration::from_millis(10), Duration::from_secs(1));
             loop {
                 let Some(node) = me.upgrade() else { return };
-                if !node.pushes.is_awaited() {
+                if !node.inbox.is_awaited() {
                     return;
                 }
                 // Once it is up, they look.

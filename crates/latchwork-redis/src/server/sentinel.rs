@@ -5,9 +5,10 @@
 //! master. Between the questions `+switch-master` is listened to, so that a failover is followed at
 //! once and not at the next error.
 
-use std::sync::{Arc, OnceLock, Weak};
+use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::future::join_all;
 use latchwork_store::{BackendError, BackendErrorKind, Backoff, Effect, Io};
 use redis::{PushInfo, PushKind, Value, cmd};
 use tokio::sync::mpsc;
@@ -17,11 +18,13 @@ use crate::server::asked::Asked;
 use crate::server::connect::Access;
 use crate::server::hosts::Host;
 use crate::server::link::Link;
-use crate::server::node::Node;
 use crate::server::reply::{pairs, text};
 
 /// How long to wait for the Sentinels.
 const LIMIT: Duration = Duration::from_secs(1);
+
+/// Takes the address of the new master.
+type MovedTo<'a> = dyn Fn(&Endpoint) + Send + Sync + 'a;
 
 /// The Sentinels of one master.
 #[derive(Debug)]
@@ -30,7 +33,6 @@ pub(crate) struct Sentinels {
     service: String,
     access: Arc<Access>,
     io: Io,
-    node: OnceLock<Weak<Node>>,
 }
 
 /// What a Sentinel says of the master.
@@ -46,7 +48,7 @@ impl Sentinels {
         access: Arc<Access>,
         io: Io,
     ) -> Arc<Self> {
-        Arc::new(Self { endpoints, service, access, io, node: OnceLock::new() })
+        Arc::new(Self { endpoints, service, access, io })
     }
 
     /// Where the master is.
@@ -160,24 +162,24 @@ impl Sentinels {
         .next_step("try again")
     }
 
-    /// Listens for failovers until the node is dropped: at every Sentinel, for one that is stopped
-    /// or cut off tells nothing.
-    pub(crate) fn follow(self: &Arc<Self>, node: &Arc<Node>) {
-        if self.node.set(Arc::downgrade(node)).is_err() {
-            return;
-        }
-        for endpoint in self.endpoints.clone() {
-            let (this, life) = (self.clone(), node.life());
-            self.io.spawn(async move {
-                tokio::select! {
-                    () = life => {}
-                    () = this.listen(&endpoint) => {}
-                }
-            });
-        }
+    /// Tells of each failover while `life` lasts. It listens at every Sentinel, because one that is stopped or cut
+    /// off says nothing.
+    pub(crate) fn follow(
+        self: &Arc<Self>,
+        life: impl Future<Output = ()> + Send + 'static,
+        moved_to: impl Fn(&Endpoint) + Send + Sync + 'static,
+    ) {
+        let this = self.clone();
+        self.io.spawn(async move {
+            let listening = this.endpoints.iter().map(|at| Box::pin(this.listen(at, &moved_to)));
+            tokio::select! {
+                () = life => {}
+                _ = join_all(listening) => {}
+            }
+        });
     }
 
-    async fn listen(self: &Arc<Self>, endpoint: &Endpoint) {
+    async fn listen(self: &Arc<Self>, endpoint: &Endpoint, moved_to: &MovedTo<'_>) {
         let mut backoff = Backoff::new(Duration::from_millis(100), Duration::from_secs(5));
         let mut has_listened = false;
         loop {
@@ -186,21 +188,21 @@ impl Sentinels {
             let open = Link::open(endpoint.clone(), &self.access, self.io.clone(), on_push, None);
             if let Ok(link) = open.await {
                 if !link.facts.pushes {
-                    self.poll(&link).await;
+                    self.poll(&link, moved_to).await;
                 } else if link.subscribe("+switch-master", false).await.is_ok() {
                     backoff.reset();
                     // What happened while nobody listened is asked of all of them.
                     if std::mem::replace(&mut has_listened, true)
                         && let Ok(master) = self.master().await
                     {
-                        self.go_to(&master);
+                        moved_to(&master);
                     }
                     while let Some(push) = pushes.recv().await {
                         if push.kind == PushKind::Disconnection {
                             break;
                         }
                         if let Some(master) = self.switched_to(&push) {
-                            self.go_to(&master);
+                            moved_to(&master);
                         }
                     }
                 }
@@ -211,20 +213,14 @@ impl Sentinels {
 
     /// Asks a Sentinel of old now and then: it speaks RESP2, where a connection that listens can do
     /// nothing else.
-    async fn poll(&self, link: &Link) {
+    async fn poll(&self, link: &Link, moved_to: &MovedTo<'_>) {
         let mut known = None;
         while let Ok(word) = self.ask_on(link).await {
             if known.as_ref().is_some_and(|known| *known != word.master) {
-                self.go_to(&word.master);
+                moved_to(&word.master);
             }
             known = Some(word.master);
             self.io.sleep(LIMIT).await;
-        }
-    }
-
-    fn go_to(&self, master: &Endpoint) {
-        if let Some(node) = self.node.get().and_then(Weak::upgrade) {
-            node.follow(master);
         }
     }
 

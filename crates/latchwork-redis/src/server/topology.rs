@@ -7,19 +7,19 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use latchwork_store::{BackendError, Backoff, Effect, Io, Key, Sourced};
+use latchwork_store::{BackendError, Backoff, Effect, Io, Sourced};
 use redis::{Cmd, Value};
 
 use crate::config::{Credentials, Deployment, RedisConfig};
-use crate::protocol::names::{Names, Namespaces};
-use crate::protocol::push::{Ears, Pushes};
-use crate::protocol::replicas::Confirm;
 use crate::server::cluster::Cluster;
-use crate::server::connect::{Access, Probe};
+use crate::server::confirm::Confirm;
+use crate::server::connect::Access;
 use crate::server::errors::{Failure, Reaction, without_redirection};
 use crate::server::facts::Facts;
-use crate::server::link::Link;
+use crate::server::inbox::Inbox;
+use crate::server::link::{Link, LinkId};
 use crate::server::node::{Node, Target, Use};
+use crate::server::probe::Probe;
 use crate::server::script::Script;
 use crate::server::sentinel::Sentinels;
 
@@ -42,18 +42,14 @@ pub(crate) enum Topology {
         io: Io,
         /// Another server may take over.
         fails_over: bool,
-        spaces: Namespaces,
     },
     /// The masters of a Cluster.
     Cluster(Arc<Cluster>),
 }
 
 impl Topology {
-    pub(crate) fn new(config: &RedisConfig, io: &Io, pushes: &Arc<Pushes>) -> Self {
-        let probe = match config.deployment {
-            Deployment::Cluster(_) => Probe::Cluster,
-            _ => Probe::Store,
-        };
+    /// Connects when it is first used. Each new connection tries the commands of `probe`.
+    pub(crate) fn new(config: &RedisConfig, io: &Io, inbox: &Arc<dyn Inbox>, probe: Probe) -> Self {
         let access = |credentials: &Sourced<Credentials>, database, probe| {
             Arc::new(Access {
                 credentials: credentials.clone(),
@@ -63,64 +59,32 @@ impl Topology {
                 probe,
             })
         };
-        let servers = access(&config.credentials, config.database, probe);
-        let node =
-            |target| Node::new(target, Use::All, servers.clone(), io.clone(), pushes.clone());
-        let one = |node, fails_over| Self::One {
-            node,
-            io: io.clone(),
-            fails_over,
-            spaces: Namespaces::new(&config.namespaces),
-        };
+        let servers = access(&config.credentials, config.database, Some(probe));
+        let node = |target| Node::new(target, Use::All, servers.clone(), io.clone(), inbox.clone());
+        let one = |node, fails_over| Self::One { node, io: io.clone(), fails_over };
         match &config.deployment {
             Deployment::Single(endpoint) => one(node(Target::Fixed(endpoint.clone())), false),
             Deployment::Sentinel { sentinels, service } => {
-                let access = access(&config.sentinel_credentials, 0, Probe::No);
+                let access = access(&config.sentinel_credentials, 0, None);
                 let sentinels =
                     Sentinels::new(sentinels.clone(), service.clone(), access, io.clone());
                 let node = node(Target::Master(sentinels.clone()));
-                sentinels.follow(&node);
+                let follower = Arc::downgrade(&node);
+                sentinels.follow(node.life(), move |master| {
+                    if let Some(node) = follower.upgrade() {
+                        node.follow(master);
+                    }
+                });
                 one(node, true)
             }
             Deployment::Cluster(seeds) => {
-                let spaces = Namespaces::new(&config.namespaces);
-                let (io, pushes) = (io.clone(), pushes.clone());
-                Self::Cluster(Cluster::new(seeds.clone(), servers, io, pushes, spaces))
+                Self::Cluster(Cluster::new(seeds.clone(), servers, io.clone(), inbox.clone()))
             }
         }
     }
 
     pub(crate) fn is_cluster(&self) -> bool {
         matches!(self, Self::Cluster(_))
-    }
-
-    /// What a key is called here.
-    pub(crate) fn names(&self, key: &Key) -> Result<Names, BackendError> {
-        match self {
-            Self::One { spaces, .. } => Names::plain(key, spaces),
-            Self::Cluster(cluster) => Names::tagged(key, &cluster.spaces),
-        }
-    }
-
-    /// The names of a lock that is called so here.
-    pub(crate) fn names_of_stored(&self, lock: &str) -> Names {
-        match self {
-            Self::One { spaces, .. } => Names::of_stored(lock, spaces),
-            Self::Cluster(cluster) => Names::of_stored_tagged(lock, &cluster.spaces),
-        }
-    }
-
-    /// The names of some lock in a namespace and slot.
-    pub(crate) fn names_within(&self, namespace: &str, slot: u16) -> Names {
-        Names::within(namespace, self.is_cluster().then_some(slot))
-    }
-
-    /// The namespaces that the address names.
-    pub(crate) fn namespaces(&self) -> &Namespaces {
-        match self {
-            Self::One { spaces, .. } => spaces,
-            Self::Cluster(cluster) => &cluster.spaces,
-        }
     }
 
     /// Finds out whether the deployment can be reached at all, and what a server of it can do.
@@ -143,18 +107,25 @@ impl Topology {
     }
 
     /// The connection on which messages for keys of a slot come.
-    pub(crate) async fn ears(&self, slot: Option<u16>) -> Result<Arc<Link>, BackendError> {
+    pub(crate) async fn subscriber(&self, slot: Option<u16>) -> Result<Arc<Link>, BackendError> {
         match self {
             Self::One { node, .. } => node.link().await,
-            Self::Cluster(cluster) => cluster.ears(slot.unwrap_or_default()).await?.link().await,
+            Self::Cluster(cluster) => {
+                cluster.subscriber(slot.unwrap_or_default()).await?.link().await
+            }
         }
     }
 
-    /// Where messages of a channel come, if they do; `link` is that of the slot.
-    pub(crate) fn hears(&self, link: &Link, slot: Option<u16>, channel: &str) -> Option<Ears> {
+    /// The connection on which messages of a channel come, if they do; `link` is that of the slot.
+    pub(crate) fn subscribed_on(
+        &self,
+        link: &Link,
+        slot: Option<u16>,
+        channel: &str,
+    ) -> Option<LinkId> {
         match self {
-            Self::One { .. } => link.hears(channel).then_some(link.ears),
-            Self::Cluster(cluster) => cluster.hears(slot.unwrap_or_default(), channel),
+            Self::One { .. } => link.is_subscribed(channel).then_some(link.id),
+            Self::Cluster(cluster) => cluster.subscribed_on(slot.unwrap_or_default(), channel),
         }
     }
 
