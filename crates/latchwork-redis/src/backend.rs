@@ -6,101 +6,24 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use latchwork_store::{
-    Attempt, Backend, BackendError, Blocked, Capabilities, Claim, Error, Fencing, Io, Key, Linger,
+    Attempt, Backend, BackendError, Blocked, Capabilities, Claim, Error, Fencing, Io, Linger,
     Query, Released, Renewal, Snapshot, Verb, Wake,
 };
 
-use crate::config::{Deployment, RedisConfig};
-use crate::protocol::guard::Rule;
-use crate::protocol::names::{Names, Namespaces, Naming};
+use crate::config::RedisConfig;
 use crate::protocol::plain::Plain;
-use crate::protocol::plain::only_plain;
-use crate::protocol::push::Pushes;
 use crate::protocol::replicas::Replicated;
 use crate::protocol::scripted::Scripted;
-use crate::protocol::scripts::probe;
-use crate::server::facts::{Facts, Scripts};
-use crate::server::inbox::Inbox;
-use crate::server::topology::Topology;
+use crate::protocol::store::Store;
+use crate::protocol::verbs::Verbs;
+use crate::server::facts::Facts;
 
 /// A [`Backend`] over Redis.
 pub struct RedisBackend {
     pub(crate) store: Arc<Store>,
     verbs: Verbs,
-    /// Asked once, so that what was promised stays true to the letter.
+    /// Determined once, so that what was promised stays true.
     capabilities: Capabilities,
-}
-
-/// How the store does what claims ask of it.
-pub(crate) enum Verbs {
-    /// By one script for each verb.
-    Scripted(Arc<Scripted>),
-    /// The same, confirmed by replicas.
-    Replicated(Replicated),
-    /// By scripts of one key.
-    Plain(Plain),
-}
-
-/// What all verbs work with.
-pub(crate) struct Store {
-    pub(crate) config: RedisConfig,
-    pub(crate) topology: Arc<Topology>,
-    pub(crate) naming: Naming,
-    pub(crate) pushes: Arc<Pushes>,
-    pub(crate) io: Io,
-    pub(crate) guard: Option<Rule>,
-}
-
-impl Store {
-    /// Connects when it is first used.
-    pub(crate) fn new(config: RedisConfig, io: Io) -> Arc<Self> {
-        let pushes = Pushes::new(io.clone());
-        let is_cluster = matches!(config.deployment, Deployment::Cluster(_));
-        let namespaces = Namespaces::new(&config.namespaces);
-        let inbox: Arc<dyn Inbox> = pushes.clone();
-        let topology = Topology::new(&config, &io, &inbox, probe(is_cluster));
-        Arc::new(Self {
-            guard: Rule::of(&config),
-            topology: Arc::new(topology),
-            naming: Naming { namespaces, is_cluster },
-            config,
-            pushes,
-            io,
-        })
-    }
-
-    /// Connects now, and finds out what the server can do.
-    pub(crate) async fn reach(&self) -> Result<Facts, Error> {
-        let Self { config, topology, .. } = self;
-        let failed = |error| Error::from_backend(error, None, &config.shown().into());
-        let facts = topology.reach().await.map_err(failed)?;
-        if self.is_plain(&facts) {
-            for (option, asked) in
-                [("guard", config.guard), ("min_replicas", config.min_replicas > 0)]
-            {
-                if asked {
-                    return Err(failed(only_plain(format_args!("no {option}"))));
-                }
-            }
-        }
-        Ok(facts)
-    }
-
-    /// Whether to do only what one key can do.
-    fn is_plain(&self, facts: &Facts) -> bool {
-        self.config.plain || facts.scripts == Scripts::OneKey
-    }
-}
-
-impl Verbs {
-    /// What there is of one key.
-    pub(crate) async fn look_at(&self, key: &Key, names: &Names) -> Result<Snapshot, BackendError> {
-        match self {
-            Self::Scripted(verbs) => verbs.look_at(key, names).await,
-            Self::Replicated(verbs) => verbs.inner.look_at(key, names).await,
-            Self::Plain(verbs) => verbs.look_at(key, names).await,
-        }
-    }
 }
 
 impl RedisBackend {
@@ -219,7 +142,14 @@ impl Backend for RedisBackend {
     }
 
     fn inspect<'a>(&'a self, query: &'a Query) -> Verb<'a, Result<Vec<Snapshot>, BackendError>> {
-        Box::pin(self.store.inspect(&self.verbs, query))
+        Box::pin(async move {
+            match query {
+                Query::Key(key) => {
+                    Ok(vec![self.verbs.look_at(key, &self.store.naming.of(key)?).await?])
+                }
+                Query::Prefix(prefix) => self.store.list(&self.verbs, prefix).await,
+            }
+        })
     }
 }
 

@@ -9,11 +9,11 @@ use latchwork_store::doctor::Prepared;
 use latchwork_store::{Backend as _, BackendError, Error, ErrorKind, Io, Query};
 use redis::Value;
 
-use crate::backend::{RedisBackend, Store};
+use crate::backend::RedisBackend;
 use crate::config::RedisConfig;
 use crate::protocol::guard::Rule;
-use crate::protocol::names::Names;
 use crate::protocol::scripts::GUARD_INIT;
+use crate::protocol::store::Store;
 use crate::server::reply::number;
 use crate::server::slot::SLOTS;
 
@@ -97,10 +97,4 @@ async fn mark(
         Value::Array(parts) if parts.len() == 3 => number(&parts[1]).map(Duration::from_millis),
         _ => None,
     })
-}
-
-/// A marker of the guard or another helper that many locks share, and where it is.
-pub(crate) struct Marker {
-    pub(crate) names: Names,
-    pub(crate) stored: String,
 }

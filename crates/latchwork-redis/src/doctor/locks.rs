@@ -6,9 +6,10 @@ use std::time::Duration;
 use latchwork_store::doctor::Finding;
 use latchwork_store::{Backend as _, BackendError, Io, Query};
 
-use crate::backend::{RedisBackend, Store};
+use crate::backend::RedisBackend;
 use crate::config::RedisConfig;
-use crate::init::Marker;
+use crate::protocol::listing::Marker;
+use crate::protocol::store::Store;
 
 /// How long looking at all locks may take.
 const LOOK: Duration = Duration::from_secs(5);

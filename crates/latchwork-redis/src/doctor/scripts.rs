@@ -9,10 +9,11 @@ use latchwork_store::doctor::Finding;
 use latchwork_store::{BackendError, BackendErrorKind, Effect, Io, Key};
 use redis::cmd;
 
-use crate::backend::Store;
 use crate::config::RedisConfig;
+use crate::protocol::granting::Scripts;
 use crate::protocol::plain;
-use crate::protocol::scripts::{Chosen, FREE, INSPECT, RENEW};
+use crate::protocol::scripts::{FREE, INSPECT, RENEW};
+use crate::protocol::store::Store;
 use crate::server::link::Link;
 use crate::server::script::Script;
 
@@ -75,7 +76,7 @@ async fn tried(config: &RedisConfig, io: &Io) -> Result<Outcome, BackendError> {
         true => plain::all().map(|(name, source)| (name.to_owned(), source)).into(),
         false => {
             keys.extend(store.guard.as_ref().map(|_| names.guard()));
-            let granting = Chosen::by(store.guard.clone(), store.topology.is_cluster()).granting;
+            let granting = Scripts::by(store.guard.clone(), store.topology.is_cluster()).granting;
             let own = |(name, script): (&str, &Script)| (name.to_owned(), script.source.clone());
             let others: [(_, &Script); 3] =
                 [("renew", &RENEW), ("free", &FREE), ("inspect", &INSPECT)];

@@ -4,108 +4,20 @@
 //! 0.22, and the server's scripts take 3.8 and 9.1 times as long (`--example cycle_cost`, with and
 //! without in turns).
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
 
 use futures_util::future::join_all;
 use latchwork_store::kit::combine::Combined;
-use latchwork_store::{Attempt, BackendError, BackendErrorKind, Claim, Effect, Grant, Verb};
+use latchwork_store::{BackendError, BackendErrorKind, Claim, Effect, Verb};
 use redis::{Cmd, Value};
 
-use crate::backend::Store;
-use crate::protocol::answers::{attempt, blocked_by};
+use crate::protocol::granting::Scripts;
 use crate::protocol::names::{Names, hash};
-use crate::protocol::scripted::{Scripted, millis};
-use crate::protocol::scripts::{Chosen, FREE, RELEASE};
-use crate::protocol::value::{Held, head, tail, up_to_id};
+use crate::protocol::scripts::{FREE, RELEASE};
+use crate::protocol::value::up_to_id;
 use crate::server::errors::{Failure, strange};
-use crate::server::link::Link;
 use crate::server::reply::text;
 use crate::server::topology::Route;
-
-impl Scripted {
-    /// Tries to take a key that nobody holds; `None` if only the whole script can tell.
-    pub(crate) async fn take_free(
-        &self,
-        route: &mut Route<'_>,
-        names: &Names,
-        claim: &Claim,
-    ) -> Result<Option<Attempt>, BackendError> {
-        let request = self.take_request(route.link(), names, claim);
-        let answer = if route.is_shared() {
-            self.take.send(request).await?
-        } else {
-            self.take.kind().one(&request, route).await?
-        };
-        self.taken(answer, claim)
-    }
-
-    pub(crate) fn take_request(
-        &self,
-        link: &Arc<Link>,
-        names: &Names,
-        claim: &Claim,
-    ) -> TakeRequest {
-        TakeRequest {
-            names: names.clone(),
-            link: link.clone(),
-            head: head(claim),
-            ttl: millis(claim.ttl),
-            tail: tail(self.store.io.clock().wall(), &claim.holder),
-            floor: claim.floor,
-        }
-    }
-
-    /// What the short script says to a claim; `None` if only the whole script can tell.
-    pub(crate) fn taken(
-        &self,
-        answer: Value,
-        claim: &Claim,
-    ) -> Result<Option<Attempt>, BackendError> {
-        match answer {
-            Value::Int(token @ 1..) => {
-                let token = token.unsigned_abs();
-                self.store.pushes.note(token);
-                Ok(Some(Attempt::Granted(Grant { token, ttl: claim.ttl, store_time: None })))
-            }
-            // Whoever waits takes a place in line by the whole script; and for how long a key is
-            // closed only that one tells.
-            Value::BulkString(value)
-                if !claim.waits
-                    && !is_of(&value, claim)
-                    && !matches!(Held::read(&value), Held::Closed { .. }) =>
-            {
-                blocked_by(&value, claim).map(Some)
-            }
-            Value::BulkString(_) | Value::Nil => Ok(None),
-            // In quarantine.
-            answer @ Value::Array(_) => match attempt(&answer, claim)? {
-                Attempt::Blocked(_) if claim.waits => Ok(None),
-                attempt => Ok(Some(attempt)),
-            },
-            other => Err(strange(&other)),
-        }
-    }
-
-    /// Frees a key that the claim holds alone and nobody waits for; false if there is more to do.
-    pub(crate) async fn free(
-        &self,
-        route: &mut Route<'_>,
-        names: &Names,
-        claim: &Claim,
-    ) -> Result<bool, BackendError> {
-        let request = FreeRequest::of(route.link(), names, claim);
-        if route.is_shared() {
-            self.free.send(request).await
-        } else {
-            self.free.kind().one(&request, route).await
-        }
-    }
-}
-
-fn is_of(value: &[u8], claim: &Claim) -> bool {
-    value.get(7..39) == Some(claim.id.to_string().as_bytes())
-}
 
 /// Which keys had a line lately. A wrong guess costs a round trip or a microsecond, no more.
 ///
@@ -140,12 +52,12 @@ impl Crowds {
 
 /// A claim that wants a free key for itself.
 pub(crate) struct TakeRequest {
-    names: Names,
-    link: Arc<Link>,
-    head: String,
-    ttl: u64,
-    tail: String,
-    floor: u64,
+    pub(crate) names: Names,
+    pub(crate) route: Route,
+    pub(crate) head: String,
+    pub(crate) ttl: u64,
+    pub(crate) tail: String,
+    pub(crate) floor: u64,
 }
 
 impl TakeRequest {
@@ -159,8 +71,7 @@ impl TakeRequest {
 /// Takes free keys. The answer is the token, or the value in the way, or nil if a line must be
 /// asked.
 pub(crate) struct Take {
-    pub(crate) store: Arc<Store>,
-    pub(crate) scripts: Chosen,
+    pub(crate) scripts: Scripts,
 }
 
 impl Combined for Take {
@@ -168,8 +79,7 @@ impl Combined for Take {
     type Answer = Value;
 
     async fn send(&self, request: &TakeRequest) -> Result<Value, BackendError> {
-        let mut route = self.store.topology.route_on(None, request.link.clone());
-        Ok(self.one(request, &mut route).await?)
+        Ok(self.one(request, &mut request.route.clone()).await?)
     }
 
     fn send_all<'a>(
@@ -204,7 +114,11 @@ impl Combined for Take {
 
 impl Take {
     /// Takes one key.
-    async fn one(&self, request: &TakeRequest, route: &mut Route<'_>) -> Result<Value, Failure> {
+    pub(crate) async fn one(
+        &self,
+        request: &TakeRequest,
+        route: &mut Route,
+    ) -> Result<Value, Failure> {
         let names = &request.names;
         let keys = [names.lock(), &names.token(), &names.helper("line")];
         let run = route.run(&self.scripts.granting.try_, |command, link| {
@@ -228,7 +142,7 @@ impl Take {
             keys.extend((index == 0).then(|| first.names.token()));
             keys.push(request.names.helper("line"));
         }
-        let mut route = self.store.topology.route_on(None, first.link.clone());
+        let mut route = first.route.clone();
         let run = route.run(&self.scripts.granting.take, |command, link| {
             self.scripts.keys(command, &first.names, &keys);
             members().for_each(|request| request.fill(command));
@@ -247,29 +161,26 @@ impl Take {
 /// A claim that gives back a key which it holds alone.
 pub(crate) struct FreeRequest {
     names: Names,
-    link: Arc<Link>,
+    route: Route,
     /// The value of the key up to the id.
     value: String,
 }
 
 impl FreeRequest {
-    pub(crate) fn of(link: &Arc<Link>, names: &Names, claim: &Claim) -> Self {
-        Self { names: names.clone(), link: link.clone(), value: up_to_id(claim) }
+    pub(crate) fn of(route: &Route, names: &Names, claim: &Claim) -> Self {
+        Self { names: names.clone(), route: route.clone(), value: up_to_id(claim) }
     }
 }
 
 /// Frees keys that one claim holds alone. The answer tells whether that was all there was to do.
-pub(crate) struct Free {
-    pub(crate) store: Arc<Store>,
-}
+pub(crate) struct Free;
 
 impl Combined for Free {
     type Request = FreeRequest;
     type Answer = bool;
 
     async fn send(&self, request: &FreeRequest) -> Result<bool, BackendError> {
-        let mut route = self.store.topology.route_on(None, request.link.clone());
-        self.one(request, &mut route).await
+        self.one(request, &mut request.route.clone()).await
     }
 
     fn send_all<'a>(
@@ -280,18 +191,17 @@ impl Combined for Free {
             if let [only] = requests {
                 return vec![self.send(only).await];
             }
-            let mut route = self.store.topology.route_on(None, requests[0].link.clone());
-            each(self.several(requests, &mut route).await, requests.len())
+            each(self.several(requests).await, requests.len())
         })
     }
 }
 
 impl Free {
     /// Frees one key.
-    async fn one(
+    pub(crate) async fn one(
         &self,
         request: &FreeRequest,
-        route: &mut Route<'_>,
+        route: &mut Route,
     ) -> Result<bool, BackendError> {
         let run = route.run(&RELEASE, |command, _| {
             command.arg(1).arg(request.names.lock()).arg(&request.value);
@@ -305,11 +215,8 @@ impl Free {
         }
     }
 
-    async fn several(
-        &self,
-        requests: &[FreeRequest],
-        route: &mut Route<'_>,
-    ) -> Result<Vec<bool>, BackendError> {
+    async fn several(&self, requests: &[FreeRequest]) -> Result<Vec<bool>, BackendError> {
+        let mut route = requests[0].route.clone();
         let run = route.run(&FREE, |command, _| {
             command.arg(requests.len());
             for request in requests {

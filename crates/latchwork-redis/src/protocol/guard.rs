@@ -105,7 +105,7 @@ impl Rule {
     /// What the marker of a key's namespace says.
     pub(crate) async fn look(
         &self,
-        route: &mut Route<'_>,
+        route: &mut Route,
         names: &Names,
     ) -> Result<Look, BackendError> {
         let run = route.run(&GUARD_LOOK, |command, link| {

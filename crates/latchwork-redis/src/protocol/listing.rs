@@ -6,9 +6,9 @@ use futures_util::future::join_all;
 use latchwork_store::{BackendError, BackendErrorKind, Key, Mode, Party, Snapshot};
 use redis::{Value, cmd};
 
-use crate::backend::{Store, Verbs};
-use crate::init::Marker;
-use crate::protocol::names::{key_text_of_tagged, lock_of};
+use crate::protocol::names::{Names, key_text_of_tagged, lock_of};
+use crate::protocol::store::Store;
+use crate::protocol::verbs::Verbs;
 use crate::server::errors::{Failure, Reaction, is_about_a_command, is_moving, strange};
 use crate::server::link::Link;
 use crate::server::reply::{number, text};
@@ -170,6 +170,12 @@ fn unreadable(key: Key, error: BackendError) -> Snapshot {
     snapshot.holders.push(Party::new(Mode::Exclusive, UNREADABLE));
     snapshot.notes.extend([Some(error.message), error.next_step].into_iter().flatten());
     snapshot
+}
+
+/// A marker of the guard or another helper that many locks share, and where it is.
+pub(crate) struct Marker {
+    pub(crate) names: Names,
+    pub(crate) stored: String,
 }
 
 /// A look through the names of one server, a step at a time.

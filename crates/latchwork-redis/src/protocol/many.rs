@@ -1,22 +1,20 @@
 //! Verbs for several claims at once, for a majority of servers: free keys with one command.
 
-use std::sync::Arc;
-
 use futures_util::future::join_all;
 use latchwork_store::kit::combine::Combined;
 use latchwork_store::{Attempt, BackendError, Claim, Linger, Released};
 
 use crate::protocol::free::FreeRequest;
 use crate::protocol::scripted::Scripted;
-use crate::server::link::Link;
+use crate::server::topology::Route;
 
 impl Scripted {
-    /// The connection, if several claims may share a command on it.
-    async fn shared_link(&self, claims: usize) -> Result<Option<Arc<Link>>, BackendError> {
+    /// The route on which several claims may share a command; `None` if each needs a command to itself.
+    async fn shared_route(&self, claims: usize) -> Result<Option<Route>, BackendError> {
         if claims < 2 || self.store.topology.is_cluster() {
             return Ok(None);
         }
-        self.store.topology.link(None).await.map(Some)
+        self.store.topology.route(None).await.map(Some)
     }
 
     /// Tries with the whole script.
@@ -32,8 +30,8 @@ impl Scripted {
         &self,
         claims: &[Claim],
     ) -> Vec<Result<Attempt, BackendError>> {
-        let link = match self.shared_link(claims.len()).await {
-            Ok(Some(link)) => link,
+        let route = match self.shared_route(claims.len()).await {
+            Ok(Some(route)) => route,
             Ok(None) => return join_all(claims.iter().map(|claim| self.try_acquire(claim))).await,
             Err(error) => return claims.iter().map(|_| Err(error.clone())).collect(),
         };
@@ -42,12 +40,12 @@ impl Scripted {
         for (index, claim) in claims.iter().enumerate() {
             match self.names(claim) {
                 Ok(names) => {
-                    if link.facts.set_nx_get
+                    if route.link().facts.set_nx_get
                         && claim.mode.is_alone()
                         && self.store.pushes.find(claim.id).is_none()
                         && !self.crowds.is_crowded(&names)
                     {
-                        requests.push(self.take_request(&link, &names, claim));
+                        requests.push(self.take_request(&route, &names, claim));
                         short.push(index);
                     }
                 }
@@ -75,8 +73,8 @@ impl Scripted {
         &self,
         claims: &[Claim],
     ) -> Vec<Result<Released, BackendError>> {
-        let link = match self.shared_link(claims.len()).await {
-            Ok(Some(link)) => link,
+        let route = match self.shared_route(claims.len()).await {
+            Ok(Some(route)) => route,
             Ok(None) => {
                 let release = |claim| self.release(claim, Linger::None);
                 return join_all(claims.iter().map(release)).await;
@@ -93,7 +91,7 @@ impl Scripted {
                 && let Ok(names) = self.store.naming.of(&claim.key)
                 && !self.crowds.is_crowded(&names)
             {
-                requests.push(FreeRequest::of(&link, &names, claim));
+                requests.push(FreeRequest::of(&route, &names, claim));
                 short.push(index);
             }
         }

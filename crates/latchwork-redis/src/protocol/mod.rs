@@ -4,6 +4,7 @@
 
 pub(crate) mod answers;
 pub(crate) mod free;
+pub(crate) mod granting;
 pub(crate) mod guard;
 pub(crate) mod inspect;
 pub(crate) mod listing;
@@ -17,4 +18,7 @@ pub(crate) mod renew;
 pub(crate) mod replicas;
 pub(crate) mod scripted;
 pub(crate) mod scripts;
+pub(crate) mod snapshot;
+pub(crate) mod store;
 pub(crate) mod value;
+pub(crate) mod verbs;

@@ -10,24 +10,22 @@
 //! for the key was not free before: its token is greater. The price is three round trips for a free
 //! key instead of one.
 
-use std::fmt;
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use futures_util::future::join_all;
 use latchwork_store::{
     Attempt, BackendError, BackendErrorKind, Claim, Effect, Grant, Key, Linger, Mode, Released,
-    Renewal, Snapshot, Wake, random_between,
+    Renewal, Snapshot, Wake,
 };
 use redis::{Value, cmd};
 
-use crate::backend::Store;
 use crate::protocol::answers::{blocked_by, spent, token};
-use crate::protocol::inspect::read_plain;
 use crate::protocol::names::Names;
-use crate::protocol::scripted::millis;
 use crate::protocol::scripts::whole;
-use crate::protocol::value::stored;
+use crate::protocol::snapshot::read_plain;
+use crate::protocol::store::{Store, only_plain, poll_pause};
+use crate::protocol::value::{millis, stored};
 use crate::server::errors::strange;
 use crate::server::link::Link;
 use crate::server::reply::{number, text};
@@ -56,11 +54,6 @@ const NONE: &str = "0000000000000000";
 
 /// How often a claim whose key is taken away while it draws its token begins anew.
 const TRIES: u32 = 3;
-
-/// Between two looks of a waiter whom nobody can tell anything.
-pub(crate) fn pause() -> Duration {
-    random_between(Duration::from_millis(50), Duration::from_millis(250))
-}
 
 /// The verbs by scripts of one key.
 pub(crate) struct Plain {
@@ -155,7 +148,7 @@ impl Plain {
         if !claim.waits {
             return std::future::pending().await; // only core's own timer can tell it to look
         }
-        self.store.io.sleep(pause()).await;
+        self.store.io.sleep(poll_pause()).await;
         Ok(Wake::Look)
     }
 
@@ -221,19 +214,6 @@ impl Plain {
     ) -> Result<Value, BackendError> {
         one_key(&self.store, names, script, key, args).await
     }
-}
-
-/// Why plain mode cannot do something.
-pub(crate) fn only_plain(what: impl fmt::Display) -> BackendError {
-    BackendError::new(
-        BackendErrorKind::Unsupported,
-        Effect::NotApplied,
-        format!(
-            "{what}: this store, or a proxy in front of it, refuses scripts with several keys, \
-             so it has mutexes without a queue and nothing else (plain mode)"
-        ),
-    )
-    .next_step("connect to the servers themselves, or use another store for this lock")
 }
 
 /// Runs a script of one key. It is sent whole: a proxy may lead each key to another server, and

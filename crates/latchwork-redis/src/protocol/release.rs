@@ -11,29 +11,14 @@ use redis::Value;
 use crate::protocol::answers::{goes_on, is_to_warn, released};
 use crate::protocol::names::Names;
 use crate::protocol::push::Unclaimed;
-use crate::protocol::scripted::{PROBATION, Scripted, millis};
-use crate::protocol::value::stored;
+use crate::protocol::scripted::{Calls, PROBATION, Scripted};
+use crate::protocol::value::{millis, stored};
 use crate::server::errors::strange;
 use crate::server::link::Link;
 use crate::server::topology::Route;
 
 /// How long a release waits for calls that serve the rest of the line.
 const REST_LIMIT: Duration = Duration::from_millis(200);
-
-/// Counts the calls of a script that goes on where the last one ended.
-#[derive(Debug, Default)]
-pub(crate) struct Calls(u32);
-
-impl Calls {
-    /// More than a line of 100,000 needs.
-    const MOST: u32 = 1_000;
-
-    /// Whether one more may be sent.
-    pub(crate) fn may_go_on(&mut self) -> bool {
-        self.0 += 1;
-        self.0 <= Self::MOST
-    }
-}
 
 /// What the script is to end.
 #[derive(Debug, Clone, Copy)]
@@ -112,7 +97,7 @@ impl Scripted {
     /// script can tell.
     async fn hand_on(
         &self,
-        route: &mut Route<'_>,
+        route: &mut Route,
         names: &Names,
         id: ClaimId,
     ) -> Result<Option<Released>, BackendError> {
@@ -169,7 +154,7 @@ impl Scripted {
 
     async fn release_in_line(
         &self,
-        route: &mut Route<'_>,
+        route: &mut Route,
         names: &Names,
         end: End<'_>,
         joined: i64,
@@ -209,7 +194,7 @@ impl Scripted {
 
     async fn run_release(
         &self,
-        route: &mut Route<'_>,
+        route: &mut Route,
         names: &Names,
         End { id, linger, by }: End<'_>,
         (from, joined): (u64, i64),

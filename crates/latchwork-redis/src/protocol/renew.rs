@@ -9,9 +9,9 @@ use tokio::sync::watch;
 
 use crate::protocol::answers::renewals;
 use crate::protocol::names::Names;
-use crate::protocol::scripted::{Scripted, millis};
+use crate::protocol::scripted::Scripted;
 use crate::protocol::scripts::RENEW;
-use crate::protocol::value::letter;
+use crate::protocol::value::{letter, millis};
 use crate::server::errors::{Failure, Reaction, strange};
 use crate::server::topology::Route;
 
@@ -33,7 +33,7 @@ struct Group {
 }
 
 /// Prepares the route of some renewals, of which the shortest ttl is given.
-pub(crate) type Prepare<'a> = &'a (dyn for<'r> Fn(Route<'r>, Duration) -> Route<'r> + Sync);
+pub(crate) type Prepare<'a> = &'a (dyn Fn(Route, Duration) -> Route + Sync);
 
 impl Scripted {
     /// Renews claims, each group on a route that `prepare` has prepared.
@@ -144,7 +144,7 @@ impl Scripted {
     /// Renews claims by one script; if `bare`, by their own keys alone.
     async fn renew_together(
         &self,
-        route: &mut Route<'_>,
+        route: &mut Route,
         group: &[(usize, Names)],
         claims: &[Claim],
         bare: bool,

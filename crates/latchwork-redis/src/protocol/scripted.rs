@@ -6,20 +6,19 @@ use std::time::Duration;
 
 use latchwork_store::kit::combine::{Combiner, Lanes};
 use latchwork_store::{
-    Attempt, BackendError, BackendErrorKind, Claim, Effect, FencingToken, Mode, Order, Wake,
+    Attempt, BackendError, BackendErrorKind, Claim, Effect, FencingToken, Grant, Mode, Order, Wake,
 };
 use redis::Value;
 
-use crate::backend::Store;
-use crate::protocol::answers::{attempt, goes_on, is_to_warn, joined_at};
-use crate::protocol::free::{Crowds, Free, Take};
+use crate::protocol::answers::{attempt, blocked_by, goes_on, is_to_warn, joined_at};
+use crate::protocol::free::{Crowds, Free, FreeRequest, Take, TakeRequest};
+use crate::protocol::granting::Scripts;
 use crate::protocol::message::Nonce;
 use crate::protocol::names::Names;
-use crate::protocol::plain;
 use crate::protocol::push::{Expected, Mailbox, Unclaimed};
-use crate::protocol::release::Calls;
-use crate::protocol::scripts::Chosen;
-use crate::protocol::value::{head, letter, stored, up_to_id};
+use crate::protocol::store::{Store, poll_pause};
+use crate::protocol::value::{Held, head, letter, millis, stored, tail, up_to_id};
+use crate::server::errors::strange;
 use crate::server::link::Link;
 use crate::server::topology::Route;
 
@@ -36,11 +35,26 @@ const SHORT: Duration = Duration::from_secs(100_000_000);
 /// the processor time (nine rounds in turns beside rslock).
 const LANES: Lanes = Lanes { alone: 4, all: 6, most: 64 };
 
+/// Counts the calls of a script that continues where the last call ended.
+#[derive(Debug, Default)]
+pub(crate) struct Calls(u32);
+
+impl Calls {
+    /// More than a queue of 100,000 needs.
+    const MOST: u32 = 1_000;
+
+    /// Whether one more may be sent.
+    pub(crate) fn may_go_on(&mut self) -> bool {
+        self.0 += 1;
+        self.0 <= Self::MOST
+    }
+}
+
 /// The verbs by one script each.
 pub(crate) struct Scripted {
     pub(crate) store: Arc<Store>,
     /// The scripts, with the guard in them or not.
-    pub(crate) scripts: Chosen,
+    pub(crate) scripts: Scripts,
     pub(crate) crowds: Crowds,
     pub(crate) take: Arc<Combiner<Take>>,
     pub(crate) free: Arc<Combiner<Free>>,
@@ -49,10 +63,9 @@ pub(crate) struct Scripted {
 
 impl Scripted {
     pub(crate) fn new(store: Arc<Store>) -> Arc<Self> {
-        let scripts = Chosen::by(store.guard.clone(), store.topology.is_cluster());
-        let take = Take { store: store.clone(), scripts: scripts.clone() };
-        let take = Combiner::new(take, LANES, store.io.clone());
-        let free = Combiner::new(Free { store: store.clone() }, LANES, store.io.clone());
+        let scripts = Scripts::by(store.guard.clone(), store.topology.is_cluster());
+        let take = Combiner::new(Take { scripts: scripts.clone() }, LANES, store.io.clone());
+        let free = Combiner::new(Free, LANES, store.io.clone());
         let this = Arc::new_cyclic(|me| Self {
             store,
             scripts,
@@ -89,7 +102,7 @@ impl Scripted {
     /// Tries on a route: first as for a free key, unless somebody seems to wait for it.
     pub(crate) async fn try_on(
         &self,
-        route: &mut Route<'_>,
+        route: &mut Route,
         names: &Names,
         claim: &Claim,
     ) -> Result<Attempt, BackendError> {
@@ -106,10 +119,83 @@ impl Scripted {
         Box::pin(self.try_whole(route, names, claim, known)).await
     }
 
+    /// Tries to take a key that nobody holds; `None` if only the whole script can tell.
+    pub(crate) async fn take_free(
+        &self,
+        route: &mut Route,
+        names: &Names,
+        claim: &Claim,
+    ) -> Result<Option<Attempt>, BackendError> {
+        let request = self.take_request(route, names, claim);
+        let answer = if route.is_shared() {
+            self.take.send(request).await?
+        } else {
+            self.take.kind().one(&request, route).await?
+        };
+        self.taken(answer, claim)
+    }
+
+    pub(crate) fn take_request(&self, route: &Route, names: &Names, claim: &Claim) -> TakeRequest {
+        TakeRequest {
+            names: names.clone(),
+            route: route.clone(),
+            head: head(claim),
+            ttl: millis(claim.ttl),
+            tail: tail(self.store.io.clock().wall(), &claim.holder),
+            floor: claim.floor,
+        }
+    }
+
+    /// What the short script says to a claim; `None` if only the whole script can tell.
+    pub(crate) fn taken(
+        &self,
+        answer: Value,
+        claim: &Claim,
+    ) -> Result<Option<Attempt>, BackendError> {
+        match answer {
+            Value::Int(token @ 1..) => {
+                let token = token.unsigned_abs();
+                self.store.pushes.note(token);
+                Ok(Some(Attempt::Granted(Grant { token, ttl: claim.ttl, store_time: None })))
+            }
+            // Whoever waits takes a place in line by the whole script; and for how long a key is
+            // closed only that one tells.
+            Value::BulkString(value)
+                if !claim.waits
+                    && !is_of(&value, claim)
+                    && !matches!(Held::read(&value), Held::Closed { .. }) =>
+            {
+                blocked_by(&value, claim).map(Some)
+            }
+            Value::BulkString(_) | Value::Nil => Ok(None),
+            // In quarantine.
+            answer @ Value::Array(_) => match attempt(&answer, claim)? {
+                Attempt::Blocked(_) if claim.waits => Ok(None),
+                attempt => Ok(Some(attempt)),
+            },
+            other => Err(strange(&other)),
+        }
+    }
+
+    /// Frees a key that the claim holds alone and nobody waits for; false if there is more to do.
+    pub(crate) async fn free(
+        &self,
+        route: &mut Route,
+        names: &Names,
+        claim: &Claim,
+    ) -> Result<bool, BackendError> {
+        let request = FreeRequest::of(route, names, claim);
+        if route.is_shared() {
+            self.free.send(request).await
+        } else {
+            self.free.kind().one(&request, route).await
+        }
+    }
+
     /// Tries with the whole script.
     pub(crate) async fn try_whole(
         &self,
-        route: &mut Route<'_>,
+        route: &mut Route,
         names: &Names,
         claim: &Claim,
         known: Option<Arc<Mailbox>>,
@@ -209,7 +295,7 @@ impl Scripted {
     /// last are the entry of the line from the mode up to the limit, as `common.lua` has it, and the holder.
     async fn enqueue(
         &self,
-        route: &mut Route<'_>,
+        route: &mut Route,
         names: &Names,
         claim: &Claim,
         (rest, holder): (&str, &str),
@@ -240,7 +326,7 @@ impl Scripted {
                 return Ok(Wake::Look);
             }
             // Nobody can tell: look now and then.
-            io.sleep(plain::pause()).await;
+            io.sleep(poll_pause()).await;
             return Ok(Wake::Look);
         }
         if !mailbox.is_reachable_by(link.id) && !mailbox.is_admitted() {
@@ -259,9 +345,8 @@ impl Scripted {
     }
 }
 
-/// A length in whole milliseconds, never shorter than asked for (B4).
-pub(crate) fn millis(length: Duration) -> u64 {
-    u64::try_from(length.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX)
+fn is_of(value: &[u8], claim: &Claim) -> bool {
+    value.get(7..39) == Some(claim.id.to_string().as_bytes())
 }
 
 fn micros(time: Option<Duration>) -> u64 {

@@ -56,6 +56,11 @@ pub(crate) fn read_holder(stored: &str) -> (Holder, Option<Duration>) {
     }
 }
 
+/// A length in whole milliseconds, never shorter than asked for (B4).
+pub(crate) fn millis(length: Duration) -> u64 {
+    u64::try_from(length.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX)
+}
+
 /// The letter of a mode in the scripts.
 pub(crate) fn letter(mode: Mode) -> &'static str {
     match mode {

@@ -8,7 +8,8 @@ use latchwork_store::{Backend, Error, ErrorKind, Io};
 use tokio::sync::mpsc::unbounded_channel;
 
 use super::config::{Config, endpoint};
-use crate::backend::{RedisBackend, Store};
+use crate::backend::RedisBackend;
+use crate::protocol::store::Store;
 use crate::server::facts::Facts;
 
 /// When a majority is reached, the others have so much longer; then they are connected when they

@@ -14,7 +14,7 @@ pub(crate) struct Facts {
     pub(crate) maxmemory_policy: String,
     /// Messages come on the same connection: it speaks RESP3 and takes subscriptions.
     pub(crate) pushes: bool,
-    pub(crate) scripts: Scripts,
+    pub(crate) scripts: ScriptSupport,
     /// The server's words for refusing scripts of several keys.
     pub(crate) refused: Option<String>,
     /// It tells how many clients listen on a channel.
@@ -42,7 +42,7 @@ impl Facts {
             role: field("role"),
             maxmemory_policy: field("maxmemory_policy"),
             pushes: false,
-            scripts: Scripts::default(),
+            scripts: ScriptSupport::default(),
             refused: None,
             counts_listeners: false,
         }
@@ -51,7 +51,7 @@ impl Facts {
 
 /// The scripts that a store runs.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) enum Scripts {
+pub(crate) enum ScriptSupport {
     /// Of several keys.
     #[default]
     Whole,

@@ -12,7 +12,7 @@ use crate::server::connect::{
 };
 use crate::server::connection::{OnPush, command};
 use crate::server::errors::Reaction;
-use crate::server::facts::{Facts, Scripts};
+use crate::server::facts::{Facts, ScriptSupport};
 use crate::server::link::{Link, Predecessor};
 use crate::server::probe::{Probe, probe};
 use crate::server::reply::text;
@@ -117,12 +117,12 @@ impl Link {
             Err(_) => Facts::default(),
         };
         let pushes = self.facts.pushes && probed.as_ref().is_none_or(|probed| probed.channels);
-        let scripts = probed.as_ref().map_or(Scripts::Whole, |probed| probed.scripts);
+        let scripts = probed.as_ref().map_or(ScriptSupport::Whole, |probed| probed.scripts);
         let refused = probed.and_then(|probed| probed.refused);
         self.facts = Facts { pushes, scripts, refused, counts_listeners, ..facts };
         self.client_id = match id {
             // The connection that a proxy shares out is not ours to end.
-            Ok(Value::Int(id)) if scripts == Scripts::Whole => Some(id),
+            Ok(Value::Int(id)) if scripts == ScriptSupport::Whole => Some(id),
             _ => None,
         };
         // A request that the old connection has sent and the server has not read yet must not run after

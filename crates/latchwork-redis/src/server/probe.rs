@@ -9,7 +9,7 @@ use redis::{Cmd, Value};
 
 use crate::server::connection::command;
 use crate::server::errors::{Failure, Reaction, TEXT_IS_CHECKED, is_about_a_command};
-use crate::server::facts::Scripts;
+use crate::server::facts::ScriptSupport;
 use crate::server::link::Link;
 
 /// The commands that are tried. They change nothing.
@@ -34,7 +34,7 @@ impl std::fmt::Debug for Probe {
 /// What the store answered to the probes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Probed {
-    pub(crate) scripts: Scripts,
+    pub(crate) scripts: ScriptSupport,
     /// Why not those of several keys.
     pub(crate) refused: Option<String>,
     /// It takes subscriptions.
@@ -71,10 +71,10 @@ pub(crate) async fn probe(link: &Link, probe: &Probe) -> Result<Probed, BackendE
     }
     let mut refused = None;
     let scripts = match (several, one) {
-        (Answer::Can, _) => Scripts::Whole,
+        (Answer::Can, _) => ScriptSupport::Whole,
         (Answer::Cannot(said), Answer::Can) => {
             refused = Some(said);
-            Scripts::OneKey
+            ScriptSupport::OneKey
         }
         (Answer::Denied(error), _) | (_, Answer::Denied(error)) => return Err(error),
         (_, Answer::Cannot(said)) => return Err(no_scripts(&said)),

@@ -148,20 +148,22 @@ impl Topology {
     }
 
     /// The route to the server of a slot.
-    pub(crate) async fn route(&self, slot: Option<u16>) -> Result<Route<'_>, BackendError> {
-        Ok(self.route_on(slot, self.link(slot).await?))
-    }
-
-    /// The route to the server of a slot on a connection that was resolved before.
-    pub(crate) fn route_on(&self, slot: Option<u16>, link: Arc<Link>) -> Route<'_> {
-        let confirmed = Ok(0);
-        Route { topology: self, slot, link, impatient: false, confirm: None, confirmed }
+    pub(crate) async fn route(self: &Arc<Self>, slot: Option<u16>) -> Result<Route, BackendError> {
+        Ok(Route {
+            topology: self.clone(),
+            slot,
+            link: self.link(slot).await?,
+            impatient: false,
+            confirm: None,
+            confirmed: Ok(0),
+        })
     }
 }
 
 /// The way of one verb to the server of its key.
-pub(crate) struct Route<'a> {
-    topology: &'a Topology,
+#[derive(Clone)]
+pub(crate) struct Route {
+    topology: Arc<Topology>,
     slot: Option<u16>,
     link: Arc<Link>,
     impatient: bool,
@@ -170,7 +172,7 @@ pub(crate) struct Route<'a> {
     confirmed: Result<u32, BackendError>,
 }
 
-impl Route<'_> {
+impl Route {
     /// The same for commands that replicas have to confirm.
     pub(crate) fn confirmed_by(mut self, confirm: Confirm) -> Self {
         self.confirm = Some(confirm);
@@ -228,7 +230,7 @@ impl Route<'_> {
     }
 
     async fn follow(&mut self, make: impl Fn(&Link, bool) -> Cmd) -> Result<Value, Failure> {
-        let topology = self.topology;
+        let Self { topology, slot, link: current, impatient, confirm, confirmed } = self;
         let io = topology.io();
         let (mut whole, mut asking) = (false, None);
         let mut trouble: Option<Trouble> = None;
@@ -236,13 +238,25 @@ impl Route<'_> {
             let (link, ask) = match asking.take() {
                 Some(link) => (link, true),
                 None => {
-                    if trouble.is_some() || !self.link.is_alive() {
-                        self.link = topology.link(self.slot).await?;
+                    if trouble.is_some() || !current.is_alive() {
+                        *current = topology.link(*slot).await?;
                     }
-                    (self.link.clone(), false)
+                    (current.clone(), false)
                 }
             };
-            let failure = match self.send_on(&link, &make(&link, whole), ask).await {
+            let command = make(&link, whole);
+            let sent = match *confirm {
+                Some(confirm) => {
+                    let sent = Box::pin(link.send_confirmed(&command, ask, confirm)).await;
+                    sent.map(|(answer, replicas)| {
+                        *confirmed = replicas;
+                        answer
+                    })
+                }
+                None if ask => Box::pin(link.send_asking(&command)).await,
+                None => link.send(&command).await,
+            };
+            let failure = match sent {
                 Ok(answer) => return Ok(answer),
                 Err(failure) => failure,
             };
@@ -250,7 +264,7 @@ impl Route<'_> {
             if failure.error.effect == Effect::Unknown || trouble.is_too_much(io) {
                 return Err(failure);
             }
-            match (&failure.reaction, topology) {
+            match (&failure.reaction, &**topology) {
                 (Reaction::SendScript, _) => {
                     whole = true;
                     if ask {
@@ -258,7 +272,7 @@ impl Route<'_> {
                     }
                 }
                 (Reaction::Moved(to), Topology::Cluster(cluster)) => {
-                    cluster.moved(self.slot.unwrap_or_default(), to.clone());
+                    cluster.moved(slot.unwrap_or_default(), to.clone());
                     if trouble.times > 2 {
                         trouble.pause(io).await;
                     }
@@ -269,11 +283,11 @@ impl Route<'_> {
                 (Reaction::AskPort(port), Topology::Cluster(cluster)) => {
                     match cluster.other_at(*port, link.endpoint()) {
                         Some(to) => asking = Some(cluster.at(&to).link().await?),
-                        None if self.impatient => return Err(failure),
+                        None if *impatient => return Err(failure),
                         None => trouble.pause(io).await,
                     }
                 }
-                (Reaction::Again, Topology::Cluster(cluster)) if !self.impatient => {
+                (Reaction::Again, Topology::Cluster(cluster)) if !*impatient => {
                     trouble.pause(io).await;
                     if trouble.times > 2 {
                         // If nobody answers, the next try tells.
@@ -295,19 +309,6 @@ impl Route<'_> {
                 }
                 _ => return Err(failure),
             }
-        }
-    }
-
-    async fn send_on(&mut self, link: &Link, command: &Cmd, ask: bool) -> Result<Value, Failure> {
-        match self.confirm {
-            Some(confirm) => {
-                let sent = Box::pin(link.send_confirmed(command, ask, confirm)).await;
-                let (value, replicas) = sent?;
-                self.confirmed = replicas;
-                Ok(value)
-            }
-            None if ask => Box::pin(link.send_asking(command)).await,
-            None => link.send(command).await,
         }
     }
 }
