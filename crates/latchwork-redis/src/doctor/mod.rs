@@ -25,7 +25,7 @@ use redis::{Value, cmd};
 use tokio::sync::oneshot;
 
 use crate::config::{Deployment, Endpoint, RedisConfig};
-use crate::server::connect::Access;
+use crate::server::access::Access;
 use crate::server::connection::command;
 use crate::server::link::Link;
 use crate::server::reply::{fields, pairs, text};

@@ -11,8 +11,7 @@ use redis::cmd;
 
 use crate::config::RedisConfig;
 use crate::protocol::granting::Scripts;
-use crate::protocol::plain;
-use crate::protocol::scripts::{FREE, INSPECT, RENEW};
+use crate::protocol::scripts::{FREE, INSPECT, RENEW, of_plain_mode};
 use crate::protocol::store::Store;
 use crate::server::link::Link;
 use crate::server::script::Script;
@@ -73,7 +72,7 @@ async fn tried(config: &RedisConfig, io: &Io) -> Result<Outcome, BackendError> {
     let mut keys = names.whole().to_vec();
     keys.truncate(if config.plain { 1 } else { keys.len() });
     let scripts: Vec<(String, String)> = match config.plain {
-        true => plain::all().map(|(name, source)| (name.to_owned(), source)).into(),
+        true => of_plain_mode().map(|(name, source)| (name.to_owned(), source)).into(),
         false => {
             keys.extend(store.guard.as_ref().map(|_| names.guard()));
             let granting = Scripts::by(store.guard.clone(), store.topology.is_cluster()).granting;

@@ -11,7 +11,7 @@ use redis::Value;
 use super::failover::Placement;
 use super::open;
 use crate::config::{Endpoint, RedisConfig};
-use crate::server::connect::Access;
+use crate::server::access::Access;
 use crate::server::connection::command;
 use crate::server::reply::{pairs, text};
 

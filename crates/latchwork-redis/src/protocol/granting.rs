@@ -6,11 +6,10 @@ use redis::Cmd;
 
 use crate::protocol::guard::Rule;
 use crate::protocol::names::Names;
-use crate::protocol::plain;
-use crate::protocol::scripts::{guarded, script, sharded};
+use crate::protocol::scripts::{PLAIN_RELEASE, guarded, script, sharded};
+use crate::server::access::Probe;
 use crate::server::connection::command;
 use crate::server::link::Link;
-use crate::server::probe::Probe;
 use crate::server::script::Script;
 
 /// The piece behind the guard: from there on the keys are those of the script.
@@ -115,7 +114,7 @@ pub(crate) fn probe(sharded: bool) -> Probe {
     let hand_on = &Scripts::by(None, sharded).granting.hand_on;
     let mut several_keys = command(&["EVAL", &hand_on.source, "4"]);
     several_keys.arg(&names).arg("").arg("").arg("").arg("").arg("");
-    let one_key = command(&["EVAL", plain::RELEASE, "1", &names[0], ""]);
+    let one_key = command(&["EVAL", PLAIN_RELEASE, "1", &names[0], ""]);
     Probe { sharded, several_keys, one_key, channel: "lw:push:probe" }
 }
 
@@ -123,7 +122,7 @@ pub(crate) fn probe(sharded: bool) -> Probe {
 mod tests {
     use super::*;
     use crate::protocol::scripts::{
-        FREE, GUARD_INIT, GUARD_LOOK, INSPECT, RELEASE, RENEW, without_comments,
+        FREE, GUARD_INIT, GUARD_LOOK, INSPECT, RELEASE, RENEW, of_plain_mode, without_comments,
     };
 
     #[test]
@@ -154,7 +153,7 @@ mod tests {
         let scripts: Vec<(&str, String)> = granting
             .map(|(name, script)| (name, script.source.clone()))
             .chain(others.map(|(name, script)| (name, script.source.clone())))
-            .chain(crate::protocol::plain::all())
+            .chain(of_plain_mode())
             .chain([("fence", crate::fence::set())])
             .collect();
         assert!(scripts.len() > 4 * 6 + 6 + 6);

@@ -3,9 +3,9 @@
 use latchwork_store::{BackendError, BackendErrorKind, Key, Snapshot};
 
 use crate::protocol::names::Names;
-use crate::protocol::plain::{self, one_key};
+use crate::protocol::plain::one_key;
 use crate::protocol::scripted::Scripted;
-use crate::protocol::scripts::INSPECT;
+use crate::protocol::scripts::{INSPECT, PLAIN_INSPECT};
 use crate::protocol::snapshot::{read, read_plain};
 use crate::protocol::store::Store;
 use crate::server::errors::{is_moving, strange};
@@ -25,7 +25,7 @@ impl Scripted {
             Ok(answer) => answer,
             // Some of its keys are here and some there. One alone is always found.
             Err(error) if is_moving(&error) => {
-                let answer = one_key(&self.store, names, plain::INSPECT, names.lock(), &[]).await?;
+                let answer = one_key(&self.store, names, PLAIN_INSPECT, names.lock(), &[]).await?;
                 let why = "its slot is moving to another node";
                 return read_plain(&answer, key, names, why).ok_or_else(|| strange(&answer));
             }

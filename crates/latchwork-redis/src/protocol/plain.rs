@@ -10,7 +10,7 @@
 //! for the key was not free before: its token is greater. The price is three round trips for a free
 //! key instead of one.
 
-use std::sync::{Arc, LazyLock};
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::join_all;
@@ -22,32 +22,15 @@ use redis::{Value, cmd};
 
 use crate::protocol::answers::{blocked_by, spent, token};
 use crate::protocol::names::Names;
-use crate::protocol::scripts::whole;
+use crate::protocol::scripts::{
+    PLAIN_CONFIRM, PLAIN_INSPECT, PLAIN_RELEASE, PLAIN_RENEW, PLAIN_TAKE, PLAIN_TOKEN,
+};
 use crate::protocol::snapshot::read_plain;
 use crate::protocol::store::{Store, only_plain, poll_pause};
 use crate::protocol::value::{millis, stored};
 use crate::server::errors::strange;
 use crate::server::link::Link;
 use crate::server::reply::{number, text};
-
-const TAKE: &str = include_str!("scripts/plain/take.lua");
-static TOKEN: LazyLock<String> = LazyLock::new(|| whole(include_str!("scripts/plain/token.lua")));
-const CONFIRM: &str = include_str!("scripts/plain/confirm.lua");
-const RENEW: &str = include_str!("scripts/plain/renew.lua");
-pub(crate) const RELEASE: &str = include_str!("scripts/plain/release.lua");
-pub(crate) const INSPECT: &str = include_str!("scripts/plain/inspect.lua");
-
-/// The scripts, by name.
-pub(crate) fn all() -> [(&'static str, String); 6] {
-    [
-        ("plain take", TAKE.to_owned()),
-        ("plain token", TOKEN.clone()),
-        ("plain confirm", CONFIRM.to_owned()),
-        ("plain renew", RENEW.to_owned()),
-        ("plain release", RELEASE.to_owned()),
-        ("plain inspect", INSPECT.to_owned()),
-    ]
-}
 
 /// The token of a claim that has not drawn one yet.
 const NONE: &str = "0000000000000000";
@@ -78,7 +61,8 @@ impl Plain {
         let value = format!("lw:x:.:{}:{NONE}:{holder}", claim.id);
         let (id, ttl) = (claim.id.to_string(), millis(claim.ttl).to_string());
         for _ in 0..TRIES {
-            let taken = self.one_key(&names, TAKE, names.lock(), &[&value, &ttl, &id]).await?;
+            let taken =
+                self.one_key(&names, PLAIN_TAKE, names.lock(), &[&value, &ttl, &id]).await?;
             let token = match &taken {
                 Value::Array(parts) => match &parts[..] {
                     [Value::Int(1), token] => text(token),
@@ -112,14 +96,14 @@ impl Plain {
         // From here on nothing is certainly not applied: the key is taken.
         let unknown = |error: BackendError| error.with_effect(Effect::Unknown);
         let counter = names.token();
-        let drawn = self.one_key(names, &TOKEN, &counter, &[]).await.map_err(unknown)?;
+        let drawn = self.one_key(names, &PLAIN_TOKEN, &counter, &[]).await.map_err(unknown)?;
         if let Some(spent) = spent(&drawn) {
             // Without a token it is no hold: the key is free again.
-            self.one_key(names, RELEASE, names.lock(), &[id]).await.map_err(unknown)?;
+            self.one_key(names, PLAIN_RELEASE, names.lock(), &[id]).await.map_err(unknown)?;
             return Err(spent);
         }
         let token = token(&drawn).ok_or_else(|| strange(&drawn))?.to_string();
-        let confirmed = self.one_key(names, CONFIRM, names.lock(), &[id, &token]).await;
+        let confirmed = self.one_key(names, PLAIN_CONFIRM, names.lock(), &[id, &token]).await;
         let confirmed = confirmed.map_err(unknown)?;
         text(&confirmed).ok_or_else(|| strange(&confirmed))
     }
@@ -158,7 +142,7 @@ impl Plain {
         }
         let names = self.store.naming.of(&claim.key)?;
         let (id, ttl) = (claim.id.to_string(), millis(claim.ttl).to_string());
-        let renewed = match self.one_key(&names, RENEW, names.lock(), &[&id, &ttl]).await {
+        let renewed = match self.one_key(&names, PLAIN_RENEW, names.lock(), &[&id, &ttl]).await {
             Ok(renewed) => renewed,
             // What is of another type is not ours.
             Err(error) if error.kind == BackendErrorKind::Mismatch => return Ok(Renewal::Lost),
@@ -186,7 +170,7 @@ impl Plain {
         let names = self.store.naming.of(&claim.key)?;
         let waited = self.store.pushes.close(claim.id);
         let id = claim.id.to_string();
-        match self.one_key(&names, RELEASE, names.lock(), &[&id]).await {
+        match self.one_key(&names, PLAIN_RELEASE, names.lock(), &[&id]).await {
             Ok(Value::Int(1)) => Ok(Released::Yes),
             Ok(Value::Int(0)) if waited => Ok(Released::Yes),
             Ok(Value::Int(0)) => Ok(Released::NotHeld),
@@ -201,7 +185,7 @@ impl Plain {
     }
 
     pub(crate) async fn look_at(&self, key: &Key, names: &Names) -> Result<Snapshot, BackendError> {
-        let answer = self.one_key(names, INSPECT, names.lock(), &[]).await?;
+        let answer = self.one_key(names, PLAIN_INSPECT, names.lock(), &[]).await?;
         read_plain(&answer, key, names, "plain mode").ok_or_else(|| strange(&answer))
     }
 

@@ -68,7 +68,7 @@ pub(crate) fn without_comments(source: &str) -> String {
 }
 
 /// A script with what it includes.
-pub(crate) fn whole(source: &str) -> String {
+fn whole(source: &str) -> String {
     INCLUDED.iter().fold(source.to_owned(), |source, (mark, piece)| source.replace(mark, piece))
 }
 
@@ -85,3 +85,24 @@ pub(crate) static GUARD_LOOK: LazyLock<Script> =
     LazyLock::new(|| guarded(&[], include_str!("scripts/guard_look.lua")));
 pub(crate) static GUARD_INIT: LazyLock<Script> =
     LazyLock::new(|| guarded(&[], include_str!("scripts/guard_init.lua")));
+
+/// The scripts of plain mode. They are sent whole, so they have no hash.
+pub(crate) const PLAIN_TAKE: &str = include_str!("scripts/plain/take.lua");
+pub(crate) static PLAIN_TOKEN: LazyLock<String> =
+    LazyLock::new(|| whole(include_str!("scripts/plain/token.lua")));
+pub(crate) const PLAIN_CONFIRM: &str = include_str!("scripts/plain/confirm.lua");
+pub(crate) const PLAIN_RENEW: &str = include_str!("scripts/plain/renew.lua");
+pub(crate) const PLAIN_RELEASE: &str = include_str!("scripts/plain/release.lua");
+pub(crate) const PLAIN_INSPECT: &str = include_str!("scripts/plain/inspect.lua");
+
+/// The scripts of plain mode, by name.
+pub(crate) fn of_plain_mode() -> [(&'static str, String); 6] {
+    [
+        ("plain take", PLAIN_TAKE.to_owned()),
+        ("plain token", PLAIN_TOKEN.clone()),
+        ("plain confirm", PLAIN_CONFIRM.to_owned()),
+        ("plain renew", PLAIN_RENEW.to_owned()),
+        ("plain release", PLAIN_RELEASE.to_owned()),
+        ("plain inspect", PLAIN_INSPECT.to_owned()),
+    ]
+}

@@ -16,8 +16,8 @@ use redis::{Value, cmd};
 
 use crate::config::Endpoint;
 use crate::lock;
+use crate::server::access::Access;
 use crate::server::asked::Asked;
-use crate::server::connect::Access;
 use crate::server::facts::Facts;
 use crate::server::hosts::Host;
 use crate::server::inbox::Inbox;

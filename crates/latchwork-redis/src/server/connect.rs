@@ -1,20 +1,19 @@
 //! Opens a connection: address, user, TLS, and the meaning of failures.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use latchwork_store::kit::tls::{self, Tls};
+use latchwork_store::kit::tls;
 use latchwork_store::wire::{Drive, dial};
-use latchwork_store::{BackendError, BackendErrorKind, Effect, Error, Io, Sourced};
+use latchwork_store::{BackendError, BackendErrorKind, Effect, Error, Io};
 use redis::io::tcp::socket2::{SockRef, TcpKeepalive};
 use redis::{Cmd, RedisResult, Value};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 
 use crate::config::{Credentials, Endpoint};
+use crate::server::access::Access;
 use crate::server::connection::{Connection, OnPush, command};
 use crate::server::errors::{FULL_STEP, failure, is_full};
-use crate::server::probe::Probe;
 
 /// A connection that is silent for so long is probed by the system.
 const KEEPALIVE: Duration = Duration::from_secs(15);
@@ -22,24 +21,6 @@ const KEEPALIVE: Duration = Duration::from_secs(15);
 const LOOK: Duration = Duration::from_millis(500);
 /// How long a connection may take to be made.
 pub(crate) const CONNECT_LIMIT: Duration = Duration::from_secs(2);
-
-/// Who we are to the server.
-#[derive(Debug, Clone)]
-pub(crate) struct Access {
-    pub(crate) credentials: Sourced<Credentials>,
-    pub(crate) database: i64,
-    pub(crate) tls: Option<Tls>,
-    /// Where servers are reached that are not at the address by which the others call them.
-    pub(crate) detours: BTreeMap<Endpoint, Endpoint>,
-    /// The commands that a new connection tries; none where it leads to no store.
-    pub(crate) probe: Option<Probe>,
-}
-
-impl Access {
-    pub(crate) fn user(&self) -> String {
-        self.credentials.current().0.user().to_owned()
-    }
-}
 
 /// The versions of the protocol. With the newer one the server sends messages on the same connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -292,7 +273,10 @@ fn is_denied(error: &redis::RedisError) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
     use std::sync::Arc;
+
+    use latchwork_store::Sourced;
 
     use super::*;
 

@@ -13,7 +13,7 @@ use tokio::sync::{Semaphore, SetOnce};
 
 use crate::config::Endpoint;
 use crate::lock;
-use crate::server::connect::Access;
+use crate::server::access::Access;
 use crate::server::connection::{Connection, ended};
 use crate::server::errors::{Failure, Reaction, failure, strange};
 use crate::server::facts::Facts;

@@ -2,6 +2,7 @@
 //!
 //! Nothing here knows what a lock is. This room imports only `config.rs`.
 
+pub(crate) mod access;
 pub(crate) mod asked;
 pub(crate) mod cluster;
 pub(crate) mod confirm;

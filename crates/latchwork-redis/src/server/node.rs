@@ -13,8 +13,8 @@ use tokio::sync::watch;
 
 use crate::config::Endpoint;
 use crate::lock;
+use crate::server::access::Access;
 use crate::server::cluster::Cluster;
-use crate::server::connect::Access;
 use crate::server::inbox::Inbox;
 use crate::server::link::{Link, Predecessor, next_id};
 use crate::server::sentinel::Sentinels;

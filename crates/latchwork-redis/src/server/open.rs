@@ -7,14 +7,15 @@ use latchwork_store::{BackendError, BackendErrorKind, Effect, Io};
 use redis::{PushInfo, PushKind, Value, cmd};
 
 use crate::config::Endpoint;
+use crate::server::access::{Access, Probe};
 use crate::server::connect::{
-    Access, CONNECT_LIMIT, NotConnected, Protocol, connect, explained, refuses_hello, unreachable,
+    CONNECT_LIMIT, NotConnected, Protocol, connect, explained, refuses_hello, unreachable,
 };
 use crate::server::connection::{OnPush, command};
 use crate::server::errors::Reaction;
 use crate::server::facts::{Facts, ScriptSupport};
 use crate::server::link::{Link, Predecessor};
-use crate::server::probe::{Probe, probe};
+use crate::server::probe::probe;
 use crate::server::reply::text;
 
 impl Link {

@@ -5,31 +5,13 @@
 //! these names is refused by the server itself, which proves that the command is there.
 
 use latchwork_store::{BackendError, BackendErrorKind, Effect};
-use redis::{Cmd, Value};
+use redis::Value;
 
+use crate::server::access::Probe;
 use crate::server::connection::command;
 use crate::server::errors::{Failure, Reaction, TEXT_IS_CHECKED, is_about_a_command};
 use crate::server::facts::ScriptSupport;
 use crate::server::link::Link;
-
-/// The commands that are tried. They change nothing.
-#[derive(Clone)]
-pub(crate) struct Probe {
-    /// Whether subscriptions are those of a Cluster.
-    pub(crate) sharded: bool,
-    /// Runs a script of several keys.
-    pub(crate) several_keys: Cmd,
-    /// Runs a script of one key.
-    pub(crate) one_key: Cmd,
-    /// A channel to subscribe to.
-    pub(crate) channel: &'static str,
-}
-
-impl std::fmt::Debug for Probe {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Probe").field("sharded", &self.sharded).finish_non_exhaustive()
-    }
-}
 
 /// What the store answered to the probes.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -14,8 +14,8 @@ use redis::{PushInfo, PushKind, Value, cmd};
 use tokio::sync::mpsc;
 
 use crate::config::Endpoint;
+use crate::server::access::Access;
 use crate::server::asked::Asked;
-use crate::server::connect::Access;
 use crate::server::hosts::Host;
 use crate::server::link::Link;
 use crate::server::reply::{pairs, text};

@@ -11,15 +11,14 @@ use latchwork_store::{BackendError, Backoff, Effect, Io, Sourced};
 use redis::{Cmd, Value};
 
 use crate::config::{Credentials, Deployment, RedisConfig};
+use crate::server::access::{Access, Probe};
 use crate::server::cluster::Cluster;
 use crate::server::confirm::Confirm;
-use crate::server::connect::Access;
 use crate::server::errors::{Failure, Reaction, without_redirection};
 use crate::server::facts::Facts;
 use crate::server::inbox::Inbox;
 use crate::server::link::{Link, LinkId};
 use crate::server::node::{Node, Target, Use};
-use crate::server::probe::Probe;
 use crate::server::script::Script;
 use crate::server::sentinel::Sentinels;
 

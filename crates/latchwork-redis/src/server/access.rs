@@ -1,0 +1,46 @@
+//! How this client presents itself to servers.
+
+use std::collections::BTreeMap;
+
+use latchwork_store::Sourced;
+use latchwork_store::kit::tls::Tls;
+use redis::Cmd;
+
+use crate::config::{Credentials, Endpoint};
+
+/// The client as the servers see it, and where they are.
+#[derive(Debug, Clone)]
+pub(crate) struct Access {
+    pub(crate) credentials: Sourced<Credentials>,
+    pub(crate) database: i64,
+    pub(crate) tls: Option<Tls>,
+    /// The addresses of servers that are not where the other servers say.
+    pub(crate) detours: BTreeMap<Endpoint, Endpoint>,
+    /// The commands that a new connection tries; none where it leads to no store.
+    pub(crate) probe: Option<Probe>,
+}
+
+impl Access {
+    pub(crate) fn user(&self) -> String {
+        self.credentials.current().0.user().to_owned()
+    }
+}
+
+/// The commands that a new connection tries, to see what the server leaves out. They change nothing.
+#[derive(Clone)]
+pub(crate) struct Probe {
+    /// Whether subscriptions are those of a Cluster.
+    pub(crate) sharded: bool,
+    /// Runs a script of several keys.
+    pub(crate) several_keys: Cmd,
+    /// Runs a script of one key.
+    pub(crate) one_key: Cmd,
+    /// A channel to subscribe to.
+    pub(crate) channel: &'static str,
+}
+
+impl std::fmt::Debug for Probe {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Probe").field("sharded", &self.sharded).finish_non_exhaustive()
+    }
+}
