@@ -6,7 +6,7 @@ use latchwork_store::doctor::{Finding, Report};
 use latchwork_store::{Io, Moment};
 use redis::{Value, cmd};
 
-use super::Server;
+use super::server::Server;
 use crate::server::reply::time;
 
 /// Between the two looks at the clock.

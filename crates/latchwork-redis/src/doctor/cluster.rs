@@ -4,8 +4,10 @@ use futures_util::future::join_all;
 use latchwork_store::doctor::Finding;
 use latchwork_store::{BackendError, Io};
 
-use super::{Server, failover, info, open};
+use super::failover;
+use super::server::{Server, info, open};
 use crate::config::{Endpoint, RedisConfig};
+use crate::server::access::Access;
 use crate::server::connection::command;
 use crate::server::hosts::Host;
 use crate::server::reply::text;
@@ -18,7 +20,7 @@ pub(super) async fn nodes(
     io: &Io,
     problems: &mut Vec<BackendError>,
 ) -> Vec<Endpoint> {
-    let access = super::access(config);
+    let access = Access::to_servers(config, None);
     for seed in seeds {
         let asked = async {
             let link = open(seed, &access, io).await?;

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use latchwork_store::doctor::Finding;
 
-use super::Server;
+use super::server::Server;
 use crate::config::{Endpoint, RedisConfig};
 use crate::protocol::guard::Rule;
 

@@ -12,25 +12,21 @@ mod rights;
 mod scripts;
 mod sentinels;
 mod server;
+mod settings;
 
 pub(crate) use clock::spread;
 
-use std::collections::HashMap;
 use std::sync::Arc;
 
 use futures_util::future::join_all;
 use latchwork_store::doctor::{Finding, Report};
 use latchwork_store::{BackendError, BackendErrorKind, Effect, Error, Io};
-use redis::{Value, cmd};
 use tokio::sync::oneshot;
 
 use crate::config::{Deployment, Endpoint, RedisConfig};
-use crate::server::access::Access;
-use crate::server::connection::command;
-use crate::server::link::Link;
-use crate::server::reply::{fields, pairs, text};
 
 use failover::Placement;
+use server::Server;
 
 /// Examines the servers of an address: are they fit for locks, what follows if not, and what is
 /// to be done.
@@ -101,7 +97,7 @@ pub(crate) async fn examine(config: RedisConfig, io: Io) -> Result<Report, Error
         });
         return Err(Error::from_backend(problem, None, &store));
     }
-    let examined = servers.iter().map(|one| Box::pin(one.examine(&config, &placement, &io)));
+    let examined = servers.iter().map(|one| Box::pin(examine_one(one, &config, &placement, &io)));
     for findings in join_all(examined).await {
         report.findings.extend(findings);
     }
@@ -122,80 +118,19 @@ fn out_of_reach(endpoint: &Endpoint, error: &BackendError) -> Finding {
         .part(endpoint.to_string())
 }
 
-fn access(config: &RedisConfig) -> Arc<Access> {
-    Arc::new(Access {
-        credentials: config.credentials.clone(),
-        database: config.database,
-        tls: config.tls.clone(),
-        detours: config.detours.clone(),
-        probe: None,
-    })
-}
-
-async fn open(endpoint: &Endpoint, access: &Arc<Access>, io: &Io) -> Result<Link, BackendError> {
-    Link::open(endpoint.clone(), access, io.clone(), Arc::new(|_| {}), None).await
-}
-
-/// A server, and what it says of itself.
-struct Server {
-    link: Link,
-    part: Arc<str>,
-    info: HashMap<String, String>,
-    /// Why it does not say it.
-    no_info: Option<String>,
-}
-
-impl Server {
-    async fn open(at: &Endpoint, config: &RedisConfig, io: &Io) -> Result<Self, BackendError> {
-        let link = open(at, &access(config), io).await?;
-        let asked = link.send(cmd("INFO").arg("all")).await;
-        let (info, no_info) = match asked {
-            Ok(answer) => (info(&answer), None),
-            Err(failure) => (HashMap::new(), Some(failure.error.message)),
-        };
-        Ok(Self { link, part: at.to_string().into(), info, no_info })
+/// The findings about one server.
+async fn examine_one(
+    server: &Server,
+    config: &RedisConfig,
+    placement: &Placement,
+    io: &Io,
+) -> Vec<Finding> {
+    let mut findings = settings::examine(server, config).await;
+    if matches!(config.deployment, Deployment::Sentinel { .. }) && server.no_info.is_none() {
+        // A replica of today is the master of tomorrow.
+        findings.push(failover::examine(server, config, placement).await);
     }
-
-    fn field(&self, name: &str) -> &str {
-        self.info.get(name).map_or("", String::as_str)
-    }
-
-    fn number(&self, name: &str) -> Option<u64> {
-        self.field(name).parse().ok()
-    }
-
-    fn is_master(&self) -> bool {
-        self.field("role") != "slave"
-    }
-
-    /// A setting; `None` if the user may not read it.
-    async fn setting(&self, name: &str) -> Option<String> {
-        let mut get = cmd("CONFIG");
-        get.arg("GET").arg(name);
-        let answer = self.link.send(&get).await.ok()?;
-        let (_, value) = *pairs(&answer)?.first()?;
-        text(value)
-    }
-
-    /// What the server says to a command; its error as text.
-    async fn ask(&self, words: &[&str]) -> Result<Value, String> {
-        self.link.send(&command(words)).await.map_err(|failure| failure.error.message)
-    }
-
-    async fn examine(&self, config: &RedisConfig, placement: &Placement, io: &Io) -> Vec<Finding> {
-        let mut findings = server::examine(self, config).await;
-        if matches!(config.deployment, Deployment::Sentinel { .. }) && self.no_info.is_none() {
-            // A replica of today is the master of tomorrow.
-            findings.push(failover::examine(self, config, placement).await);
-        }
-        findings.extend(clock::examine(self, io).await);
-        findings.extend(rights::examine(self, config).await);
-        findings.into_iter().map(|finding| finding.part(self.part.clone())).collect()
-    }
-}
-
-/// The fields of `INFO` or its like.
-fn info(answer: &Value) -> HashMap<String, String> {
-    let text = text(answer).unwrap_or_default();
-    fields(&text).map(|(name, value)| (name.to_owned(), value.to_owned())).collect()
+    findings.extend(clock::examine(server, io).await);
+    findings.extend(rights::examine(server, config).await);
+    findings.into_iter().map(|finding| finding.part(server.part.clone())).collect()
 }

@@ -8,7 +8,7 @@ use latchwork_store::BackendErrorKind;
 use latchwork_store::doctor::Finding;
 use redis::Value;
 
-use super::Server;
+use super::server::Server;
 use crate::config::{Deployment, RedisConfig};
 use crate::server::connection::command;
 use crate::server::reply::{pairs, text};

@@ -9,7 +9,7 @@ use latchwork_store::{BackendError, Io};
 use redis::Value;
 
 use super::failover::Placement;
-use super::open;
+use super::server::open;
 use crate::config::{Endpoint, RedisConfig};
 use crate::server::access::Access;
 use crate::server::connection::command;
@@ -35,13 +35,7 @@ pub(super) async fn examine(
     report: &mut Report,
     problems: &mut Vec<BackendError>,
 ) -> Placement {
-    let access = Arc::new(Access {
-        credentials: config.sentinel_credentials.clone(),
-        database: 0,
-        tls: config.tls.clone(),
-        detours: config.detours.clone(),
-        probe: None,
-    });
+    let access = Access::to_sentinels(config);
     let asked = sentinels.iter().map(|at| Box::pin(ask(at, &access, service, io)));
     let mut words = Vec::new();
     let mut missing = Vec::new();

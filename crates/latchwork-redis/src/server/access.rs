@@ -1,12 +1,13 @@
 //! How this client presents itself to servers.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use latchwork_store::Sourced;
 use latchwork_store::kit::tls::Tls;
 use redis::Cmd;
 
-use crate::config::{Credentials, Endpoint};
+use crate::config::{Credentials, Endpoint, RedisConfig};
 
 /// The client as the servers see it, and where they are.
 #[derive(Debug, Clone)]
@@ -21,6 +22,31 @@ pub(crate) struct Access {
 }
 
 impl Access {
+    /// Access to the servers of an address, whose connections try the commands of `probe`.
+    pub(crate) fn to_servers(config: &RedisConfig, probe: Option<Probe>) -> Arc<Self> {
+        Self::with(config, &config.credentials, config.database, probe)
+    }
+
+    /// Access to the Sentinels of an address.
+    pub(crate) fn to_sentinels(config: &RedisConfig) -> Arc<Self> {
+        Self::with(config, &config.sentinel_credentials, 0, None)
+    }
+
+    fn with(
+        config: &RedisConfig,
+        credentials: &Sourced<Credentials>,
+        database: i64,
+        probe: Option<Probe>,
+    ) -> Arc<Self> {
+        Arc::new(Self {
+            credentials: credentials.clone(),
+            database,
+            tls: config.tls.clone(),
+            detours: config.detours.clone(),
+            probe,
+        })
+    }
+
     pub(crate) fn user(&self) -> String {
         self.credentials.current().0.user().to_owned()
     }

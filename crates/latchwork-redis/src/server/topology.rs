@@ -7,10 +7,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use latchwork_store::{BackendError, Backoff, Effect, Io, Sourced};
+use latchwork_store::{BackendError, Backoff, Effect, Io};
 use redis::{Cmd, Value};
 
-use crate::config::{Credentials, Deployment, RedisConfig};
+use crate::config::{Deployment, RedisConfig};
 use crate::server::access::{Access, Probe};
 use crate::server::cluster::Cluster;
 use crate::server::confirm::Confirm;
@@ -49,22 +49,13 @@ pub(crate) enum Topology {
 impl Topology {
     /// Connects when it is first used. Each new connection tries the commands of `probe`.
     pub(crate) fn new(config: &RedisConfig, io: &Io, inbox: &Arc<dyn Inbox>, probe: Probe) -> Self {
-        let access = |credentials: &Sourced<Credentials>, database, probe| {
-            Arc::new(Access {
-                credentials: credentials.clone(),
-                database,
-                tls: config.tls.clone(),
-                detours: config.detours.clone(),
-                probe,
-            })
-        };
-        let servers = access(&config.credentials, config.database, Some(probe));
+        let servers = Access::to_servers(config, Some(probe));
         let node = |target| Node::new(target, Use::All, servers.clone(), io.clone(), inbox.clone());
         let one = |node, fails_over| Self::One { node, io: io.clone(), fails_over };
         match &config.deployment {
             Deployment::Single(endpoint) => one(node(Target::Fixed(endpoint.clone())), false),
             Deployment::Sentinel { sentinels, service } => {
-                let access = access(&config.sentinel_credentials, 0, None);
+                let access = Access::to_sentinels(config);
                 let sentinels =
                     Sentinels::new(sentinels.clone(), service.clone(), access, io.clone());
                 let node = node(Target::Master(sentinels.clone()));
