@@ -28,28 +28,28 @@ pub(crate) enum Deployment {
 
 /// The word in the scheme of an address. Both mean the same, and messages repeat the one that was written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Word {
+pub(crate) enum Brand {
     Redis,
     Valkey,
 }
 
 /// The parts of a scheme: of `valkeys+cluster` the word, that it is by TLS, and `cluster`.
-pub(crate) fn parts(scheme: &str) -> Option<(Word, bool, Option<&str>)> {
+pub(crate) fn parts(scheme: &str) -> Option<(Brand, bool, Option<&str>)> {
     let (start, kind) = match scheme.split_once('+') {
         Some((start, kind)) => (start, Some(kind)),
         None => (scheme, None),
     };
     let (word, tls) = match start {
-        "redis" => (Word::Redis, false),
-        "rediss" => (Word::Redis, true),
-        "valkey" => (Word::Valkey, false),
-        "valkeys" => (Word::Valkey, true),
+        "redis" => (Brand::Redis, false),
+        "rediss" => (Brand::Redis, true),
+        "valkey" => (Brand::Valkey, false),
+        "valkeys" => (Brand::Valkey, true),
         _ => return None,
     };
     Some((word, tls, kind))
 }
 
-impl Word {
+impl Brand {
     /// The scheme of one server.
     pub(crate) fn scheme(self, tls: bool) -> &'static str {
         match (self, tls) {
@@ -109,7 +109,7 @@ impl fmt::Debug for Credentials {
 /// | `namespaces=shop,web` | namespaces with a token counter, a guard's marker and channels of their own; all other keys share one. The same for all clients |
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RedisConfig {
-    pub(crate) word: Word,
+    pub(crate) word: Brand,
     pub(crate) deployment: Deployment,
     pub(crate) credentials: Sourced<Credentials>,
     pub(crate) sentinel_credentials: Sourced<Credentials>,
@@ -161,7 +161,7 @@ impl RedisConfig {
     /// `Invalid` with the part that cannot be read; the password is never repeated.
     pub fn parse(url: &str) -> Result<Self, Error> {
         let read = Self::read(url);
-        if !url.starts_with(Word::Valkey.scheme(false)) {
+        if !url.starts_with(Brand::Valkey.scheme(false)) {
             return read;
         }
         // The next steps are written for the one word.

@@ -81,7 +81,7 @@ fn valkey_means_what_redis_means_and_is_shown_as_written() {
             let valkey = RedisConfig::parse(&format!("{start}{rest}")).unwrap();
             let redis = RedisConfig::parse(&format!("{same}{rest}")).unwrap();
             assert_eq!(valkey.shown(), redis.shown().replacen(same, start, 1));
-            assert_eq!(RedisConfig { word: Word::Redis, ..valkey }, redis);
+            assert_eq!(RedisConfig { word: Brand::Redis, ..valkey }, redis);
         }
     }
 }

@@ -12,15 +12,15 @@ use crate::server::reply::time;
 /// Between the two looks at the clock.
 const BETWEEN: Duration = Duration::from_millis(400);
 /// Looks at each end; the one with the shortest trip counts.
-const LOOKS: u32 = 4;
+const SAMPLES: u32 = 4;
 /// Off by more than this is told, for tokens go by the clock after a loss of data.
-const TOLD: f64 = 1.0;
+const TOLERATED: f64 = 1.0;
 /// More than the drift that is allowed for (C1).
 const RATE: f64 = 0.01;
 
-/// One look: the server's time, and ours half-way.
+/// One sample: the server's time, and ours half-way.
 #[derive(Debug, Clone, Copy)]
-struct Look {
+struct Sample {
     theirs: Duration,
     wall: Duration,
     boot: Moment,
@@ -28,7 +28,7 @@ struct Look {
 }
 
 pub(super) async fn examine(server: &Server, io: &Io) -> Vec<Finding> {
-    let Some(first) = look(server, io).await else {
+    let Some(first) = sample(server, io).await else {
         return vec![
             Finding::critical("clock", "TIME is refused")
                 .consequence("Latchwork's scripts need it")
@@ -36,20 +36,20 @@ pub(super) async fn examine(server: &Server, io: &Io) -> Vec<Finding> {
         ];
     };
     io.sleep(BETWEEN).await;
-    let Some(last) = look(server, io).await else { return Vec::new() };
+    let Some(last) = sample(server, io).await else { return Vec::new() };
     vec![offset(&last), rate(&first, &last)]
 }
 
-async fn look(server: &Server, io: &Io) -> Option<Look> {
-    let mut best: Option<Look> = None;
-    for _ in 0..LOOKS {
+async fn sample(server: &Server, io: &Io) -> Option<Sample> {
+    let mut best: Option<Sample> = None;
+    for _ in 0..SAMPLES {
         let (boot, wall) = (io.now(), io.clock().wall());
         let answer = server.link.send(&cmd("TIME")).await.ok()?;
         let trip = io.now().since(boot);
         let Value::Array(parts) = &answer else { return None };
         let theirs = time(parts.first()?, parts.get(1)?)?;
         let half = trip / 2;
-        let one = Look { theirs, wall: wall + half, boot: boot.plus(half), trip };
+        let one = Sample { theirs, wall: wall + half, boot: boot.plus(half), trip };
         if best.is_none_or(|best| one.trip < best.trip) {
             best = Some(one);
         }
@@ -57,11 +57,11 @@ async fn look(server: &Server, io: &Io) -> Option<Look> {
     best
 }
 
-fn offset(look: &Look) -> Finding {
-    let ahead = look.theirs.as_secs_f64() - look.wall.as_secs_f64();
-    let doubt = look.trip.as_secs_f64() / 2.0;
+fn offset(sample: &Sample) -> Finding {
+    let ahead = sample.theirs.as_secs_f64() - sample.wall.as_secs_f64();
+    let doubt = sample.trip.as_secs_f64() / 2.0;
     let found = format!("{ahead:+.3} s off this machine's clock (± {doubt:.3} s)");
-    if ahead.abs() - doubt <= TOLD {
+    if ahead.abs() - doubt <= TOLERATED {
         return Finding::ok("clock", found);
     }
     Finding::warning("clock", found)
@@ -69,7 +69,7 @@ fn offset(look: &Look) -> Finding {
         .remedy("set both clocks with a time service (NTP)")
 }
 
-fn rate(first: &Look, last: &Look) -> Finding {
+fn rate(first: &Sample, last: &Sample) -> Finding {
     let ours = last.boot.since(first.boot).as_secs_f64();
     let theirs = last.theirs.as_secs_f64() - first.theirs.as_secs_f64();
     let doubt = (first.trip + last.trip).as_secs_f64() / 2.0;
@@ -101,7 +101,7 @@ pub(crate) fn spread(report: &Report) -> Option<Finding> {
     let least = all.iter().copied().fold(f64::MAX, f64::min);
     let most = all.iter().copied().fold(f64::MIN, f64::max);
     let found = format!("the servers' clocks are {:.3} s apart", most - least);
-    Some(if most - least <= TOLD {
+    Some(if most - least <= TOLERATED {
         Finding::ok("clock-spread", found)
     } else {
         Finding::warning("clock-spread", found)
@@ -116,9 +116,9 @@ pub(crate) fn spread(report: &Report) -> Option<Finding> {
 mod tests {
     use super::*;
 
-    fn look(theirs: f64, ours: u64) -> Look {
+    fn sample(theirs: f64, ours: u64) -> Sample {
         let ours = Duration::from_millis(ours);
-        Look {
+        Sample {
             theirs: Duration::from_secs_f64(theirs),
             wall: ours,
             boot: Moment::from_nanos(ours.as_nanos() as u64),
@@ -131,7 +131,7 @@ mod tests {
         for (theirs, severity) in
             [(100.0, "ok"), (100.9, "ok"), (101.1, "warning"), (95.0, "warning")]
         {
-            assert_eq!(offset(&look(theirs, 100_000)).severity.word(), severity, "{theirs}");
+            assert_eq!(offset(&sample(theirs, 100_000)).severity.word(), severity, "{theirs}");
         }
         for (theirs, severity) in [
             (100.400, "ok"),
@@ -141,7 +141,7 @@ mod tests {
             (100.36, "critical"),
             (99.0, "critical"),
         ] {
-            let found = rate(&look(100.0, 100_000), &look(theirs, 100_400));
+            let found = rate(&sample(100.0, 100_000), &sample(theirs, 100_400));
             assert_eq!(found.severity.word(), severity, "{theirs}: {found:?}");
         }
     }

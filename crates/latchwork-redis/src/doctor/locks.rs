@@ -12,7 +12,7 @@ use crate::protocol::listing::Marker;
 use crate::protocol::store::Store;
 
 /// How long looking at all locks may take.
-const LOOK: Duration = Duration::from_secs(5);
+const LIMIT: Duration = Duration::from_secs(5);
 
 pub(super) async fn examine(config: &RedisConfig, io: &Io) -> Vec<Finding> {
     let everything = Query::Prefix("".into());
@@ -25,7 +25,7 @@ pub(super) async fn examine(config: &RedisConfig, io: &Io) -> Vec<Finding> {
         more.push(namespaces(&backend.store).await.map_err(failed)?);
         Ok::<_, latchwork_store::Error>((all, more))
     };
-    let (all, guard) = match io.within(LOOK, look).await {
+    let (all, guard) = match io.within(LIMIT, look).await {
         None => {
             return vec![
                 Finding::info("locks", "not all could be checked in time")
@@ -89,7 +89,7 @@ async fn guard(shared: &Store) -> Result<Vec<Finding>, BackendError> {
     let mut closed: BTreeMap<String, (Duration, usize, bool)> = BTreeMap::new();
     for marker in &markers {
         let mut route = shared.topology.route(marker.names.slot()).await?;
-        let look = rule.look(&mut route, &marker.names).await?;
+        let look = rule.read_marker(&mut route, &marker.names).await?;
         if look.lengths.is_some_and(|lengths| lengths != rule.lengths()) {
             otherwise = otherwise.or(look.lengths.map(|lengths| (marker, lengths)));
         }

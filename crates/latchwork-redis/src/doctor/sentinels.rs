@@ -16,7 +16,7 @@ use crate::server::connection::command;
 use crate::server::reply::{pairs, text};
 
 /// What a Sentinel knows.
-struct Word {
+struct View {
     master: Endpoint,
     quorum: usize,
     others: usize,
@@ -37,11 +37,11 @@ pub(super) async fn examine(
 ) -> Placement {
     let access = Access::to_sentinels(config);
     let asked = sentinels.iter().map(|at| Box::pin(ask(at, &access, service, io)));
-    let mut words = Vec::new();
+    let mut views = Vec::new();
     let mut missing = Vec::new();
-    for (endpoint, word) in sentinels.iter().zip(join_all(asked).await) {
-        match word {
-            Ok(Ok(word)) => words.push((endpoint, word)),
+    for (endpoint, view) in sentinels.iter().zip(join_all(asked).await) {
+        match view {
+            Ok(Ok(view)) => views.push((endpoint, view)),
             Ok(Err(said)) => missing.push(format!("{endpoint}: {said}")),
             Err(error) => {
                 missing.push(format!("{endpoint} does not answer"));
@@ -52,9 +52,9 @@ pub(super) async fn examine(
     if problems.len() == sentinels.len() {
         return Placement::default();
     }
-    report.add(reached(sentinels.len(), &words, &missing, service));
-    let Some((_, first)) = words.first() else { return Placement::default() };
-    let masters: Vec<_> = words.iter().map(|(at, word)| (at, &word.master)).collect();
+    report.add(reached(sentinels.len(), &views, &missing, service));
+    let Some((_, first)) = views.first() else { return Placement::default() };
+    let masters: Vec<_> = views.iter().map(|(at, view)| (at, &view.master)).collect();
     report.add(if masters.iter().all(|(_, master)| **master == first.master) {
         Finding::ok("sentinel-master", format!("all name {}", first.master))
     } else {
@@ -70,32 +70,32 @@ pub(super) async fn examine(
                 (SENTINEL RESET)",
             )
     });
-    report.add(quorum(&words));
-    placement(words)
+    report.add(quorum(&views));
+    placement(views)
 }
 
 /// All that the Sentinels know of. What they call one another need not be what the address calls
 /// them, so a Sentinel that only the address names is one without a known place.
-fn placement(words: Vec<(&Endpoint, Word)>) -> Placement {
-    let all = words.iter().map(|(_, word)| word.others.saturating_add(1)).max().unwrap_or(0);
+fn placement(views: Vec<(&Endpoint, View)>) -> Placement {
+    let all = views.iter().map(|(_, view)| view.others.saturating_add(1)).max().unwrap_or(0);
     let mut placement = Placement::default();
     let add = |list: &mut Vec<Endpoint>, one: Endpoint| {
         if !list.contains(&one) {
             list.push(one);
         }
     };
-    for (_, word) in words {
-        for server in std::iter::once(word.master).chain(word.servers) {
+    for (_, view) in views {
+        for server in std::iter::once(view.master).chain(view.servers) {
             add(&mut placement.servers, server);
         }
-        word.peers.into_iter().for_each(|peer| add(&mut placement.sentinels, peer));
+        view.peers.into_iter().for_each(|peer| add(&mut placement.sentinels, peer));
     }
     placement.unnamed = all.saturating_sub(placement.sentinels.len());
     placement
 }
 
-fn reached(all: usize, words: &[(&Endpoint, Word)], missing: &[String], service: &str) -> Finding {
-    let found = format!("{} of {all} answer and know {service:?}", words.len());
+fn reached(all: usize, views: &[(&Endpoint, View)], missing: &[String], service: &str) -> Finding {
+    let found = format!("{} of {all} answer and know {service:?}", views.len());
     let majority = all / 2 + 1;
     if missing.is_empty() {
         return match all {
@@ -106,7 +106,7 @@ fn reached(all: usize, words: &[(&Endpoint, Word)], missing: &[String], service:
         };
     }
     let found = format!("{found}: {}", missing.join(", "));
-    if words.len() < majority {
+    if views.len() < majority {
         return Finding::critical("sentinels", found)
             .consequence("no failover can happen, and the name of the master is not reliable")
             .remedy("start the others, or remove those that no longer exist from the address");
@@ -116,18 +116,18 @@ fn reached(all: usize, words: &[(&Endpoint, Word)], missing: &[String], service:
         .remedy("start it, or remove it from the address if it no longer exists")
 }
 
-fn quorum(words: &[(&Endpoint, Word)]) -> Finding {
+fn quorum(views: &[(&Endpoint, View)]) -> Finding {
     let asked =
-        |word: &Word| format!("{} of {} must agree", word.quorum, word.others.saturating_add(1));
-    let found = words.first().map(|(_, word)| asked(word)).unwrap_or_default();
-    for (at, word) in words {
-        if let Err(said) = &word.can_fail_over {
+        |view: &View| format!("{} of {} must agree", view.quorum, view.others.saturating_add(1));
+    let found = views.first().map(|(_, view)| asked(view)).unwrap_or_default();
+    for (at, view) in views {
+        if let Err(said) = &view.can_fail_over {
             return Finding::critical("sentinel-quorum", format!("{at} says: {said}"))
                 .consequence("if the master fails, no replica takes over")
                 .remedy("start the Sentinels that are missing, or lower the quorum to a majority");
         }
     }
-    if words.iter().any(|(_, word)| word.quorum <= word.others.div_ceil(2)) {
+    if views.iter().any(|(_, view)| view.quorum <= view.others.div_ceil(2)) {
         return Finding::info("sentinel-quorum", found).consequence(
             "a minority can declare the master dead; a majority must still agree to the failover",
         );
@@ -140,12 +140,12 @@ async fn ask(
     access: &Arc<Access>,
     service: &str,
     io: &Io,
-) -> Result<Result<Word, String>, BackendError> {
+) -> Result<Result<View, String>, BackendError> {
     let link = open(at, access, io).await?;
     let question = async |words: &[&str]| {
         link.send(&command(words)).await.map_err(|failure| failure.error.message)
     };
-    let word = async {
+    let view = async {
         let master = fields(&question(&["SENTINEL", "MASTER", service]).await?);
         let replicas = question(&["SENTINEL", "REPLICAS", service]).await?;
         let checked = question(&["SENTINEL", "CKQUORUM", service]).await;
@@ -155,20 +155,20 @@ async fn ask(
             _ => Vec::new(),
         };
         let peers = peers.map(known).unwrap_or_default();
-        let word = word(&master, known(replicas), peers, checked.map(drop));
-        word.ok_or_else(|| "it names no master".into())
+        let view = view(&master, known(replicas), peers, checked.map(drop));
+        view.ok_or_else(|| "it names no master".into())
     };
-    Ok(word.await)
+    Ok(view.await)
 }
 
-fn word(
+fn view(
     master: &HashMap<String, String>,
     servers: Vec<Endpoint>,
     peers: Vec<Endpoint>,
     can_fail_over: Result<(), String>,
-) -> Option<Word> {
+) -> Option<View> {
     let number = |name: &str| master.get(name).and_then(|text| text.parse().ok()).unwrap_or(0);
-    Some(Word {
+    Some(View {
         master: endpoint(master)?,
         quorum: number("quorum"),
         others: number("num-other-sentinels"),
@@ -202,15 +202,15 @@ mod tests {
         let read = |bytes: &[u8]| {
             let master = fields(&value_of(bytes)?);
             let at = endpoint(&master)?;
-            Some((at.clone(), word(&master, vec![at.clone()], vec![at], Ok(()))?))
+            Some((at.clone(), view(&master, vec![at.clone()], vec![at], Ok(()))?))
         };
         let most = String::from_utf8_lossy(sample)
             .replace("$1\r\n2\r\n", "$20\r\n18446744073709551615\r\n");
         survives("SENTINEL MASTER", &[sample, most.as_bytes()], |bytes| {
-            let Some((at, word)) = read(bytes) else { return };
-            let words = [(&at, word)];
-            let judged = quorum(&words);
-            placement(words.into()).may_stay(&at);
+            let Some((at, view)) = read(bytes) else { return };
+            let views = [(&at, view)];
+            let judged = quorum(&views);
+            placement(views.into()).may_stay(&at);
             drop(judged);
         });
         assert_eq!(read(sample).unwrap().1.others, 2);

@@ -8,22 +8,22 @@ use latchwork_store::{
 };
 use redis::Value;
 
-use crate::protocol::value::{self, Held, read_holder};
+use crate::protocol::value::{self, KeyValue, read_holder};
 use crate::server::errors::strange;
 use crate::server::reply::{number, text, time};
 
 /// What to tell a claim that leaves nothing behind, by the value that is in its way.
 pub(crate) fn blocked_by(value: &[u8], claim: &Claim) -> Result<Attempt, BackendError> {
-    let held = Held::read(value);
+    let held = KeyValue::read(value);
     if let Some(shape) = held.shape().filter(|shape| *shape != claim.mode.shape()) {
         return Err(mismatch(shape, claim));
     }
     let (cause, holder) = match held {
-        Held::Alone { holder, .. } => (Cause::Held, Some(holder)),
-        Held::Readers { .. } | Held::Permits { .. } => (Cause::Held, None),
-        Held::Closed { by } => (Cause::Linger, by),
-        Held::Foreign => (Cause::Foreign, None),
-        Held::NoLock => return Err(no_lock(value)),
+        KeyValue::Alone { holder, .. } => (Cause::Held, Some(holder)),
+        KeyValue::Readers { .. } | KeyValue::Permits { .. } => (Cause::Held, None),
+        KeyValue::Closed { by } => (Cause::Linger, by),
+        KeyValue::Foreign => (Cause::Foreign, None),
+        KeyValue::NoLock => return Err(no_lock(value)),
     };
     let blocked = Blocked::by(cause).with(|it| it.holder = holder);
     Ok(Attempt::Blocked(blocked))

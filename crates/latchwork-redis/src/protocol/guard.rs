@@ -38,7 +38,7 @@ pub(crate) struct Rule {
 
 /// What the marker of a namespace says.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Look {
+pub(crate) struct MarkerState {
     /// The namespace was guarded before.
     pub(crate) marked: bool,
     /// The quarantine that is left, or that begins with the next try.
@@ -103,21 +103,21 @@ impl Rule {
     }
 
     /// What the marker of a key's namespace says.
-    pub(crate) async fn look(
+    pub(crate) async fn read_marker(
         &self,
         route: &mut Route,
         names: &Names,
-    ) -> Result<Look, BackendError> {
+    ) -> Result<MarkerState, BackendError> {
         let run = route.run(&GUARD_LOOK, |command, link| {
             command.arg(1).arg(names.guard());
             self.fill(command, link);
         });
         let answer = run.await?;
-        Look::read(&answer).ok_or_else(|| strange(&answer))
+        MarkerState::read(&answer).ok_or_else(|| strange(&answer))
     }
 }
 
-impl Look {
+impl MarkerState {
     pub(crate) fn read(answer: &Value) -> Option<Self> {
         let Value::Array(parts) = answer else { return None };
         let [marked, left, begun, max_ttl, quarantine] = &parts[..] else { return None };
@@ -163,7 +163,7 @@ mod tests {
     #[test]
     fn hostile_words_of_a_marker_are_read_or_refused() {
         let sample = b"*5\r\n:1\r\n:60601\r\n:1\r\n$5\r\n60000\r\n$5\r\n60601\r\n";
-        let read = |bytes: &[u8]| value_of(bytes).and_then(|it| Look::read(&it));
+        let read = |bytes: &[u8]| value_of(bytes).and_then(|it| MarkerState::read(&it));
         assert_eq!(read(sample).unwrap().left, Duration::from_millis(60_601));
         survives("the guard's marker", &[sample], |bytes| {
             read(bytes);

@@ -50,7 +50,7 @@ impl Store {
         names: &Names,
     ) -> Result<Option<String>, BackendError> {
         let Some(guard) = &self.guard else { return Ok(None) };
-        let look = guard.look(route, names).await?;
+        let look = guard.read_marker(route, names).await?;
         if look.left.is_zero() || !look.marked {
             return Ok(None);
         }

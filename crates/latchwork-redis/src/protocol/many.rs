@@ -43,7 +43,7 @@ impl Scripted {
                     if route.link().facts.set_nx_get
                         && claim.mode.is_alone()
                         && self.store.pushes.find(claim.id).is_none()
-                        && !self.crowds.is_crowded(&names)
+                        && !self.recent_queues.had_queue(&names)
                     {
                         requests.push(self.take_request(&route, &names, claim));
                         short.push(index);
@@ -89,7 +89,7 @@ impl Scripted {
             if claim.mode.is_alone()
                 && pushes.find(claim.id).is_none()
                 && let Ok(names) = self.store.naming.of(&claim.key)
-                && !self.crowds.is_crowded(&names)
+                && !self.recent_queues.had_queue(&names)
             {
                 requests.push(FreeRequest::of(&route, &names, claim));
                 short.push(index);

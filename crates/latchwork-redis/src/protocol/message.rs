@@ -25,7 +25,7 @@ impl std::fmt::Display for Nonce {
 }
 
 /// The store has granted a claim by itself.
-pub(crate) struct Granted<'a> {
+pub(crate) struct PushedGrant<'a> {
     pub(crate) id: ClaimId,
     pub(crate) token: u64,
     pub(crate) ttl: Duration,
@@ -36,14 +36,14 @@ pub(crate) struct Granted<'a> {
 
 /// What is published to a process.
 pub(crate) enum Message<'a> {
-    Granted(Granted<'a>),
+    Granted(PushedGrant<'a>),
     Look { id: ClaimId, after: Duration },
 }
 
 impl<'a> Message<'a> {
     pub(crate) fn id(&self) -> ClaimId {
         match self {
-            Message::Granted(Granted { id, .. }) | Message::Look { id, .. } => *id,
+            Message::Granted(PushedGrant { id, .. }) | Message::Look { id, .. } => *id,
         }
     }
 
@@ -52,7 +52,7 @@ impl<'a> Message<'a> {
         let kind = words.next()?;
         let id = ClaimId::parse(words.next()?)?;
         match kind {
-            "g" => Some(Self::Granted(Granted {
+            "g" => Some(Self::Granted(PushedGrant {
                 id,
                 token: words.next()?.parse().ok()?,
                 ttl: Duration::from_millis(words.next()?.parse().ok()?),

@@ -45,11 +45,11 @@ pub(crate) struct Pushes {
     /// The largest time (us) or token that the store has told in an answer.
     told: AtomicU64,
     io: Io,
-    unclaimed: OnceLock<Weak<dyn Unclaimed>>,
+    unclaimed: OnceLock<Weak<dyn UnclaimedGrants>>,
 }
 
 /// Gives back what was granted to a claim that nobody here knows any more.
-pub(crate) trait Unclaimed: Send + Sync {
+pub(crate) trait UnclaimedGrants: Send + Sync {
     /// `lock` is what the key is called in the store.
     fn give_back(self: Arc<Self>, id: ClaimId, lock: String);
 }
@@ -97,7 +97,7 @@ impl Pushes {
     }
 
     /// Says who gives back what nobody claims.
-    pub(crate) fn unclaimed_go_to(&self, taker: Weak<dyn Unclaimed>) {
+    pub(crate) fn unclaimed_go_to(&self, taker: Weak<dyn UnclaimedGrants>) {
         let _ = self.unclaimed.set(taker);
     }
 

@@ -10,7 +10,7 @@ use redis::Value;
 
 use crate::protocol::answers::{goes_on, is_to_warn, released};
 use crate::protocol::names::Names;
-use crate::protocol::push::Unclaimed;
+use crate::protocol::push::UnclaimedGrants;
 use crate::protocol::scripted::{Calls, PROBATION, Scripted};
 use crate::protocol::value::{millis, stored};
 use crate::server::errors::strange;
@@ -76,7 +76,7 @@ impl Scripted {
         if simple
             && may_be_free
             && !waited
-            && !self.crowds.is_crowded(&names)
+            && !self.recent_queues.had_queue(&names)
             && self.free(&mut route, &names, claim).await?
         {
             return Ok(Released::Yes);
@@ -219,7 +219,7 @@ impl Scripted {
     }
 }
 
-impl Unclaimed for Scripted {
+impl UnclaimedGrants for Scripted {
     fn give_back(self: Arc<Self>, id: ClaimId, lock: String) {
         let this = self.clone();
         self.store.io.spawn(async move {

@@ -11,13 +11,13 @@ use latchwork_store::{
 use redis::Value;
 
 use crate::protocol::answers::{attempt, blocked_by, goes_on, is_to_warn, joined_at};
-use crate::protocol::free::{Crowds, Free, FreeRequest, Take, TakeRequest};
+use crate::protocol::free::{Free, FreeRequest, RecentQueues, Take, TakeRequest};
 use crate::protocol::granting::Scripts;
 use crate::protocol::message::Nonce;
 use crate::protocol::names::Names;
-use crate::protocol::push::{Expected, Mailbox, Unclaimed};
+use crate::protocol::push::{Expected, Mailbox, UnclaimedGrants};
 use crate::protocol::store::{Store, poll_pause};
-use crate::protocol::value::{Held, head, letter, millis, stored, tail, up_to_id};
+use crate::protocol::value::{KeyValue, head, letter, millis, stored, tail, up_to_id};
 use crate::server::errors::strange;
 use crate::server::link::Link;
 use crate::server::topology::Route;
@@ -55,7 +55,7 @@ pub(crate) struct Scripted {
     pub(crate) store: Arc<Store>,
     /// The scripts, with the guard in them or not.
     pub(crate) scripts: Scripts,
-    pub(crate) crowds: Crowds,
+    pub(crate) recent_queues: RecentQueues,
     pub(crate) take: Arc<Combiner<Take>>,
     pub(crate) free: Arc<Combiner<Free>>,
     pub(crate) me: Weak<Self>,
@@ -69,12 +69,12 @@ impl Scripted {
         let this = Arc::new_cyclic(|me| Self {
             store,
             scripts,
-            crowds: Crowds::default(),
+            recent_queues: RecentQueues::default(),
             take,
             free,
             me: me.clone(),
         });
-        let taker: Arc<dyn Unclaimed> = this.clone();
+        let taker: Arc<dyn UnclaimedGrants> = this.clone();
         this.store.pushes.unclaimed_go_to(Arc::downgrade(&taker));
         this
     }
@@ -110,7 +110,7 @@ impl Scripted {
         if known.is_none()
             && claim.mode.is_alone()
             && route.link().facts.set_nx_get
-            && !self.crowds.is_crowded(names)
+            && !self.recent_queues.had_queue(names)
             && let Some(attempt) = self.take_free(route, names, claim).await?
         {
             return Ok(attempt);
@@ -163,7 +163,7 @@ impl Scripted {
             Value::BulkString(value)
                 if !claim.waits
                     && !is_of(&value, claim)
-                    && !matches!(Held::read(&value), Held::Closed { .. }) =>
+                    && !matches!(KeyValue::read(&value), KeyValue::Closed { .. }) =>
             {
                 blocked_by(&value, claim).map(Some)
             }
@@ -279,7 +279,7 @@ impl Scripted {
             Ok(Attempt::Blocked(blocked)) => {
                 pushes.note(micros(blocked.store_time));
                 if claim.waits {
-                    self.crowds.note(names);
+                    self.recent_queues.note(names);
                 }
             }
             // It left nothing behind, so nothing will release it.

@@ -7,7 +7,7 @@ use latchwork_store::{ClaimId, Key, Mode, Party, Shape, Snapshot};
 use redis::Value;
 
 use crate::protocol::names::Names;
-use crate::protocol::value::{Held, read_holder, shown};
+use crate::protocol::value::{KeyValue, read_holder, shown};
 use crate::server::reply::{number, pairs, text, time};
 
 /// The holders and waiters in the answer of the script.
@@ -82,9 +82,9 @@ pub(crate) fn read_plain(answer: &Value, key: &Key, names: &Names, why: &str) ->
     let whole = [whole, vec![Value::Int(0), Value::Int(0)]].concat();
     let mut snapshot = read(&Value::Array(whole), key, names)?;
     let Value::BulkString(value) = &parts[1] else { return Some(snapshot) };
-    if let held @ (Held::Readers { .. } | Held::Permits { .. }) = Held::read(value) {
+    if let held @ (KeyValue::Readers { .. } | KeyValue::Permits { .. }) = KeyValue::read(value) {
         let mode = match held {
-            Held::Permits { of, .. } => Mode::Permits { take: 1, of },
+            KeyValue::Permits { of, .. } => Mode::Permits { take: 1, of },
             _ => Mode::Read,
         };
         snapshot.shape = held.shape();
@@ -105,10 +105,10 @@ fn hold(
     members: &Value,
     details: &HashMap<String, String>,
 ) {
-    let held = Held::read(value);
+    let held = KeyValue::read(value);
     snapshot.shape = held.shape();
     match &held {
-        Held::Alone { mode, id, token, holder, since } => {
+        KeyValue::Alone { mode, id, token, holder, since } => {
             snapshot.holders.push(Party::new(*mode, holder.clone()).with(|it| {
                 it.id = ClaimId::parse(id);
                 it.token = Some(*token);
@@ -116,11 +116,11 @@ fn hold(
                 it.age = age(*since, now);
             }))
         }
-        Held::Closed { by } => {
+        KeyValue::Closed { by } => {
             snapshot.linger = left;
             snapshot.closed_by.clone_from(by);
         }
-        Held::Foreign => {
+        KeyValue::Foreign => {
             if left.is_none() {
                 snapshot.notes.push(
                     "a client of another kind holds it without a ttl: if that client has died, \
@@ -132,7 +132,7 @@ fn hold(
             let party = Party::new(Mode::Exclusive, "a client of another kind");
             snapshot.holders.push(party.with(|it| it.remaining = left));
         }
-        Held::NoLock => {
+        KeyValue::NoLock => {
             snapshot.notes.push(
                 "the value of the key begins like a lock (lw:) and is none: nobody acquires it \
                  until the key is deleted"
@@ -141,9 +141,9 @@ fn hold(
             let party = Party::new(Mode::Exclusive, format!("no lock, but {}", shown(value)));
             snapshot.holders.push(party.with(|it| it.remaining = left));
         }
-        Held::Readers { closed } | Held::Permits { closed, .. } => {
+        KeyValue::Readers { closed } | KeyValue::Permits { closed, .. } => {
             let of = match &held {
-                Held::Permits { of, .. } => *of,
+                KeyValue::Permits { of, .. } => *of,
                 _ => 0,
             };
             let closed = closed.checked_sub(now).filter(|left| *left > 0);

@@ -73,7 +73,7 @@ pub(crate) fn letter(mode: Mode) -> &'static str {
 
 /// What a key's own value says.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Held {
+pub(crate) enum KeyValue {
     /// One claim alone.
     Alone { mode: Mode, id: String, token: u64, holder: Holder, since: Option<Duration> },
     /// Readers; nobody joins them until then (ms since 1970).
@@ -91,7 +91,7 @@ pub(crate) enum Held {
 /// The longest number of a time or a token in a value: longer ones are not exact in a script.
 const LONGEST: usize = 16;
 
-impl Held {
+impl KeyValue {
     /// Judges as `scripts/common.lua` does.
     pub(crate) fn read(value: &[u8]) -> Self {
         if !value.starts_with(b"lw:") {
@@ -176,10 +176,10 @@ mod tests {
     fn reads_the_values_of_keys() {
         let id = "0".repeat(31) + "7";
         let value = format!("lw:x:+:{id}:1790000000000001:1790000000007|host:pid 7");
-        let held = Held::read(value.as_bytes());
+        let held = KeyValue::read(value.as_bytes());
         assert_eq!(
             held,
-            Held::Alone {
+            KeyValue::Alone {
                 mode: Mode::Exclusive,
                 id,
                 token: 1_790_000_000_000_001,
@@ -187,16 +187,20 @@ mod tests {
                 since: Some(Duration::from_millis(1_790_000_000_007)),
             }
         );
-        assert_eq!(Held::read(b"lw:r:-:0"), Held::Readers { closed: 0 });
-        assert_eq!(Held::read(b"lw:p:-:77:5:2"), Held::Permits { of: 5, closed: 77 });
-        assert_eq!(Held::read(b"lw:c:-:"), Held::Closed { by: None }, "of an older version");
+        assert_eq!(KeyValue::read(b"lw:r:-:0"), KeyValue::Readers { closed: 0 });
+        assert_eq!(KeyValue::read(b"lw:p:-:77:5:2"), KeyValue::Permits { of: 5, closed: 77 });
+        assert_eq!(
+            KeyValue::read(b"lw:c:-:"),
+            KeyValue::Closed { by: None },
+            "of an older version"
+        );
         let by = Some(Holder::from("web-2:7|x"));
-        assert_eq!(Held::read(b"lw:c:-:1790000000007|web-2:7|x"), Held::Closed { by });
+        assert_eq!(KeyValue::read(b"lw:c:-:1790000000007|web-2:7|x"), KeyValue::Closed { by });
         for foreign in [&b""[..], b"lw", b"0123456789abcdef", b"\xff\xfe"] {
-            assert_eq!(Held::read(foreign), Held::Foreign, "{foreign:?}");
+            assert_eq!(KeyValue::read(foreign), KeyValue::Foreign, "{foreign:?}");
         }
         for no_lock in ["lw:", "lw:x:-:zz", "lw:r:-:abc", "lw:r:-:", "lw:p:-:0:5", "lw:q:-:0"] {
-            assert_eq!(Held::read(no_lock.as_bytes()), Held::NoLock, "{no_lock}");
+            assert_eq!(KeyValue::read(no_lock.as_bytes()), KeyValue::NoLock, "{no_lock}");
         }
     }
 
@@ -213,7 +217,7 @@ mod tests {
         ];
         let samples: Vec<&[u8]> = samples.iter().map(String::as_bytes).collect();
         latchwork_services::hostile::survives("values of keys", &samples, |bytes| {
-            let _ = Held::read(bytes);
+            let _ = KeyValue::read(bytes);
             let text = String::from_utf8_lossy(bytes);
             let _ = read_holder(&text);
             let _ = crate::server::reply::fields(&text).count();

@@ -3,7 +3,7 @@
 use latchwork_store::kit::address::{Parts, usually};
 use latchwork_store::{Error, ErrorKind, Source};
 
-use crate::config::{Deployment, Endpoint, RedisConfig, Word, parts as parts_of};
+use crate::config::{Brand, Deployment, Endpoint, RedisConfig, parts as parts_of};
 
 const NEXT: &str = "use redlock://h1:6379,h2:6379,h3:6379";
 /// Fewer cannot lose one and go on.
@@ -36,7 +36,7 @@ impl Config {
     pub fn parse(url: &str) -> Result<Self, Error> {
         let invalid = |message: String| Error::new(ErrorKind::Invalid, message).next_step(NEXT);
         let read = url.split_once("://").and_then(|(scheme, rest)| match parts_of(scheme) {
-            _ if scheme == "redlock" => Some((Word::Redis, false, rest)),
+            _ if scheme == "redlock" => Some((Brand::Redis, false, rest)),
             Some((word, tls, Some("redlock"))) => Some((word, tls, rest)),
             _ => None,
         });

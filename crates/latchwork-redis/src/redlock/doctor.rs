@@ -11,7 +11,7 @@ use super::config::{Config, endpoint};
 use crate::doctor::{on_io, spread};
 
 /// How long looking at all locks may take.
-const LOOK: Duration = Duration::from_secs(5);
+const LIMIT: Duration = Duration::from_secs(5);
 
 /// What a server says of itself that means something else, or nothing, where it is one of several.
 const ALONE: [&str; 2] = ["replicas", "locks"];
@@ -111,7 +111,7 @@ async fn locks(config: Config, io: Io) -> Finding {
         let all = quorum.inspect(&Query::Prefix("".into())).await;
         all.map_err(|error| Error::from_backend(error, None, &store))
     };
-    match io.within(LOOK, look).await {
+    match io.within(LIMIT, look).await {
         Some(Ok(all)) => Finding::ok("locks", format!("{} held or waited for", all.len())),
         None => Finding::info("locks", "not all could be checked in time")
             .consequence("the servers have many keys; the locks were not checked further"),

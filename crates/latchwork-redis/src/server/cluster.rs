@@ -17,23 +17,23 @@ use redis::{Value, cmd};
 use crate::config::Endpoint;
 use crate::lock;
 use crate::server::access::Access;
-use crate::server::asked::Asked;
 use crate::server::facts::Facts;
 use crate::server::hosts::Host;
 use crate::server::inbox::Inbox;
 use crate::server::link::{Link, LinkId};
 use crate::server::node::{Node, Target, Use};
 use crate::server::reply::{pairs, text};
+use crate::server::responses::Responses;
 use crate::server::slot::SLOTS;
 
 /// How long the nodes may take to say who serves which slot.
 const LIMIT: Duration = Duration::from_millis(500);
 /// How many nodes are asked at once.
-const ASKED: usize = 5;
+const AT_ONCE: usize = 5;
 /// What a master of the past answers after this time does not count.
 const GRACE: Duration = Duration::from_millis(100);
 /// What a single redirection tells is asked about as a whole at most so often.
-const REST: Duration = Duration::from_secs(1);
+const REFRESH_PAUSE: Duration = Duration::from_secs(1);
 
 /// A Cluster as far as it is known.
 #[derive(Debug)]
@@ -45,7 +45,7 @@ pub(crate) struct Cluster {
     me: Weak<Self>,
     map: Mutex<Map>,
     /// Held by whoever asks: the others wait for what it learns.
-    turn: tokio::sync::Mutex<()>,
+    refreshing: tokio::sync::Mutex<()>,
 }
 
 #[derive(Debug)]
@@ -95,7 +95,7 @@ impl Cluster {
             inbox,
             me: me.clone(),
             map: Mutex::new(map),
-            turn: tokio::sync::Mutex::default(),
+            refreshing: tokio::sync::Mutex::default(),
         })
     }
 
@@ -223,7 +223,7 @@ impl Cluster {
     }
 
     /// Lets those look who wait for a key on this node: messages may have been lost.
-    pub(crate) fn look_at_slots_of(&self, target: &Target) {
+    pub(crate) fn check_slots_of(&self, target: &Target) {
         let Target::Fixed(endpoint) = target else { return };
         let served: Vec<bool> =
             self.lock().slots.iter().map(|master| master.as_ref() == Some(endpoint)).collect();
@@ -247,7 +247,7 @@ impl Cluster {
         let now = self.io.now();
         {
             let mut map = self.lock();
-            if now.since(map.asked_at) < REST {
+            if now.since(map.asked_at) < REFRESH_PAUSE {
                 return;
             }
             map.asked_at = now;
@@ -260,7 +260,7 @@ impl Cluster {
     /// learns.
     pub(crate) async fn refresh(&self) -> Result<(), BackendError> {
         let rounds = self.lock().rounds;
-        let _turn = self.turn.lock().await;
+        let _refreshing = self.refreshing.lock().await;
         {
             let map = self.lock();
             if map.rounds != rounds {
@@ -283,7 +283,7 @@ impl Cluster {
         let first = random_u128() as usize % known.len().max(1);
         known.rotate_left(first);
         let mut problem = None;
-        for some in known.chunks(ASKED) {
+        for some in known.chunks(AT_ONCE) {
             match self.ask_some(some).await {
                 Ok(view) => return Ok(view),
                 Err(error) => problem = error.or(problem),
@@ -294,7 +294,7 @@ impl Cluster {
 
     /// The newest of what a majority of these nodes says, or of those that answer in time.
     async fn ask_some(&self, some: &[Endpoint]) -> Result<View, Option<BackendError>> {
-        let mut views = Asked::new(some, LIMIT, &self.io, |endpoint| {
+        let mut views = Responses::new(some, LIMIT, &self.io, |endpoint| {
             let (node, from) = (self.at(endpoint), endpoint.clone());
             async move { view_of(&node, &from).await }
         });

@@ -18,7 +18,7 @@ use crate::server::errors::{FULL_STEP, failure, is_full};
 /// A connection that is silent for so long is probed by the system.
 const KEEPALIVE: Duration = Duration::from_secs(15);
 /// How long a server may take to show that it speaks without TLS.
-const LOOK: Duration = Duration::from_millis(500);
+const PLAIN_LIMIT: Duration = Duration::from_millis(500);
 /// How long a connection may take to be made.
 pub(crate) const CONNECT_LIMIT: Duration = Duration::from_secs(2);
 
@@ -213,7 +213,7 @@ async fn answers_plainly(at: &Endpoint, io: &Io) -> bool {
         stream.write_all(b"PING\r\n").await?;
         stream.read_u8().await
     };
-    matches!(io.within(LOOK, asked).await, Some(Ok(b'+' | b'-')))
+    matches!(io.within(PLAIN_LIMIT, asked).await, Some(Ok(b'+' | b'-')))
 }
 
 fn refused_by_tls(endpoint: &Endpoint, refusal: &tls::Refusal) -> BackendError {

@@ -21,7 +21,7 @@ use crate::lock;
 
 pub(crate) use mover::Mover;
 
-/// Takes what the server sends without being asked, and the word that the connection is gone.
+/// Takes what the server sends without being pending, and the word that the connection is gone.
 pub(crate) type OnPush = Arc<dyn Fn(PushInfo) + Send + Sync>;
 
 /// Sends requests. The connection ends when this is dropped and nothing is under way any more.
@@ -37,7 +37,7 @@ struct State {
     /// What the mover has not taken yet.
     out: Vec<u8>,
     /// The requests that are not answered, the oldest first.
-    asked: VecDeque<Asked>,
+    pending: VecDeque<Pending>,
     /// Wakes the mover.
     waker: Option<Waker>,
     /// Nobody will send any more.
@@ -49,12 +49,12 @@ struct State {
 impl fmt::Debug for State {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         // What goes out may hold a password.
-        f.debug_struct("State").field("asked", &self.asked.len()).finish_non_exhaustive()
+        f.debug_struct("State").field("asked", &self.pending.len()).finish_non_exhaustive()
     }
 }
 
 /// A request that waits for its answer.
-enum Asked {
+enum Pending {
     One {
         to: oneshot::Sender<RedisResult<Value>>,
         /// A request for messages, or for no more of them, is answered by a message.
@@ -105,8 +105,8 @@ impl Confirmation {
 impl State {
     /// Whether a message is the answer to the oldest request.
     fn expects(&self, kind: &PushKind, data: &[Value]) -> bool {
-        match self.asked.front() {
-            Some(Asked::One { confirmation: Some(it), .. }) => it.is(kind, data),
+        match self.pending.front() {
+            Some(Pending::One { confirmation: Some(it), .. }) => it.is(kind, data),
             _ => false,
         }
     }
@@ -123,8 +123,8 @@ impl Connection {
     /// sent.
     pub(crate) async fn send(&self, command: &Cmd) -> RedisResult<Value> {
         let (to, answer) = oneshot::channel();
-        let asked = Asked::One { to, confirmation: Confirmation::of(command) };
-        self.ask(asked, |out| command.write_packed_command(out));
+        let pending = Pending::One { to, confirmation: Confirmation::of(command) };
+        self.ask(pending, |out| command.write_packed_command(out));
         answer.await.unwrap_or_else(|_| Err(ended()))
     }
 
@@ -136,21 +136,21 @@ impl Connection {
         skip: usize,
     ) -> RedisResult<Vec<Value>> {
         let (to, answers) = oneshot::channel();
-        let asked = Asked::Several { to, skip, left: commands.len(), answers: Vec::new() };
-        self.ask(asked, |out| {
+        let pending = Pending::Several { to, skip, left: commands.len(), answers: Vec::new() };
+        self.ask(pending, |out| {
             commands.iter().for_each(|command| command.write_packed_command(out))
         });
         answers.await.unwrap_or_else(|_| Err(ended()))
     }
 
-    fn ask(&self, asked: Asked, write: impl FnOnce(&mut Vec<u8>)) {
+    fn ask(&self, pending: Pending, write: impl FnOnce(&mut Vec<u8>)) {
         let waker = {
             let mut state = lock(&self.0.0);
             if state.ended {
                 return; // `asked` is dropped, which says so
             }
             write(&mut state.out);
-            state.asked.push_back(asked);
+            state.pending.push_back(pending);
             state.waker.take()
         };
         // Not under the lock: the mover may take it at once.

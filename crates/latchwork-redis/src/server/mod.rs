@@ -3,7 +3,6 @@
 //! Nothing here knows what a lock is. This room imports only `config.rs`.
 
 pub(crate) mod access;
-pub(crate) mod asked;
 pub(crate) mod cluster;
 pub(crate) mod confirm;
 pub(crate) mod connect;
@@ -17,6 +16,7 @@ pub(crate) mod node;
 mod open;
 pub(crate) mod probe;
 pub(crate) mod reply;
+pub(crate) mod responses;
 pub(crate) mod script;
 pub(crate) mod sentinel;
 pub(crate) mod slot;

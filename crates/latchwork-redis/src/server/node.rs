@@ -154,7 +154,7 @@ impl Node {
             let connected = matches!(state, State::Up(_));
             me.state.send_replace(state);
             if again && connected {
-                me.look();
+                me.check_again();
             }
         });
     }
@@ -179,7 +179,7 @@ impl Node {
             }
             PushKind::SUnsubscribe => {
                 if let Some(node) = me.upgrade() {
-                    node.silenced(&push);
+                    node.channel_moved(&push);
                 }
             }
             _ => inbox.deliver(&push, id),
@@ -204,13 +204,13 @@ impl Node {
 
     /// Lets those look who wait for messages on the connection: some may have been lost. Who looks,
     /// subscribes again.
-    fn look(&self) {
+    fn check_again(&self) {
         match &self.usage {
             Use::All => self.inbox.check_again(&|_| true),
             Use::Commands => {}
             Use::Messages(cluster) => {
                 if let Some(cluster) = cluster.upgrade() {
-                    cluster.look_at_slots_of(&self.target);
+                    cluster.check_slots_of(&self.target);
                 }
             }
         }
@@ -250,7 +250,7 @@ impl Node {
     }
 
     /// The server says that a channel is elsewhere now, with its slot.
-    fn silenced(&self, push: &PushInfo) {
+    fn channel_moved(&self, push: &PushInfo) {
         let Some(Value::BulkString(channel)) = push.data.first() else { return };
         let channel = String::from_utf8_lossy(channel);
         if let State::Up(link) = &*self.state.borrow() {

@@ -15,7 +15,7 @@ use crate::server::link::Link;
 
 /// What the store answered to the probes.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Probed {
+pub(crate) struct ProbeResult {
     pub(crate) scripts: ScriptSupport,
     /// Why not those of several keys.
     pub(crate) refused: Option<String>,
@@ -28,7 +28,7 @@ pub(crate) struct Probed {
 /// # Errors
 ///
 /// `Denied` if the user may not run scripts, `Unsupported` if nobody may, and why the connection broke.
-pub(crate) async fn probe(link: &Link, probe: &Probe) -> Result<Probed, BackendError> {
+pub(crate) async fn probe(link: &Link, probe: &Probe) -> Result<ProbeResult, BackendError> {
     let Probe { sharded, several_keys, one_key, channel } = probe;
     let (subscribe, unsubscribe) = match sharded {
         true => (command(&["SSUBSCRIBE", channel]), command(&["SUNSUBSCRIBE", channel])),
@@ -62,7 +62,7 @@ pub(crate) async fn probe(link: &Link, probe: &Probe) -> Result<Probed, BackendE
         (_, Answer::Cannot(said)) => return Err(no_scripts(&said)),
         (Answer::Broken(error), _) | (_, Answer::Broken(error)) => return Err(error),
     };
-    Ok(Probed { scripts, refused, channels: subscribed == Answer::Can })
+    Ok(ProbeResult { scripts, refused, channels: subscribed == Answer::Can })
 }
 
 fn no_scripts(said: &str) -> BackendError {

@@ -15,10 +15,10 @@ use tokio::sync::mpsc;
 
 use crate::config::Endpoint;
 use crate::server::access::Access;
-use crate::server::asked::Asked;
 use crate::server::hosts::Host;
 use crate::server::link::Link;
 use crate::server::reply::{pairs, text};
+use crate::server::responses::Responses;
 
 /// How long to wait for the Sentinels.
 const LIMIT: Duration = Duration::from_secs(1);
@@ -36,7 +36,7 @@ pub(crate) struct Sentinels {
 }
 
 /// What a Sentinel says of the master.
-struct Word {
+struct View {
     epoch: u64,
     master: Endpoint,
 }
@@ -53,18 +53,18 @@ impl Sentinels {
 
     /// Where the master is.
     pub(crate) async fn master(self: &Arc<Self>) -> Result<Endpoint, BackendError> {
-        let mut words = Asked::new(&self.endpoints, LIMIT, &self.io, |endpoint| {
+        let mut views = Responses::new(&self.endpoints, LIMIT, &self.io, |endpoint| {
             let (this, endpoint) = (self.clone(), endpoint.clone());
             async move { this.ask(&endpoint).await }
         });
         let majority = self.endpoints.len() / 2 + 1;
-        let (mut best, mut answers, mut problems) = (None::<Word>, 0, Vec::new());
-        while let Some(word) = words.next(best.is_some()).await {
-            match word {
-                Ok(word) => {
+        let (mut best, mut answers, mut problems) = (None::<View>, 0, Vec::new());
+        while let Some(view) = views.next(best.is_some()).await {
+            match view {
+                Ok(view) => {
                     answers += 1;
-                    if best.as_ref().is_none_or(|best| best.epoch < word.epoch) {
-                        best = Some(word);
+                    if best.as_ref().is_none_or(|best| best.epoch < view.epoch) {
+                        best = Some(view);
                     }
                     if answers >= majority {
                         break;
@@ -73,7 +73,7 @@ impl Sentinels {
                 Err(problem) => problems.push(problem),
             }
         }
-        best.map(|word| word.master).ok_or_else(|| {
+        best.map(|view| view.master).ok_or_else(|| {
             let denied = |problem: &BackendError| problem.kind == BackendErrorKind::Denied;
             let is_no_sentinel =
                 |problem: &BackendError| problem.kind == BackendErrorKind::Unsupported;
@@ -99,14 +99,14 @@ impl Sentinels {
         })
     }
 
-    async fn ask(&self, endpoint: &Endpoint) -> Result<Word, BackendError> {
+    async fn ask(&self, endpoint: &Endpoint) -> Result<View, BackendError> {
         let nobody = Arc::new(|_: PushInfo| {});
         let link =
             Link::open(endpoint.clone(), &self.access, self.io.clone(), nobody, None).await?;
         self.ask_on(&link).await
     }
 
-    async fn ask_on(&self, link: &Link) -> Result<Word, BackendError> {
+    async fn ask_on(&self, link: &Link) -> Result<View, BackendError> {
         let mut epoch = cmd("SENTINEL");
         epoch.arg("MASTER").arg(&self.service);
         // Towards the end of a fail-over the one that leads it has the new epoch there already,
@@ -116,18 +116,18 @@ impl Sentinels {
         let (epoch, address) = tokio::join!(link.send(&epoch), link.send(&address));
         let epoch = epoch.map_err(|failure| failure.error)?;
         let address = address.map_err(|failure| failure.error)?;
-        let word = || {
+        let view = || {
             let is_epoch = |name| text(name).as_deref() == Some("config-epoch");
             let (_, epoch) = pairs(&epoch)?.into_iter().find(|(name, _)| is_epoch(name))?;
             let Value::Array(parts) = &address else { return None };
             let [host, port] = &parts[..] else { return None };
             let host = Host::read(text(host).as_deref()).name()?;
-            Some(Word {
+            Some(View {
                 epoch: text(epoch)?.parse().ok()?,
                 master: Endpoint { host, port: text(port)?.parse().ok()? },
             })
         };
-        word().ok_or_else(|| {
+        view().ok_or_else(|| {
             let message =
                 format!("{} does not know the master {:?}", link.endpoint(), self.service);
             BackendError::new(BackendErrorKind::Unreachable, Effect::NotApplied, message)
@@ -215,11 +215,11 @@ impl Sentinels {
     /// nothing else.
     async fn poll(&self, link: &Link, moved_to: &MovedTo<'_>) {
         let mut known = None;
-        while let Ok(word) = self.ask_on(link).await {
-            if known.as_ref().is_some_and(|known| *known != word.master) {
-                moved_to(&word.master);
+        while let Ok(view) = self.ask_on(link).await {
+            if known.as_ref().is_some_and(|known| *known != view.master) {
+                moved_to(&view.master);
             }
-            known = Some(word.master);
+            known = Some(view.master);
             self.io.sleep(LIMIT).await;
         }
     }

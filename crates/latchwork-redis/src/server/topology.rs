@@ -27,10 +27,10 @@ use crate::server::sentinel::Sentinels;
 const ARGUMENTS: usize = 16;
 const BYTES: usize = 512;
 /// How often one request is sent at most.
-const MOST: u32 = 64;
+const MAX_SENDS: u32 = 64;
 /// For how long a request is sent again that was certainly not applied: somewhat less than core
 /// waits for an answer, so that the reason reaches the caller.
-const PATIENCE: Duration = Duration::from_millis(1_500);
+const RETRY_LIMIT: Duration = Duration::from_millis(1_500);
 
 /// The servers of a deployment.
 #[derive(Debug)]
@@ -223,12 +223,12 @@ impl Route {
         let Self { topology, slot, link: current, impatient, confirm, confirmed } = self;
         let io = topology.io();
         let (mut whole, mut asking) = (false, None);
-        let mut trouble: Option<Trouble> = None;
+        let mut retries: Option<Retries> = None;
         loop {
             let (link, ask) = match asking.take() {
                 Some(link) => (link, true),
                 None => {
-                    if trouble.is_some() || !current.is_alive() {
+                    if retries.is_some() || !current.is_alive() {
                         *current = topology.link(*slot).await?;
                     }
                     (current.clone(), false)
@@ -250,8 +250,8 @@ impl Route {
                 Ok(answer) => return Ok(answer),
                 Err(failure) => failure,
             };
-            let trouble = trouble.get_or_insert_with(|| Trouble::new(io));
-            if failure.error.effect == Effect::Unknown || trouble.is_too_much(io) {
+            let retries = retries.get_or_insert_with(|| Retries::new(io));
+            if failure.error.effect == Effect::Unknown || retries.is_too_much(io) {
                 return Err(failure);
             }
             match (&failure.reaction, &**topology) {
@@ -263,8 +263,8 @@ impl Route {
                 }
                 (Reaction::Moved(to), Topology::Cluster(cluster)) => {
                     cluster.moved(slot.unwrap_or_default(), to.clone());
-                    if trouble.times > 2 {
-                        trouble.pause(io).await;
+                    if retries.times > 2 {
+                        retries.pause(io).await;
                     }
                 }
                 (Reaction::Ask(to), Topology::Cluster(cluster)) => {
@@ -274,27 +274,27 @@ impl Route {
                     match cluster.other_at(*port, link.endpoint()) {
                         Some(to) => asking = Some(cluster.at(&to).link().await?),
                         None if *impatient => return Err(failure),
-                        None => trouble.pause(io).await,
+                        None => retries.pause(io).await,
                     }
                 }
                 (Reaction::Again, Topology::Cluster(cluster)) if !*impatient => {
-                    trouble.pause(io).await;
-                    if trouble.times > 2 {
+                    retries.pause(io).await;
+                    if retries.times > 2 {
                         // If nobody answers, the next try tells.
                         let _ = cluster.refresh().await;
                     }
                 }
                 (Reaction::FindMaster, Topology::One { node, fails_over, .. }) => {
                     node.leave();
-                    if !fails_over && trouble.times > 1 {
+                    if !fails_over && retries.times > 1 {
                         return Err(failure);
                     }
-                    if trouble.times > 1 {
-                        trouble.pause(io).await;
+                    if retries.times > 1 {
+                        retries.pause(io).await;
                     }
                 }
                 (Reaction::FindMaster, Topology::Cluster(cluster)) => {
-                    trouble.pause(io).await;
+                    retries.pause(io).await;
                     let _ = cluster.refresh().await;
                 }
                 _ => return Err(failure),
@@ -304,21 +304,21 @@ impl Route {
 }
 
 /// A request that was refused and sent again.
-struct Trouble {
+struct Retries {
     until: latchwork_store::Moment,
     times: u32,
     backoff: Backoff,
 }
 
-impl Trouble {
+impl Retries {
     fn new(io: &Io) -> Self {
         let backoff = Backoff::new(Duration::from_millis(10), Duration::from_millis(100));
-        Self { until: io.now().plus(PATIENCE), times: 0, backoff }
+        Self { until: io.now().plus(RETRY_LIMIT), times: 0, backoff }
     }
 
     fn is_too_much(&mut self, io: &Io) -> bool {
         self.times += 1;
-        io.now() >= self.until || self.times > MOST
+        io.now() >= self.until || self.times > MAX_SENDS
     }
 
     async fn pause(&mut self, io: &Io) {

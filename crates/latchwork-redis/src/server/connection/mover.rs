@@ -9,7 +9,7 @@ use redis::{PushInfo, PushKind, RedisResult, Value};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use super::frames::{self, Scan};
-use super::{Asked, OnPush, Shared};
+use super::{OnPush, Pending, Shared};
 use crate::lock;
 
 /// Room for what comes at once, mostly.
@@ -80,7 +80,7 @@ impl<S> Mover<S> {
             }
             std::mem::swap(&mut self.out, &mut state.out);
         }
-        !state.closing || !state.asked.is_empty()
+        !state.closing || !state.pending.is_empty()
     }
 
     /// Reads all answers that are whole.
@@ -119,8 +119,8 @@ impl<S> Mover<S> {
             }
             answer => answer,
         };
-        match state.asked.front_mut() {
-            Some(Asked::Several { skip, left, answers, .. }) => {
+        match state.pending.front_mut() {
+            Some(Pending::Several { skip, left, answers, .. }) => {
                 *left -= 1;
                 if *skip > 0 {
                     *skip -= 1;
@@ -128,14 +128,14 @@ impl<S> Mover<S> {
                     answers.push(answer);
                 }
                 if *left == 0
-                    && let Some(Asked::Several { to, answers, .. }) = state.asked.pop_front()
+                    && let Some(Pending::Several { to, answers, .. }) = state.pending.pop_front()
                 {
                     drop(state);
                     let _ = to.send(Ok(answers)); // given up meanwhile
                 }
             }
-            Some(Asked::One { .. }) => {
-                if let Some(Asked::One { to, .. }) = state.asked.pop_front() {
+            Some(Pending::One { .. }) => {
+                if let Some(Pending::One { to, .. }) = state.pending.pop_front() {
                     drop(state);
                     let _ = to.send(Ok(answer)); // given up meanwhile
                 }
@@ -154,29 +154,29 @@ impl<S> Mover<S> {
         if std::mem::replace(&mut self.over, true) {
             return;
         }
-        let asked = {
+        let pending = {
             let mut state = lock(&self.shared.0);
             state.ended = true;
             state.waker = None;
-            std::mem::take(&mut state.asked)
+            std::mem::take(&mut state.pending)
         };
         // First: who is answered makes no use of this connection any more.
         if self.introduced && !wanted {
             (self.on_push)(PushInfo { kind: PushKind::Disconnection, data: Vec::new() });
         }
         let Some(why) = why else { return };
-        for asked in asked {
+        for pending in pending {
             let why = Error::new(ErrorKind::ConnectionAborted, why.clone()).into();
-            match asked {
-                Asked::One { to, .. } => drop(to.send(Err(why))),
-                Asked::Several { to, .. } => drop(to.send(Err(why))),
+            match pending {
+                Pending::One { to, .. } => drop(to.send(Err(why))),
+                Pending::Several { to, .. } => drop(to.send(Err(why))),
             }
         }
     }
 }
 
 impl<S: AsyncRead + AsyncWrite + Unpin> Mover<S> {
-    /// Moves all that can be moved. `Ok` is the end that was asked for.
+    /// Moves all that can be moved. `Ok` is the end that was pending for.
     fn step(&mut self, cx: &mut Context<'_>) -> Poll<RedisResult<()>> {
         loop {
             if self.send(cx) {
@@ -205,7 +205,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Mover<S> {
                 return false;
             }
             match self.write(cx) {
-                // What was asked for meanwhile has had no room here.
+                // What was pending for meanwhile has had no room here.
                 Poll::Ready(Ok(())) if was_left => {}
                 Poll::Ready(Ok(())) => return !goes_on,
                 Poll::Ready(Err(error)) => self.trouble = Some(error),
@@ -365,10 +365,10 @@ mod tests {
         side.server.write_all([other, gone].concat().as_bytes()).await.unwrap();
         let Value::Push { data, .. } = no_more.await.unwrap().unwrap() else { panic!() };
         assert_eq!(data[0], Value::BulkString(b"mine".to_vec()));
-        let asked = side.ask(command(&["GET", "k"]));
+        let pending = side.ask(command(&["GET", "k"]));
         side.sent(GET.len()).await;
         side.server.write_all([message, ":7\r\n"].concat().as_bytes()).await.unwrap();
-        assert_eq!(asked.await.unwrap().unwrap(), Value::Int(7));
+        assert_eq!(pending.await.unwrap().unwrap(), Value::Int(7));
         let pushed = side.pushed.clone();
         side.leave().await;
         let pushed = lock(&pushed).iter().map(|push| push.kind.clone()).collect::<Vec<_>>();
@@ -447,7 +447,7 @@ mod tests {
         drop((first, second));
     }
 
-    /// Takes no byte, and has an answer for what was asked before.
+    /// Takes no byte, and has an answer for what was pending before.
     struct NoWay(&'static [u8]);
 
     impl AsyncRead for NoWay {

@@ -10,17 +10,17 @@ use tokio::sync::mpsc;
 use crate::config::Endpoint;
 
 /// How often is looked whether the rest is worth waiting for.
-const LOOK: Duration = Duration::from_millis(50);
+const CHECK_EVERY: Duration = Duration::from_millis(50);
 
 /// The answers of several servers, in the order in which they come.
-pub(crate) struct Asked<T> {
+pub(crate) struct Responses<T> {
     answers: mpsc::UnboundedReceiver<(usize, Result<T, BackendError>)>,
     /// The servers that have not answered yet.
     open: Vec<Option<Endpoint>>,
     io: Io,
 }
 
-impl<T: Send + 'static> Asked<T> {
+impl<T: Send + 'static> Responses<T> {
     /// Asks each server, for so long.
     pub(crate) fn new<F>(
         servers: &[Endpoint],
@@ -50,7 +50,7 @@ impl<T: Send + 'static> Asked<T> {
         loop {
             let answer = match has_one {
                 false => self.answers.recv().await,
-                true => match self.io.within(LOOK, self.answers.recv()).await {
+                true => match self.io.within(CHECK_EVERY, self.answers.recv()).await {
                     Some(answer) => answer,
                     None if self.open.iter().flatten().all(|at| is_silent(at, &self.io)) => None,
                     None => continue,
