@@ -38,8 +38,8 @@ impl RedisBackend {
         Ok(Arc::new(Self::new(store, Some(&facts))))
     }
 
-    /// With verbs for what the server can do. One that was not reached yet is taken for one that
-    /// leaves nothing out.
+    /// Chooses the verbs by the server's capabilities. A server that was not reached yet is assumed to
+    /// have all of them.
     pub(crate) fn new(store: Arc<Store>, facts: Option<&Facts>) -> Self {
         let (name, replicas) = (store.config.shown(), store.config.min_replicas);
         let plain = facts.is_some_and(|facts| store.is_plain(facts));

@@ -26,7 +26,7 @@ pub(crate) enum Deployment {
     Cluster(Vec<Endpoint>),
 }
 
-/// The word in the scheme of an address. Both mean the same, and messages repeat the one that was written.
+/// The name of the server in the scheme of an address. Both mean the same; messages use the one in the address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Brand {
     Redis,
@@ -125,7 +125,7 @@ pub struct RedisConfig {
     pub(crate) detours: BTreeMap<Endpoint, Endpoint>,
 }
 
-/// What follows the word in the scheme of a socket.
+/// The kind in the scheme of a socket.
 const SOCKET: &str = "unix";
 const NEXT_SOCKET: &str = "use redis://host:6379 or, for a socket in the file system, redis+unix:///path/of/the/socket?db=0; \
     a login stands before the path: redis+unix://user:password@/path";

@@ -17,14 +17,14 @@ use crate::protocol::store::Store;
 use crate::server::reply::number;
 use crate::server::slot::SLOTS;
 
-/// So many slots are prepared at once.
+/// How many slots are prepared at once.
 const AT_ONCE: usize = 64;
 
 /// Prepares the servers of an address for their first locks, where they need that, and says what
 /// was done.
 ///
-/// They need it only with `guard=true`: then whoever calls this vouches that no lock is held that
-/// the servers do not know of, and the quarantine is taken off. That is done for the locks without
+/// They need it only with `guard=true`: then the caller vouches that no lock is held that the servers do
+/// not know of, and the quarantine ends. That is done for the locks without
 /// a namespace, for every namespace that has been guarded before, and for those that the address
 /// names with `namespaces=shop,web`. It is also the way to other lengths (`max_ttl`, `deposed`).
 ///

@@ -16,7 +16,7 @@ pub use config::RedisConfig;
 pub use doctor::doctor;
 pub use init::init;
 
-/// A mutex that a panic does not close: the other threads go on with what is inside.
+/// Locks a mutex, even if a thread panicked while it held it.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

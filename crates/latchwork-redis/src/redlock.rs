@@ -1,7 +1,7 @@
 //! One lock over several independent Redis servers (Redlock).
 //!
-//! The votes are counted by [`Quorum`] of `latchwork-quorum`; here is what makes a node of it: a
-//! single server, with the restart guard on, that may be down when the store is connected.
+//! [`Quorum`] of `latchwork-quorum` counts the votes. This module makes its nodes: each is a single server
+//! with the restart guard on, and may be down when the store is connected.
 
 mod config;
 mod connect;

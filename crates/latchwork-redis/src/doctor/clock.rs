@@ -9,13 +9,13 @@ use redis::{Value, cmd};
 use super::server::Server;
 use crate::server::reply::time;
 
-/// Between the two looks at the clock.
+/// The pause between the two samples.
 const BETWEEN: Duration = Duration::from_millis(400);
-/// Looks at each end; the one with the shortest trip counts.
+/// The tries for each sample; the one with the shortest round trip counts.
 const SAMPLES: u32 = 4;
-/// Off by more than this is told, for tokens go by the clock after a loss of data.
+/// The offset (s) that is accepted: tokens follow the clock after a loss of data.
 const TOLERATED: f64 = 1.0;
-/// More than the drift that is allowed for (C1).
+/// The difference of the rates that the drift covers.
 const RATE: f64 = 0.01;
 
 /// One sample: the server's time, and ours half-way.

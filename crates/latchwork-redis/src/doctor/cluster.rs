@@ -13,7 +13,7 @@ use crate::server::hosts::Host;
 use crate::server::reply::text;
 use crate::server::slot::SLOTS;
 
-/// All nodes that the first seed to answer knows, but for those it is told to forget.
+/// All nodes that the first seed to answer knows, without those that have no address.
 pub(super) async fn nodes(
     config: &RedisConfig,
     seeds: &[Endpoint],

@@ -1,9 +1,9 @@
 //! Checks that a replaced master stops writing soon enough for the guard.
 //!
-//! Whoever is promoted is no replica of the old master any more. So of `n` replicas at most `n - 1`
-//! stay with it, and fewer where a side of a partition that can promote must have more of them: it
-//! has a majority of the Sentinels, and these may stand beside replicas. A master stops writing
-//! in every partition if it needs more replicas than may stay, and in no other case in each.
+//! The promoted replica leaves the old master. So of `n` replicas at most `n - 1` stay with it, and fewer
+//! where the side of a partition that promotes must have more of them: that side has a majority of the
+//! Sentinels, which may run beside replicas. A master stops writing in every partition exactly if it needs
+//! more replicas than may stay.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -15,9 +15,9 @@ use super::server::Server;
 use crate::config::{Endpoint, RedisConfig};
 use crate::protocol::guard::Rule;
 
-/// More machines than anybody has: then the worst is assumed.
+/// With more machines than this, the worst case is assumed.
 const MOST: usize = 64;
-/// Redis counts a replica's silence in whole seconds, and looks at it once a second.
+/// Redis counts a replica's silence in whole seconds, and checks it once a second.
 const ROUNDED: Duration = Duration::from_secs(2);
 
 /// The servers and the Sentinels that a set has, and where they are.
@@ -25,7 +25,7 @@ const ROUNDED: Duration = Duration::from_secs(2);
 pub(super) struct Placement {
     pub(super) servers: Vec<Endpoint>,
     pub(super) sentinels: Vec<Endpoint>,
-    /// Sentinels that are known of, and not by their address.
+    /// How many more Sentinels there are, whose addresses are not known.
     pub(super) unnamed: usize,
 }
 
@@ -51,7 +51,7 @@ impl Placement {
             return replicas.saturating_sub(1);
         }
         let majority = (self.sentinels.len() + self.unnamed) / 2 + 1;
-        // What the machines of one side can have: Sentinels, and replicas.
+        // The numbers of Sentinels and of replicas that one side of a partition can have.
         let mut sides = BTreeSet::from([(0, 0)]);
         let unnamed = std::iter::repeat_n(&(1, 0), self.unnamed);
         for (more, others) in machines.values().chain(unnamed) {
@@ -62,13 +62,13 @@ impl Placement {
             sides.extend(with);
         }
         let promoting = sides.into_iter().filter(|side| side.0 >= majority && side.1 > 0);
-        // Nobody can be promoted against this machine: none stays with a master that was replaced.
+        // If the other side can promote no replica, this master is never replaced, and none stays.
         promoting.map(|(_, gone)| replicas - gone).max().unwrap_or(0)
     }
 }
 
-/// Whatever a partition leaves together. What looks like one machine from here is several where
-/// addresses of this machine lead elsewhere, by tunnels or a container network.
+/// The machine of a server, which no partition divides. Loopback addresses may lead to several machines, by tunnels
+/// or a container network.
 fn machine(at: &Endpoint) -> String {
     match at.host.parse::<IpAddr>() {
         Ok(ip) if !ip.is_loopback() => at.host.clone(),
@@ -76,7 +76,7 @@ fn machine(at: &Endpoint) -> String {
     }
 }
 
-/// What a server of a set behind Sentinels says of itself.
+/// The settings of a server behind Sentinels.
 struct Settings {
     version: Option<(u32, u32)>,
     least: Option<usize>,
@@ -94,7 +94,7 @@ pub(super) async fn examine(
         least: number("min-replicas-to-write").await.and_then(|n: u64| n.try_into().ok()),
         lag: number("min-replicas-max-lag").await,
     };
-    // Some may be connected that no Sentinel knows, and are on no side of their own.
+    // Replicas that no Sentinel knows may be connected; they are counted as staying.
     let connected = server.number("connected_slaves").unwrap_or(0);
     let connected = usize::try_from(connected).unwrap_or(usize::MAX);
     let unknown = connected.saturating_sub(placement.replicas());
@@ -119,7 +119,7 @@ fn judge(
     };
     let needed = stay.saturating_add(1);
     if confirming as usize >= needed {
-        // What the settings say does not matter then: nothing counts that too few confirm.
+        // The settings do not matter then: a lock that too few replicas confirm does not count.
         let found = format!("{waits}, and at most {stay} of {all} stay with a replaced master");
         return price(found, confirming as usize, all);
     }
@@ -177,7 +177,7 @@ fn judge(
     price(format!("min-replicas-to-write {least}, max-lag {lag} s; {waits}"), least, all)
 }
 
-/// What has no gap may cost something.
+/// The finding for settings without a gap: they may cost availability.
 fn price(found: String, needed: usize, all: usize) -> Finding {
     if needed >= all {
         return Finding::info("min-replicas", found).consequence(
@@ -188,12 +188,12 @@ fn price(found: String, needed: usize, all: usize) -> Finding {
     Finding::ok("min-replicas", found)
 }
 
-/// The time after which a node of a Cluster that is cut off stops, against what the guard waits for.
+/// Compares the time after which an isolated node of a Cluster stops with the time that the guard waits.
 /// `shortest` is the shortest timeout of all nodes, in milliseconds.
 ///
 /// A node that is cut off misses the others after one and a half of its timeouts at most: it sends the
-/// first ping that nobody answers within half of one. Nodes with the shortest timeout need one of theirs,
-/// at least, to replace it.
+/// first unanswered ping within half of one. Nodes with the shortest timeout need at least one of their
+/// timeouts to replace it.
 pub(super) fn node_timeout(millis: &str, shortest: u64, config: &RedisConfig) -> Finding {
     const CODE: &str = "cluster-node-timeout";
     let found = format!("{millis} ms");

@@ -11,7 +11,7 @@ use crate::config::RedisConfig;
 use crate::protocol::listing::Marker;
 use crate::protocol::store::Store;
 
-/// How long looking at all locks may take.
+/// How long the check of all locks may take.
 const LIMIT: Duration = Duration::from_secs(5);
 
 pub(super) async fn examine(config: &RedisConfig, io: &Io) -> Vec<Finding> {
@@ -67,7 +67,7 @@ pub(super) async fn examine(config: &RedisConfig, io: &Io) -> Vec<Finding> {
     findings
 }
 
-/// Whether what may be forgotten is waited for, and how long that takes yet.
+/// The state of the guard: whether it is on, and which namespaces are in quarantine for how long.
 async fn guard(shared: &Store) -> Result<Vec<Finding>, BackendError> {
     let markers = shared.markers().await?;
     let Some(rule) = &shared.guard else {

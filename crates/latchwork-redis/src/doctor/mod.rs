@@ -1,8 +1,19 @@
-//! Whether the servers are fit for locks.
+//! Checks whether the servers are fit for locks.
 //!
-//! Every server is asked by itself, on a connection of its own: the master and the replicas that
-//! the Sentinels know, and all nodes of a Cluster, for a replica of today is the master of
-//! tomorrow. What is asked for takes no lock. The rights are tried out on the name `lw:probe`.
+//! Every server is asked on a separate connection: the master and the replicas that the Sentinels know,
+//! and all nodes of a Cluster, because any replica may become the master. The checks take no lock. Rights
+//! are tried on the name `lw:probe`.
+//!
+//! | file | what it checks |
+//! | --- | --- |
+//! | `settings.rs` | the version and the settings of one server |
+//! | `failover.rs` | when a replaced master stops |
+//! | `clock.rs`, `rights.rs` | the clock of one server, and the user's rights there |
+//! | `sentinels.rs`, `cluster.rs` | whether the Sentinels, or the nodes of a Cluster, agree |
+//! | `scripts.rs`, `locks.rs` | whether the scripts run, and the state of locks and markers |
+//! | `server.rs` | the connection to one server |
+//!
+//! This room imports `server/`, `protocol/` and `backend.rs`. Only the root of the crate and `redlock/` import it.
 
 mod clock;
 mod cluster;
@@ -28,8 +39,8 @@ use crate::config::{Deployment, Endpoint, RedisConfig};
 use failover::Placement;
 use server::Server;
 
-/// Examines the servers of an address: are they fit for locks, what follows if not, and what is
-/// to be done.
+/// Examines the servers of an address: whether they are fit for locks, and if not, what follows from
+/// that and what to do.
 ///
 /// # Errors
 ///
@@ -43,7 +54,7 @@ pub async fn doctor(config: RedisConfig, io: Io) -> Result<Report, Error> {
     on_io(&io.clone(), examine(config, io)).await
 }
 
-/// Examines where the `Io` runs: that is where connections are made. Ends when nobody waits.
+/// Examines on the threads of the `Io`, where connections are made. Ends when the caller is dropped.
 pub(crate) async fn on_io(
     io: &Io,
     examination: impl Future<Output = Result<Report, Error>> + Send + 'static,
@@ -127,7 +138,7 @@ async fn examine_one(
 ) -> Vec<Finding> {
     let mut findings = settings::examine(server, config).await;
     if matches!(config.deployment, Deployment::Sentinel { .. }) && server.no_info.is_none() {
-        // A replica of today is the master of tomorrow.
+        // Any replica may become the master.
         findings.push(failover::examine(server, config, placement).await);
     }
     findings.extend(clock::examine(server, io).await);

@@ -16,8 +16,8 @@ use crate::server::reply::{pairs, text};
 const NAME: &str = "lw:probe";
 const CHANNEL: &str = "lw:push:probe";
 
-/// Without these there is no lock. The first makes the name, which goes by itself; no other makes
-/// one of another type that would stay.
+/// Without these there is no lock. The first creates the key, which expires; no other creates a key of
+/// another type that would stay.
 const NEEDED: &[&str] = &[
     "SET lw:probe x PX 1000",
     "GET lw:probe",
@@ -51,10 +51,10 @@ const NEEDED: &[&str] = &[
 ];
 /// Without these `show` and `ls` do not work.
 const LOOKING: &[&str] = &["TYPE lw:probe", "GETRANGE lw:probe 0 2", "SCAN 0 MATCH lw:probe"];
-/// Without these an old connection's last words may come late.
+/// Without these a request of an old connection may run late.
 const ORDERLY: &[&str] = &["CLIENT ID", "CLIENT KILL ID 0"];
 
-/// What the server says to a probe.
+/// The server's answer to a probe.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Right {
     Yes,
@@ -106,7 +106,7 @@ pub(super) async fn examine(server: &Server, config: &RedisConfig) -> Vec<Findin
     findings
 }
 
-/// Tries commands; tells which the user may not call.
+/// Tries commands; returns those that the user may not call.
 async fn tried(server: &Server, commands: &[&str], confined: &mut bool) -> Vec<String> {
     let mut refused: Vec<String> = Vec::new();
     for command in commands {
@@ -141,7 +141,7 @@ async fn right(server: &Server, words: &[&str]) -> Right {
 
 async fn channels(server: &Server, config: &RedisConfig, confined: bool) -> Finding {
     let cluster = matches!(config.deployment, Deployment::Cluster(_));
-    // Before 7.0 a Cluster has no channels that are told to one node only.
+    // Before 7.0 a Cluster sends the messages of every channel to all nodes.
     let sharded = cluster && server.link.facts.version.is_some_and(|version| version >= (7, 0));
     let (publish, subscribe, unsubscribe) = match sharded {
         true => ("SPUBLISH", "SSUBSCRIBE", "SUNSUBSCRIBE"),

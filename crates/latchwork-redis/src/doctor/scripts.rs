@@ -21,7 +21,7 @@ const LIMIT: Duration = Duration::from_secs(5);
 /// What stands in front of a script.
 const ENDS: &str = "do return 1 end\n";
 
-/// What to do about a refusal that names no step.
+/// The next step for a refusal without one.
 const STEP: &str =
     "allow EVAL with these scripts, connect to the servers without the proxy, or use another store";
 
@@ -53,7 +53,7 @@ pub(super) async fn examine(config: &RedisConfig, io: &Io) -> Finding {
 enum Outcome {
     /// So many, and all were accepted.
     All(usize),
-    /// Those of one key are accepted, and of the others the store said this.
+    /// Scripts of one key are accepted; this is the error for the others.
     Plain(String),
     Refused(Vec<String>, BackendError),
 }
@@ -93,7 +93,7 @@ async fn tried(config: &RedisConfig, io: &Io) -> Result<Outcome, BackendError> {
         let answer = store.topology.route(names.slot()).await?.send(eval).await;
         match answer.map_err(BackendError::from) {
             Ok(_) => {}
-            // The rights are a finding of their own.
+            // `rights.rs` reports missing rights.
             Err(error) if error.kind == BackendErrorKind::Denied => {}
             Err(error)
                 if error.kind == BackendErrorKind::Unsupported

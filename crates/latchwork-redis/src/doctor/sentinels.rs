@@ -15,7 +15,7 @@ use crate::server::access::Access;
 use crate::server::connection::command;
 use crate::server::reply::{pairs, text};
 
-/// What a Sentinel knows.
+/// The set as one Sentinel sees it.
 struct View {
     master: Endpoint,
     quorum: usize,
@@ -26,7 +26,7 @@ struct View {
     can_fail_over: Result<(), String>,
 }
 
-/// Asks all Sentinels; gives the servers that they know, the master first, and where they are.
+/// Asks all Sentinels; returns the servers that they know, the master first, and where they are.
 pub(super) async fn examine(
     config: &RedisConfig,
     sentinels: &[Endpoint],
@@ -74,8 +74,8 @@ pub(super) async fn examine(
     placement(views)
 }
 
-/// All that the Sentinels know of. What they call one another need not be what the address calls
-/// them, so a Sentinel that only the address names is one without a known place.
+/// All servers and Sentinels that the Sentinels know. They may name one another differently than the
+/// address does, so a Sentinel that only the address names has no known place.
 fn placement(views: Vec<(&Endpoint, View)>) -> Placement {
     let all = views.iter().map(|(_, view)| view.others.saturating_add(1)).max().unwrap_or(0);
     let mut placement = Placement::default();

@@ -1,4 +1,4 @@
-//! One server that is examined, and what it says of itself.
+//! One server under examination, and what it reports.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -21,12 +21,12 @@ pub(super) async fn open(
     Link::open(endpoint.clone(), access, io.clone(), Arc::new(|_| {}), None).await
 }
 
-/// A server, and what it says of itself.
+/// A server, and what it reports.
 pub(super) struct Server {
     pub(super) link: Link,
     pub(super) part: Arc<str>,
     pub(super) info: HashMap<String, String>,
-    /// Why it refuses to say it.
+    /// Why it refuses INFO.
     pub(super) no_info: Option<String>,
 }
 
@@ -66,7 +66,7 @@ impl Server {
         text(value)
     }
 
-    /// What the server says to a command; its error as text.
+    /// The answer to a command, or its error as text.
     pub(super) async fn ask(&self, words: &[&str]) -> Result<Value, String> {
         self.link.send(&command(words)).await.map_err(|failure| failure.error.message)
     }

@@ -8,7 +8,7 @@ use latchwork_store::doctor::{Finding, Tested, untested};
 use super::server::Server;
 use crate::config::{Deployment, RedisConfig};
 
-/// A replica tells its master once a second how far it is.
+/// A replica that has been silent for so long (s) is late: it reports to its master once a second.
 const LAGGING: u64 = 3;
 
 pub(super) async fn examine(server: &Server, config: &RedisConfig) -> Vec<Finding> {

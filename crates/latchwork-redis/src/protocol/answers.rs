@@ -12,7 +12,7 @@ use crate::protocol::value::{self, KeyValue, read_holder};
 use crate::server::errors::strange;
 use crate::server::reply::{number, text, time};
 
-/// What to tell a claim that leaves nothing behind, by the value that is in its way.
+/// The answer to a claim that leaves nothing behind, from the value that blocks it.
 pub(crate) fn blocked_by(value: &[u8], claim: &Claim) -> Result<Attempt, BackendError> {
     let held = KeyValue::read(value);
     if let Some(shape) = held.shape().filter(|shape| *shape != claim.mode.shape()) {
@@ -38,7 +38,7 @@ pub(crate) fn mismatch(shape: Shape, claim: &Claim) -> BackendError {
     .next_step("use one kind of lock and one limit for each key")
 }
 
-/// The value of the key begins like a lock of ours, and is none.
+/// The value of the key begins like a lock of Latchwork, and is none.
 fn no_lock(value: &[u8]) -> BackendError {
     let message = format!(
         "the value of the key, {}, is not a lock: it begins like one (lw:) and does not go on like one",
@@ -49,7 +49,7 @@ fn no_lock(value: &[u8]) -> BackendError {
     )
 }
 
-/// The answer of a script that has drawn no token, because all were given.
+/// The error of a script that has drawn no token, because all were given.
 pub(crate) fn spent(answer: &Value) -> Option<BackendError> {
     let Value::Array(parts) = answer else { return None };
     let [Value::Int(4), counter, value] = &parts[..] else { return None };
@@ -131,18 +131,18 @@ pub(crate) fn attempt(answer: &Value, claim: &Claim) -> Result<Attempt, BackendE
     parsed().unwrap_or_else(|| Err(strange(answer)))
 }
 
-/// From which place in line on the script has to be called again: what follows the answer proper.
+/// The place in the queue from which the script has to be called again: it follows the answer itself.
 pub(crate) fn goes_on(answer: &Value, proper: usize) -> Option<u64> {
     let Value::Array(parts) = answer else { return None };
     number(parts.get(proper)?)
 }
 
-/// When a claim joined the line (us), as an answer tells it; -1 if it has no place there.
+/// When a claim joined the queue (us), as an answer says; -1 if it has no place there.
 pub(crate) fn joined_at(answer: &Value) -> i64 {
     let Value::Array(parts) = answer else { return -1 };
     match (parts.get(8), &parts[..]) {
         (Some(Value::Int(joined)), _) => *joined,
-        // The short way for those who come to the end of the line has done it at the time that it tells.
+        // The short script has put the claim at the end of the queue at the time in its answer.
         (None, [_, _, _, Value::Int(0..), seconds, micros, ..]) => {
             time(seconds, micros).map_or(-1, |it| it.as_micros() as i64)
         }
@@ -150,7 +150,7 @@ pub(crate) fn joined_at(answer: &Value) -> i64 {
     }
 }
 
-/// Whether the next in line are still to be warned: what an answer has at this place.
+/// Whether the next claims in the queue must still be warned, which an answer has at this index.
 pub(crate) fn is_to_warn(answer: &Value, place: usize) -> bool {
     matches!(answer, Value::Array(parts) if parts.get(place) == Some(&Value::Int(1)))
 }

@@ -1,4 +1,4 @@
-//! Acquires and releases a free key with short scripts, which many callers share.
+//! Short scripts that acquire and release a key that no other claim wants; many callers share them.
 //!
 //! Measured: by the whole scripts alone, 1 task makes 0.51 of the cycles in the same time and 64 tasks
 //! 0.22, and the server's scripts take 3.8 and 9.1 times as long (`--example cycle_cost`, with and
@@ -19,7 +19,7 @@ use crate::server::errors::{Failure, strange};
 use crate::server::reply::text;
 use crate::server::topology::Route;
 
-/// Which keys had a line lately. A wrong guess costs a round trip or a microsecond, no more.
+/// Which keys had a queue recently. A wrong guess costs a round trip or a microsecond, no more.
 ///
 /// Measured: without it a contended cycle has one command more, and the server's scripts take 1.27
 /// times as long (`--example cycle_cost`, 8 clients and one key).
@@ -32,7 +32,7 @@ impl Default for RecentQueues {
 }
 
 impl RecentQueues {
-    /// For so many tries and releases a key that had a line is taken to have one.
+    /// How many tries and releases a key that had a queue is assumed to have one.
     const MEMORY: u8 = 16;
 
     /// The count of all keys that share a place.
@@ -68,8 +68,8 @@ impl TakeRequest {
     }
 }
 
-/// Takes free keys. The answer is the token, or the value in the way, or nil if a line must be
-/// asked.
+/// Takes free keys. The answer is the token, or the value that blocks the claim, or nil if there may be
+/// a queue.
 pub(crate) struct Take {
     pub(crate) scripts: Scripts,
 }
@@ -90,7 +90,7 @@ impl Combined for Take {
             if let [only] = requests {
                 return vec![self.send(only).await];
             }
-            // A namespace has a counter of its own, so it needs a command of its own.
+            // Each namespace has its counter, so it needs a separate command.
             let mut groups: Vec<Vec<usize>> = Vec::new();
             for (index, request) in requests.iter().enumerate() {
                 let namespace = request.names.namespace();
@@ -102,7 +102,7 @@ impl Combined for Take {
             let commands = groups.iter().map(|g| self.several(requests, g));
             let mut answers = vec![Ok(Value::Nil); requests.len()];
             for (group, taken) in groups.iter().zip(join_all(commands).await) {
-                // What one namespace is refused says nothing of what another has got.
+                // An error of one namespace says nothing about the others.
                 for (index, answer) in group.iter().zip(each(taken, group.len())) {
                     answers[*index] = answer;
                 }
@@ -150,7 +150,7 @@ impl Take {
         });
         match run.await.map_err(BackendError::from) {
             Ok(Value::Array(answers)) if answers.len() == group.len() => Ok(answers),
-            // Not by this script: each tries by itself.
+            // This script cannot decide: each claim tries separately.
             Ok(Value::Nil) => Ok(vec![Value::Nil; group.len()]),
             Err(error) if is_refused(&error) => Ok(vec![Value::Nil; group.len()]),
             answer => Err(strange(&answer?)),
@@ -172,7 +172,7 @@ impl FreeRequest {
     }
 }
 
-/// Frees keys that one claim holds alone. The answer tells whether that was all there was to do.
+/// Frees keys that one claim holds alone. The answer is false if there is more to do.
 pub(crate) struct Free;
 
 impl Combined for Free {
@@ -208,7 +208,7 @@ impl Free {
         });
         match run.await.map_err(BackendError::from) {
             Ok(Value::Int(answer @ 1..=2)) => Ok(answer == 1),
-            // What is of another type is not ours; the whole script says so.
+            // The key has another type; the whole script reports it.
             Err(error) if error.kind == BackendErrorKind::Mismatch => Ok(false),
             Err(error) => Err(error),
             Ok(other) => Err(strange(&other)),
@@ -227,7 +227,7 @@ impl Free {
             }
         });
         let answer = match run.await.map_err(BackendError::from) {
-            // One of the names is not for this user: each is released by itself.
+            // The user may not use one of the names: each key is released separately.
             Err(error) if is_refused(&error) => return Ok(vec![false; requests.len()]),
             answer => answer?,
         };
@@ -240,7 +240,7 @@ impl Free {
     }
 }
 
-/// Whether the user may not do this with one of the names; nothing was done.
+/// Whether the user lacks the right to one of the names; nothing was done.
 fn is_refused(error: &BackendError) -> bool {
     error.kind == BackendErrorKind::Denied && error.effect == Effect::NotApplied
 }

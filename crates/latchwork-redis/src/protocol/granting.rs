@@ -12,7 +12,7 @@ use crate::server::connection::command;
 use crate::server::link::Link;
 use crate::server::script::Script;
 
-/// The piece behind the guard: from there on the keys are those of the script.
+/// The piece behind the guard: after it, the keys are those of the script.
 const GUARD_DONE: &str = include_str!("scripts/guard_done.lua");
 /// The piece between the two in front of a try.
 const GUARD_TRY: &str = include_str!("scripts/guard_try.lua");
@@ -98,7 +98,7 @@ impl Scripts {
         }
     }
 
-    /// Appends what the guard reads, while it is on.
+    /// Appends the arguments of the guard, while it is on.
     pub(crate) fn fill(&self, command: &mut Cmd, link: &Link) {
         if let Some(rule) = &self.rule {
             rule.fill(command, link);
@@ -106,7 +106,7 @@ impl Scripts {
     }
 }
 
-/// What a new connection tries.
+/// The commands that a new connection tries.
 ///
 /// The scripts are real ones, which find no lock of this name and do nothing: a toy would say nothing about their text.
 pub(crate) fn probe(sharded: bool) -> Probe {

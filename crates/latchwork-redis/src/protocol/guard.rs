@@ -1,8 +1,8 @@
 //! The restart guard: its inputs and its reports.
 //!
-//! A server that may have lost data grants nothing until every lease that it may have forgotten
-//! has ended. The decision is made inside the scripts, see `scripts/guard.lua`; `docs/guard.md`
-//! says what that closes and what not.
+//! A server that may have lost data grants nothing until every lease that it may have lost has ended.
+//! The scripts decide, see `scripts/guard.lua`; `docs/guard.md` says what the guard prevents and what
+//! not.
 
 use std::time::Duration;
 
@@ -20,7 +20,7 @@ use crate::server::topology::Route;
 /// The longest ttl where the address names none.
 const MAX_TTL: Duration = Duration::from_secs(60);
 /// As long as Redis itself lets a master without replicas write (`min-replicas-max-lag`), and two
-/// seconds: it counts whole ones, and looks once in each.
+/// seconds, because it counts whole seconds and checks once a second.
 const BEHIND_SENTINELS: Duration = Duration::from_secs(12);
 /// As long as a master without a majority writes on (`cluster-node-timeout`), and two seconds.
 const ON_CLUSTER: Duration = Duration::from_secs(17);
@@ -30,18 +30,18 @@ const ON_CLUSTER: Duration = Duration::from_secs(17);
 pub(crate) struct Rule {
     pub(crate) max_ttl: Duration,
     pub(crate) quarantine: Duration,
-    /// How long a master that was replaced may go on writing.
+    /// How long a replaced master may continue to write.
     pub(crate) deposed: Duration,
     via_proxy: bool,
     database: i64,
 }
 
-/// What the marker of a namespace says.
+/// The state in the marker of a namespace.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct MarkerState {
     /// The namespace was guarded before.
     pub(crate) marked: bool,
-    /// The quarantine that is left, or that begins with the next try.
+    /// The remaining quarantine, or the one that begins with the next try.
     pub(crate) left: Duration,
     /// It has begun.
     pub(crate) begun: bool,
@@ -78,7 +78,7 @@ impl Rule {
         (whole(self.max_ttl), whole(self.quarantine))
     }
 
-    /// Appends what the guard's piece of a script reads.
+    /// Appends the arguments of the guard's piece of a script.
     pub(crate) fn fill(&self, command: &mut Cmd, link: &Link) {
         let run = if self.via_proxy { "" } else { &*link.facts.run_id };
         command
@@ -102,7 +102,7 @@ impl Rule {
         ))
     }
 
-    /// What the marker of a key's namespace says.
+    /// Reads the marker of a key's namespace.
     pub(crate) async fn read_marker(
         &self,
         route: &mut Route,

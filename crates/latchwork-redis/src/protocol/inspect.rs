@@ -1,4 +1,4 @@
-//! Looks at one key without changing anything.
+//! Inspects one key without changing anything.
 
 use latchwork_store::{BackendError, BackendErrorKind, Key, Snapshot};
 
@@ -23,7 +23,7 @@ impl Scripted {
         });
         let answer = match run.await.map_err(BackendError::from) {
             Ok(answer) => answer,
-            // Some of its keys are here and some there. One alone is always found.
+            // Its keys are on two nodes. One key alone is always found.
             Err(error) if is_moving(&error) => {
                 let answer = one_key(&self.store, names, PLAIN_INSPECT, names.lock(), &[]).await?;
                 let why = "its slot is moving to another node";

@@ -14,14 +14,14 @@ use crate::server::link::Link;
 use crate::server::reply::{number, text};
 use crate::server::slot::slot_of;
 
-/// How many keys the server looks at in one step of a listing.
+/// How many keys the server reads in one step of a listing.
 const STEP: u32 = 1_000;
-/// Who is shown to hold a lock that cannot be read.
+/// The holder that is shown for a lock that cannot be read.
 const UNREADABLE: &str = "not known: the lock cannot be read";
 
 impl Store {
-    /// The locks whose key starts so: the server is asked step by step, and nobody else waits for
-    /// it longer than one step takes.
+    /// The locks whose key starts with `prefix`. The server is asked step by step, so its other clients
+    /// wait no longer than one step takes.
     pub(crate) async fn list(
         &self,
         verbs: &Verbs,
@@ -93,7 +93,7 @@ impl Store {
         Ok(markers)
     }
 
-    /// What the names of matching locks look like. On Cluster a brace may stand before the name.
+    /// The pattern of the names of matching locks. On Cluster a brace may precede the name.
     fn pattern(&self, prefix: &str) -> String {
         let mut pattern = String::new();
         for (at, character) in prefix.char_indices() {
@@ -110,7 +110,7 @@ impl Store {
         pattern + "*"
     }
 
-    /// Of these names, those whose value is a lock of ours; the others are data of somebody.
+    /// The names whose value is a lock of Latchwork; the others are data of other programs.
     async fn only_ours(
         &self,
         link: &Link,
@@ -124,7 +124,7 @@ impl Store {
                 match link.send(&start).await {
                     Ok(value) if text(&value).as_deref() == Some("lw:") => Ok(Some(name)),
                     Ok(_) => Ok(None),
-                    // Its slot is on its way: the name itself leads to it.
+                    // Its slot is moving: follow the name.
                     Err(Failure {
                         reaction:
                             Reaction::Moved(_)
@@ -145,8 +145,8 @@ impl Store {
         answers.into_iter().filter_map(Result::transpose).collect()
     }
 
-    /// Whether the value of a name is a lock of ours, wherever its slot is. One that cannot be read is taken for
-    /// one: looking at it tells why.
+    /// Whether the value of a name is a lock of Latchwork, wherever its slot is. If it cannot be read, it counts as
+    /// one: its entry then says why.
     async fn is_ours(&self, name: &str) -> Result<bool, BackendError> {
         let mut route = self.topology.route(slot_of(name).into()).await?;
         let start = |_: &Link, _| {
@@ -178,7 +178,7 @@ pub(crate) struct Marker {
     pub(crate) stored: String,
 }
 
-/// A look through the names of one server, a step at a time.
+/// A scan of the names on one server, a step at a time.
 struct Scan<'a> {
     pattern: &'a str,
     /// Where the next step begins.
@@ -203,7 +203,7 @@ impl<'a> Scan<'a> {
     }
 }
 
-/// Whether this name is not for this user to see: it is listed to everybody and readable to some.
+/// Whether the user may not read this name: every user sees it in a listing, and only some may read it.
 fn is_out_of_bounds(error: &BackendError) -> bool {
     error.kind == BackendErrorKind::Denied && !is_about_a_command(&error.message)
 }
@@ -220,7 +220,7 @@ fn cannot_list(error: BackendError) -> BackendError {
 fn scanned(answer: &Value) -> Option<(u64, Vec<String>)> {
     let Value::Array(parts) = answer else { return None };
     let [cursor, Value::Array(names)] = &parts[..] else { return None };
-    // Names that are not UTF-8 are not ours: a key is text.
+    // Names that are not UTF-8 are not keys of Latchwork.
     let name = |value: &Value| match value {
         Value::BulkString(bytes) => String::from_utf8(bytes.clone()).ok(),
         _ => None,

@@ -85,7 +85,7 @@ impl Scripted {
         let mut answers: Vec<_> = claims.iter().map(|_| None).collect();
         let (mut short, mut requests) = (Vec::new(), Vec::new());
         for (index, claim) in claims.iter().enumerate() {
-            // One that has waited is released by itself, and one whose key had a line.
+            // A claim that has waited, or whose key had a queue, is released separately.
             if claim.mode.is_alone()
                 && pushes.find(claim.id).is_none()
                 && let Ok(names) = self.store.naming.of(&claim.key)
@@ -107,7 +107,7 @@ impl Scripted {
         }
         let left = answers.iter().enumerate().filter(|(_, answer)| answer.is_none());
         let left: Vec<usize> = left.map(|(index, _)| index).collect();
-        // The short script was asked where it can tell.
+        // The short script has run for each claim that it can release.
         let whole = left.iter().map(|index| self.release_as(&claims[*index], Linger::None, false));
         for (index, answer) in left.iter().zip(join_all(whole).await) {
             answers[*index] = Some(answer);

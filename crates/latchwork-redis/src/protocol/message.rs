@@ -1,10 +1,10 @@
-//! Parses the messages that scripts publish. What they mean is in `push.rs`.
+//! Parses the messages that scripts publish; `push.rs` says what they mean.
 
 use std::time::Duration;
 
 use latchwork_store::{ClaimId, random_u128};
 
-/// What a try and its grant are known by: drawn for each try, told to the store alone.
+/// The secret that links a try to its grant: each try draws one, and only the store learns it.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Nonce(u128);
 
@@ -24,7 +24,7 @@ impl std::fmt::Display for Nonce {
     }
 }
 
-/// The store has granted a claim by itself.
+/// A grant that the store has made on a release.
 pub(crate) struct PushedGrant<'a> {
     pub(crate) id: ClaimId,
     pub(crate) token: u64,
@@ -34,7 +34,7 @@ pub(crate) struct PushedGrant<'a> {
     pub(crate) lock: &'a str,
 }
 
-/// What is published to a process.
+/// A message to a process.
 pub(crate) enum Message<'a> {
     Granted(PushedGrant<'a>),
     Look { id: ClaimId, after: Duration },

@@ -6,9 +6,9 @@
 //! (`namespace:{-}name-` where braces around the name would be an empty tag, which is none).
 //! Helpers are the lock's name with a suffix, so a user limited to `~shop:*` needs no more.
 //!
-//! What many locks share (the counter of tokens, the marker of the guard, the channels) is one for
-//! each namespace that the address names, and one for all other keys: were it cut from the text of
-//! the key, keys such as `order-1:stock` and `order-2:stock` would leave one each.
+//! The names that many locks share (the counter of tokens, the marker of the guard, the channels) exist
+//! once for each namespace that the address names, and once for all other keys. If they were cut from the
+//! text of the key, keys such as `order-1:stock` and `order-2:stock` would leave one each.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ use latchwork_store::{BackendError, BackendErrorKind, Effect, Key};
 
 use crate::server::slot::{hash_tag, slot_of, slot_text};
 
-/// What every helper's name ends with, after the lock's own name.
+/// The endings of the helpers' names, after the lock's name.
 const HELPERS: [&str; 6] = ["line", "claims", "held", "marks", "token", "guard"];
 
 /// The names of one key in Redis. A clone is cheap.
@@ -41,8 +41,8 @@ impl Names {
         Self::new(lock, spaces.length_in(lock), None)
     }
 
-    /// The names of some lock in a namespace (with its separator) and slot, whatever the address
-    /// names: what they share is what counts.
+    /// The names of some lock in a namespace (with its separator) and slot, for the names that its locks
+    /// share. The address need not name the namespace.
     pub(crate) fn within(namespace: &str, slot: Option<u16>) -> Self {
         let name =
             slot.map_or_else(|| "lock".to_owned(), |slot| format!("{{{}}}", slot_text(slot)));
@@ -128,7 +128,7 @@ impl Names {
         [&start, process, &end].concat()
     }
 
-    /// What the channels of all processes start and end with.
+    /// The beginning and the end of the channels of all processes.
     pub(crate) fn channel_parts(&self) -> (String, String) {
         ([self.namespace(), "lw:push:"].concat(), self.slot_tag())
     }
@@ -138,7 +138,7 @@ impl Names {
         [self.namespace(), "lw:", kind, &self.slot_tag()].concat()
     }
 
-    /// What brings a name into the slot on Cluster.
+    /// The ending that puts a name into the slot on Cluster.
     fn slot_tag(&self) -> String {
         self.slot.map_or_else(String::new, |slot| format!(":{{{}}}", slot_text(slot)))
     }

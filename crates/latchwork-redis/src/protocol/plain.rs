@@ -1,14 +1,14 @@
 //! Plain mode: the mutex on a store that takes one key for each command and pushes nothing.
 //!
-//! A claim is the same string under the same name as ever, so that clients with all means, clients
-//! in plain mode and plain clients of other libraries keep each other out. What is missing is the line:
-//! waiters look every 50 to 250 ms, and whoever looks first after a release has the key.
+//! A claim is the same string under the same name as otherwise, so clients with all means, clients in
+//! plain mode and plain clients of other libraries exclude one another. There is no queue: waiters poll
+//! every 50 to 250 ms, and the first one to poll after a release acquires the key.
 //!
-//! Tokens need two keys, the lock and the counter of its namespace, and no step may take both. So a
-//! claim takes the key first, then draws a token, and then writes it into its value if the key is
-//! still its own. Of two claims that follow each other the second draws after the first has written,
-//! for the key was not free before: its token is greater. The price is three round trips for a free
-//! key instead of one.
+//! Tokens need two keys, the lock and the counter of its namespace, and no command may use both. So a
+//! claim takes the key first, then draws a token, and then writes the token into the value if it still
+//! holds the key. Of two successive claims the second draws after the first has written, because the key
+//! was not free before: its token is greater. The price is three round trips for a free key instead of
+//! one.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -35,7 +35,7 @@ use crate::server::reply::{number, text};
 /// The token of a claim that has not drawn one yet.
 const NONE: &str = "0000000000000000";
 
-/// How often a claim whose key is taken away while it draws its token begins anew.
+/// How often a claim starts again if its key is deleted while it draws its token.
 const TRIES: u32 = 3;
 
 /// The verbs by scripts of one key.
@@ -56,7 +56,7 @@ impl Plain {
             return Err(only_plain("no floor for tokens"));
         }
         let names = self.store.naming.of(&claim.key)?;
-        // The flag says that this holder can tell nobody when it goes.
+        // The flag `.` says that this holder cannot notify waiters when it releases.
         let holder = stored(self.store.io.clock().wall(), &claim.holder);
         let value = format!("lw:x:.:{}:{NONE}:{holder}", claim.id);
         let (id, ttl) = (claim.id.to_string(), millis(claim.ttl).to_string());
@@ -93,12 +93,12 @@ impl Plain {
 
     /// Draws a token and writes it into the key; empty if the key is no longer the claim's.
     async fn confirm(&self, names: &Names, id: &str) -> Result<String, BackendError> {
-        // From here on nothing is certainly not applied: the key is taken.
+        // From here on the effect of an error is unknown: the key is taken.
         let unknown = |error: BackendError| error.with_effect(Effect::Unknown);
         let counter = names.token();
         let drawn = self.one_key(names, &PLAIN_TOKEN, &counter, &[]).await.map_err(unknown)?;
         if let Some(spent) = spent(&drawn) {
-            // Without a token it is no hold: the key is free again.
+            // Without a token there is no hold: free the key.
             self.one_key(names, PLAIN_RELEASE, names.lock(), &[id]).await.map_err(unknown)?;
             return Err(spent);
         }
@@ -116,7 +116,7 @@ impl Plain {
     ) -> Result<Attempt, BackendError> {
         let attempt = blocked_by(value, claim)?;
         if claim.waits {
-            // Nothing of it is in the store; that it waits is known here alone.
+            // The store has no entry for it; only this process knows that it waits.
             self.store.pushes.open(claim.id, None);
         }
         let retry_after = number(left).map(|left| Duration::from_millis(left + 1));
@@ -130,7 +130,7 @@ impl Plain {
 
     pub(crate) async fn wait(&self, claim: &Claim) -> Result<Wake, BackendError> {
         if !claim.waits {
-            return std::future::pending().await; // only core's own timer can tell it to look
+            return std::future::pending().await; // only the engine's timer wakes it
         }
         self.store.io.sleep(poll_pause()).await;
         Ok(Wake::Look)
@@ -144,12 +144,12 @@ impl Plain {
         let (id, ttl) = (claim.id.to_string(), millis(claim.ttl).to_string());
         let renewed = match self.one_key(&names, PLAIN_RENEW, names.lock(), &[&id, &ttl]).await {
             Ok(renewed) => renewed,
-            // What is of another type is not ours.
+            // A key of another type is not this claim's.
             Err(error) if error.kind == BackendErrorKind::Mismatch => return Ok(Renewal::Lost),
             Err(error) => return Err(error),
         };
         match text(&renewed).as_deref() {
-            // A claim without a token has not been granted to anybody.
+            // A claim without a token was not granted.
             Some("" | NONE) => Ok(Renewal::Lost),
             Some(token) => {
                 let token = token.parse().map_err(|_| strange(&renewed))?;
@@ -200,8 +200,8 @@ impl Plain {
     }
 }
 
-/// Runs a script of one key. It is sent whole: a proxy may lead each key to another server, and
-/// not every one lets `EVALSHA` pass.
+/// Runs a script of one key. The source is sent each time: a proxy may send each key to another server,
+/// and not every proxy accepts `EVALSHA`.
 pub(crate) async fn one_key(
     store: &Store,
     names: &Names,

@@ -1,18 +1,17 @@
 //! Messages from the scripts of other processes, and the claims that wait for them.
 //!
-//! A message is a hint that a lost connection may swallow: whoever waits looks by itself as well.
+//! A message is a hint that a broken connection may lose, so waiters check by their own timers as well.
 //! Two kinds come, both with the id of the claim they are for:
 //!
-//! - `g <id> <token> <ttl ms> <nonce> <us since the try> <lock>`: the store has granted the claim
-//!   by itself. The ttl is short, and the nonce is that of the try from which it counts.
-//! - `l <id> <ms>`: looking pays, after this long.
+//! - `g <id> <token> <ttl ms> <nonce> <us since the try> <lock>`: a release has granted the claim. The
+//!   ttl is short, and the nonce is that of the try from which it counts.
+//! - `l <id> <ms>`: check again after this long.
 //!
 //! An empty message comes to a process that hands a key on (`hand_on.lua` says why), and means nothing.
 //!
-//! Anybody who may publish can send both. A grant is believed only if it has the nonce of the
-//! claim's last try: the process drew it, the store keeps it in the line, and nothing is published
-//! that has it before the grant itself. [`kit::mailbox`](latchwork_store::kit::mailbox) says what becomes of the
-//! rest.
+//! Every client that may publish can send both. A grant counts only if it has the nonce of the claim's
+//! last try: the process drew it, the store keeps it in the queue, and no message has it before the grant
+//! itself. [`kit::mailbox`](latchwork_store::kit::mailbox) says how other messages are handled.
 
 use std::collections::{HashMap, VecDeque};
 use std::ops::Deref;
@@ -29,8 +28,8 @@ use crate::protocol::message::{Message, Nonce};
 use crate::server::inbox::Inbox;
 use crate::server::link::LinkId;
 
-/// A token is plausible if it is no further than this (in us) above the store's clock and all
-/// tokens that the store has told in its answers.
+/// A token is plausible if it is no further than this (in us) above the store's clock and all tokens in
+/// the store's answers.
 const AHEAD: u64 = 3_600_000_000;
 /// The most claims that are remembered after their end.
 const ENDED: usize = 4_096;
@@ -42,20 +41,20 @@ pub(crate) struct Pushes {
     boxes: Mutex<HashMap<ClaimId, Arc<Mailbox>>>,
     /// The last nonces of claims that ended while a grant could still come.
     ended: Mutex<VecDeque<(ClaimId, Nonce)>>,
-    /// The largest time (us) or token that the store has told in an answer.
+    /// The largest time (us) or token in an answer of the store.
     told: AtomicU64,
     io: Io,
     unclaimed: OnceLock<Weak<dyn UnclaimedGrants>>,
 }
 
-/// Gives back what was granted to a claim that nobody here knows any more.
+/// Releases a grant to a claim that this process no longer knows.
 pub(crate) trait UnclaimedGrants: Send + Sync {
-    /// `lock` is what the key is called in the store.
+    /// `lock` is the name of the key in the store.
     fn give_back(self: Arc<Self>, id: ClaimId, lock: String);
 }
 
-/// What the grant of a try is known by: its nonce, and where messages for it come. What comes elsewhere may come after
-/// messages that were lost.
+/// The marks of a try's grant: its nonce, and the connection on which messages for it come. A message on another
+/// connection may follow messages that were lost.
 pub(crate) type Sign = (Nonce, Option<LinkId>);
 pub(crate) type Expected = mailbox::Expected<Sign>;
 
@@ -65,7 +64,7 @@ pub(crate) struct Mailbox {
     slot: Option<u16>,
     /// Since when the claim has asked, on the wall clock.
     pub(crate) since: Duration,
-    /// When the claim joined the line, by the server's clock (us), as it was last told; -1 if it was not.
+    /// When the claim joined the queue, by the server's clock (us), as the last answer said; -1 if none did.
     joined: AtomicI64,
     messages: mailbox::Mailbox<Sign>,
 }
@@ -96,12 +95,12 @@ impl Pushes {
         })
     }
 
-    /// Says who gives back what nobody claims.
+    /// Sets the receiver of grants to claims that have ended.
     pub(crate) fn unclaimed_go_to(&self, taker: Weak<dyn UnclaimedGrants>) {
         let _ = self.unclaimed.set(taker);
     }
 
-    /// Notes what the store has told in an answer: a token, or its time in microseconds.
+    /// Notes a token, or the store's time in microseconds, from an answer of the store.
     pub(crate) fn note(&self, told: u64) {
         self.told.fetch_max(told, Ordering::Relaxed);
     }
@@ -117,7 +116,7 @@ impl Pushes {
         lock(&self.boxes).get(&id).cloned()
     }
 
-    /// Closes the mailbox of a claim that has ended; tells whether there was one.
+    /// Closes the mailbox of a claim that has ended; returns whether there was one.
     pub(crate) fn close(&self, id: ClaimId) -> bool {
         let Some(mailbox) = lock(&self.boxes).remove(&id) else { return false };
         if let Some(Expected { sign: (nonce, _), .. }) = mailbox.expected() {
@@ -150,7 +149,7 @@ impl Inbox for Pushes {
         match (message, mailbox) {
             (Message::Granted(granted), Some(mailbox)) => {
                 let most = self.told.load(Ordering::Relaxed).saturating_add(AHEAD);
-                // A token that no store would give concerns nobody, so it is only a hint.
+                // No store would give such a token, so the message is only a hint.
                 if !(1..=most).contains(&granted.token) {
                     return mailbox.look_at(now);
                 }

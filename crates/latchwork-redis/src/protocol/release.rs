@@ -17,13 +17,13 @@ use crate::server::errors::strange;
 use crate::server::link::Link;
 use crate::server::topology::Route;
 
-/// How long a release waits for calls that serve the rest of the line.
+/// How long a release waits for the calls that serve the rest of the queue.
 const REST_LIMIT: Duration = Duration::from_millis(200);
 
-/// What the script is to end.
+/// The claim that a release ends, and how.
 #[derive(Debug, Clone, Copy)]
 struct End<'a> {
-    /// The claim's id; empty: none, only the line is served.
+    /// The claim's id; empty if only the queue is to be served.
     id: &'a str,
     linger: Linger,
     /// The holder that closes the key, as it is kept.
@@ -37,7 +37,7 @@ impl<'a> End<'a> {
     }
 }
 
-/// What is kept of the holder that closes a key; nothing if it closes none.
+/// The stored text of the holder that closes a key; empty if it closes none.
 fn closing_text(claim: &Claim, linger: Linger) -> String {
     match linger {
         Linger::For(_) => stored(claim.holder.closed_at.unwrap_or_default(), &claim.holder),
@@ -64,7 +64,7 @@ impl Scripted {
         let topology = &self.store.topology;
         let names = self.store.naming.of(&claim.key)?;
         let (mut joined, mut waited, mut gives_up) = (-1, false, false);
-        // What ends a linger ends no claim, not even one of this id.
+        // The end of a linger ends no claim, not even one of this id.
         if linger != Linger::End {
             if let Some(mailbox) = self.store.pushes.find(claim.id) {
                 (joined, gives_up) = (mailbox.joined(), !mailbox.has_grant());
@@ -87,14 +87,14 @@ impl Scripted {
         {
             return Ok(released);
         }
-        // Most releases do not come here: the room for it is made when it is needed.
+        // Boxed, because most releases do not come here.
         let by = closing_text(claim, linger);
         let end = End { id: &claim.id.to_string(), linger, by: &by };
         Box::pin(self.release_in_line(&mut route, &names, end, joined)).await
     }
 
-    /// Ends a claim that holds alone and grants the key to the next in line; `None` if only the whole
-    /// script can tell.
+    /// Ends a claim that holds alone and grants the key to the next claim in the queue; `None` if the
+    /// whole script must decide.
     async fn hand_on(
         &self,
         route: &mut Route,
@@ -131,8 +131,8 @@ impl Scripted {
         }
     }
 
-    /// Warns the next in line, if they are to be: the command is sent here, and its answer is not
-    /// awaited. If the process ends before that, they look by themselves.
+    /// Warns the next claims in the queue if `is_to_warn`. The command is sent, and its answer is not
+    /// awaited. If the process ends before, these claims check later, by their own timers.
     pub(crate) async fn warn_if(&self, is_to_warn: bool, names: &Names) {
         let (true, Some(this)) = (is_to_warn, self.me.upgrade()) else { return };
         let names = names.clone();
@@ -171,8 +171,8 @@ impl Scripted {
         released(&answer)
     }
 
-    /// Calls again for those in line that one call has left: it serves a limited number. The
-    /// release itself is done, so it is not held up by that for long.
+    /// Calls the script again for the claims in the queue that one call has left, because a call serves a
+    /// limited number. The release itself is done, so it does not wait long for that.
     async fn serve_the_rest(&self, names: &Names, from: u64) {
         let (Some(this), names) = (self.me.upgrade(), names.clone()) else { return };
         let (done, is_done) = tokio::sync::oneshot::channel::<()>();
@@ -181,7 +181,7 @@ impl Scripted {
             let Ok(mut route) = this.store.topology.route(names.slot()).await else { return };
             while calls.may_go_on() {
                 let run = this.run_release(&mut route, &names, End::of(""), (from, -1));
-                // Whoever is left in line looks by itself.
+                // The remaining claims check by their own timers.
                 let Ok(answer) = run.await else { break };
                 this.warn_if(is_to_warn(&answer, 3), &names).await;
                 let Some(more) = goes_on(&answer, 4) else { break };
@@ -229,7 +229,7 @@ impl UnclaimedGrants for Scripted {
                 let mut route = topology.route(names.slot()).await?;
                 this.release_in_line(&mut route, &names, End::of(&id.to_string()), -1).await
             };
-            // It is on probation: if this fails, it ends by itself soon.
+            // If this fails, the pushed grant ends soon, because its ttl is short.
             let _ = this.store.io.within(PROBATION, release).await;
         });
     }

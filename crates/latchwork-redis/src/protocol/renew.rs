@@ -18,10 +18,10 @@ use crate::server::topology::Route;
 /// How much longer than the first of several nodes the others may take to answer a renewal.
 const GRACE: Duration = Duration::from_millis(250);
 
-/// What one script may do at most, so that it holds up the server for a few milliseconds: a claim
-/// that holds alone counts as one.
+/// The most work for one script, so that it blocks the server for a few milliseconds only: a claim that
+/// holds alone counts as one.
 const MOST: usize = 512;
-/// A member of several counts as so many.
+/// A reader, or a holder of permits, counts as this many.
 const MEMBER: usize = 4;
 
 /// A slot, and claims there by their place in a list, as many as one script renews.
@@ -32,7 +32,7 @@ struct Group {
     claims: Vec<(usize, Names)>,
 }
 
-/// Prepares the route of some renewals, of which the shortest ttl is given.
+/// Prepares the route of some renewals; it gets their shortest ttl.
 pub(crate) type Prepare<'a> = &'a (dyn Fn(Route, Duration) -> Route + Sync);
 
 impl Scripted {
@@ -66,7 +66,7 @@ impl Scripted {
                 }
             }
         }
-        // A node that is stopped must not cost the claims on the others their renewal.
+        // A stopped node must not delay the renewals on the other nodes.
         let (first, _) = watch::channel(false);
         let mut running = Vec::new();
         for Group { slot, claims: group, .. } in &groups {
@@ -124,8 +124,8 @@ impl Scripted {
             Err(failure) if failure.reaction != Reaction::Again || slot.is_none() => {
                 all(failure.error)
             }
-            // The slot is on its way, with some of the keys here and some there: one key alone is
-            // always found, and a claim that holds alone needs no other.
+            // The slot is moving, and its keys are on two nodes: one key alone is always found, and a claim
+            // that holds alone needs no other.
             Err(_) => {
                 route.set_impatient(false);
                 let mut renewals = Vec::new();

@@ -1,9 +1,9 @@
 //! `min_replicas`: the scripted verbs, whose grants and renewals count only when replicas have
 //! them.
 //!
-//! A grant that too few replicas confirm in time is taken back before the error is told, and such a
-//! renewal leaves the validity where it was. A grant that a releaser has pushed is confirmed by a
-//! renewal before it counts. A release needs no replica: one that a failover loses ends by its ttl.
+//! A grant that too few replicas confirm in time is released before the error is returned, and such a
+//! renewal does not extend the validity. A pushed grant counts only after replicas have confirmed a
+//! renewal. A release needs no replica: one that a failover loses ends by its ttl.
 
 use std::collections::HashSet;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -25,8 +25,8 @@ const LIMIT: Duration = Duration::from_millis(500);
 pub(crate) struct Replicated {
     pub(crate) inner: Arc<Scripted>,
     replicas: u32,
-    /// Claims that were taken back without an answer. A release of theirs may still be under way,
-    /// and would hit a new grant to one of them.
+    /// Claims whose release was not answered. The release may still be under way, and would end a new
+    /// grant to the same claim.
     undone: Mutex<HashSet<ClaimId>>,
 }
 
@@ -63,8 +63,8 @@ impl Replicated {
         Ok(attempt)
     }
 
-    /// Takes back a grant that does not count. Until that is answered, whatever becomes of this
-    /// future, the claim is not tried again.
+    /// Releases a grant that does not count. Until that is answered the claim is not tried again, even if
+    /// this future is dropped.
     async fn take_back(&self, claim: &Claim) -> Result<(), BackendError> {
         self.undone().insert(claim.id);
         let limit = limit(claim.ttl);
@@ -90,8 +90,8 @@ impl Replicated {
         self.inner.renew_all(claims, &|route, ttl| route.confirmed_by(self.confirm(ttl))).await
     }
 
-    /// Confirms a grant that a releaser has pushed. If that fails the claim tries by itself, and
-    /// then it is told why or taken back.
+    /// Confirms a pushed grant. If that fails, the claim tries again, which reports the error or releases
+    /// the grant.
     pub(crate) async fn wait(&self, claim: &Claim) -> Result<Wake, BackendError> {
         let wake = self.inner.wait(claim).await?;
         if !matches!(wake, Wake::Admitted { .. }) {
@@ -111,7 +111,7 @@ impl Replicated {
     }
 }
 
-/// How long replicas may take for a claim of this ttl: a part of what core allows the verb.
+/// How long replicas may take for a claim of this ttl: a part of the verb's time limit.
 fn limit(ttl: Duration) -> Duration {
     (ttl / 10).clamp(Duration::from_millis(1), LIMIT)
 }

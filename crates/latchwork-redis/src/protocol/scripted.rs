@@ -1,5 +1,5 @@
-//! The verbs of a server that runs whole scripts: tries and waits. Renewals are in `renew.rs`, releases
-//! in `release.rs`, looks in `inspect.rs`; a free key is taken and freed in `free.rs`.
+//! The verbs of a server that runs scripts of several keys: tries and waits. The other verbs are in
+//! `renew.rs`, `release.rs` and `inspect.rs`. Several claims share the requests of `free.rs`.
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -25,7 +25,7 @@ use crate::server::topology::Route;
 /// A pushed grant lasts at least so long until it is renewed.
 pub(crate) const PROBATION: Duration = Duration::from_secs(2);
 
-/// The longest ttl that the short script puts in line: the end of a longer one may not have 13 digits.
+/// The longest ttl of a claim that the short script queues: the end of a longer one may not have 13 digits.
 const SHORT: Duration = Duration::from_secs(100_000_000);
 
 /// Measured: without a combiner 64 tasks make 0.65 of the cycles in the same time, and the server's
@@ -79,7 +79,7 @@ impl Scripted {
         this
     }
 
-    /// What a claim's key is called, if the guard allows its ttl.
+    /// The names of a claim's key, if the guard allows its ttl.
     pub(crate) fn names(&self, claim: &Claim) -> Result<Names, BackendError> {
         let names = self.store.naming.of(&claim.key)?;
         if claim.floor > FencingToken::LAST_GRANT {
@@ -99,7 +99,7 @@ impl Scripted {
         self.try_on(&mut route, &names, claim).await
     }
 
-    /// Tries on a route: first as for a free key, unless somebody seems to wait for it.
+    /// Tries on a route: first as for a free key, unless a claim seems to wait for it.
     pub(crate) async fn try_on(
         &self,
         route: &mut Route,
@@ -115,11 +115,11 @@ impl Scripted {
         {
             return Ok(attempt);
         }
-        // Most tries do not come here: the room for it is made when it is needed.
+        // Boxed, because most tries do not come here.
         Box::pin(self.try_whole(route, names, claim, known)).await
     }
 
-    /// Tries to take a key that nobody holds; `None` if only the whole script can tell.
+    /// Tries to take a free key; `None` if the whole script must decide.
     pub(crate) async fn take_free(
         &self,
         route: &mut Route,
@@ -146,7 +146,7 @@ impl Scripted {
         }
     }
 
-    /// What the short script says to a claim; `None` if only the whole script can tell.
+    /// The answer of the short script to a claim; `None` if the whole script must decide.
     pub(crate) fn taken(
         &self,
         answer: Value,
@@ -158,8 +158,7 @@ impl Scripted {
                 self.store.pushes.note(token);
                 Ok(Some(Attempt::Granted(Grant { token, ttl: claim.ttl, store_time: None })))
             }
-            // Whoever waits takes a place in line by the whole script; and for how long a key is
-            // closed only that one tells.
+            // The whole script queues claims that wait, and it alone knows how long a key stays closed.
             Value::BulkString(value)
                 if !claim.waits
                     && !is_of(&value, claim)
@@ -177,7 +176,7 @@ impl Scripted {
         }
     }
 
-    /// Frees a key that the claim holds alone and nobody waits for; false if there is more to do.
+    /// Frees a key that the claim holds alone and no claim waits for; false if there is more to do.
     pub(crate) async fn free(
         &self,
         route: &mut Route,
@@ -260,7 +259,7 @@ impl Scripted {
                 }
                 break answer.and_then(|answer| attempt(&answer, claim));
             }
-            // It has its place by now.
+            // The claim has its place by now.
             (from, is_known) = (more, claim.waits);
             joined = answer.as_ref().map_or(-1, joined_at);
         };
@@ -272,7 +271,7 @@ impl Scripted {
                     mailbox.hold();
                 }
                 if known.is_none() {
-                    // It has never stood in line, so nothing will be told to it.
+                    // It has never been in the queue, so no message will come for it.
                     pushes.close(claim.id);
                 }
             }
@@ -282,7 +281,7 @@ impl Scripted {
                     self.recent_queues.note(names);
                 }
             }
-            // It left nothing behind, so nothing will release it.
+            // It left nothing behind, so there is nothing to release.
             Err(error) if known.is_none() && error.effect == Effect::NotApplied => {
                 pushes.close(claim.id);
             }
@@ -291,8 +290,8 @@ impl Scripted {
         attempt
     }
 
-    /// Takes a place behind one that holds alone; `None` if only the whole script can tell. The
-    /// last are the entry of the line from the mode up to the limit, as `common.lua` has it, and the holder.
+    /// Takes a place behind a claim that holds alone; `None` if the whole script must decide. The last
+    /// argument is the entry of the queue from the mode up to the limit (see `common.lua`), and the holder.
     async fn enqueue(
         &self,
         route: &mut Route,
@@ -312,7 +311,7 @@ impl Scripted {
 
     pub(crate) async fn wait(&self, claim: &Claim) -> Result<Wake, BackendError> {
         if !claim.waits {
-            return std::future::pending().await; // only core's own timer can tell it to look
+            return std::future::pending().await; // only the engine's timer wakes it
         }
         let Store { topology, pushes, io, .. } = &*self.store;
         let names = self.store.naming.of(&claim.key)?;
@@ -322,20 +321,20 @@ impl Scripted {
         if !link.is_subscribed(&channel) {
             let may = link.facts.pushes && !link.refuses(&channel);
             if may && link.subscribe(&channel, topology.is_cluster()).await.is_ok() {
-                // Whatever happened before the server took it was not told: look again.
+                // A message before the subscription would have been lost: check again.
                 return Ok(Wake::Look);
             }
-            // Nobody can tell: look now and then.
+            // No message can come: poll.
             io.sleep(poll_pause()).await;
             return Ok(Wake::Look);
         }
         if !mailbox.is_reachable_by(link.id) && !mailbox.is_admitted() {
-            return Ok(Wake::Look); // the next try says where to reach it
+            return Ok(Wake::Look); // the next try tells the store where messages arrive
         }
         Ok(link.listen(mailbox.wait(io)).await)
     }
 
-    /// What PUBSUB calls the number of those who listen; nothing where it may not be asked.
+    /// The subcommand of PUBSUB that counts listeners; empty where the server does not allow it.
     pub(crate) fn count_listeners(&self, link: &Link) -> &'static str {
         match (link.facts.counts_listeners, self.store.topology.is_cluster()) {
             (false, _) => "",

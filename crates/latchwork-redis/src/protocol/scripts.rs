@@ -4,9 +4,7 @@ use std::sync::LazyLock;
 
 use crate::server::script::Script;
 
-/// What scripts share.
-///
-/// In this order, for they include each other.
+/// The pieces that scripts share, in this order, because they include each other.
 const INCLUDED: [(&str, &str); 6] = [
     ("--#include common.lua\n", include_str!("scripts/common.lua")),
     ("--#include serve.lua\n", include_str!("scripts/serve.lua")),
@@ -18,7 +16,7 @@ const INCLUDED: [(&str, &str); 6] = [
 
 /// The piece in front of a script while the restart guard is on.
 const GUARD: &str = include_str!("scripts/guard.lua");
-/// What is put in its place inside a script while the guard is on, and left out otherwise.
+/// The pieces of the guard inside scripts. Without the guard they are left out.
 const GUARD_PIECES: [(&str, &str); 3] = [
     ("--#guard guard_ask.lua\n", include_str!("scripts/guard_ask.lua")),
     ("--#guard guard_place.lua\n", include_str!("scripts/guard_place.lua")),
@@ -39,7 +37,7 @@ fn assembled(source: &str, choose: impl Fn(&'static str) -> &'static str) -> Scr
     for (mark, piece) in GUARD_PIECES {
         source = source.replace(mark, choose(piece));
     }
-    // A mark that is left would go with the comments.
+    // A mark that no piece replaces would be removed with the comments.
     debug_assert!(!source.contains("--#"), "{source}");
     Script::new(without_comments(&source))
 }
@@ -50,8 +48,8 @@ pub(super) fn sharded(script: Script) -> Script {
     Script::new(script.source.replace("'PUBLISH'", "'SPUBLISH'"))
 }
 
-/// A script without comments and indents: they are a half of it, and what checks scripts by their text may not
-/// know a comment from code.
+/// A script without comments and indents: they are half of it, and a service that checks the text of scripts may
+/// mistake a comment for code.
 pub(crate) fn without_comments(source: &str) -> String {
     let mut bare = String::with_capacity(source.len() / 2);
     for line in source.lines() {
@@ -74,7 +72,7 @@ fn whole(source: &str) -> String {
 
 pub(crate) static RENEW: LazyLock<Script> =
     LazyLock::new(|| script(include_str!("scripts/renew.lua")));
-/// The release of one key that nobody waits for is the same whatever else is on.
+/// The release of one key that no claim waits for: the same with and without the guard.
 pub(crate) static RELEASE: LazyLock<Script> =
     LazyLock::new(|| script(include_str!("scripts/release.lua")));
 pub(crate) static INSPECT: LazyLock<Script> =

@@ -71,7 +71,7 @@ pub(crate) fn read(answer: &Value, key: &Key, names: &Names) -> Option<Snapshot>
     Some(snapshot)
 }
 
-/// What one key alone tells: type, value and time left. `why` says why no more is asked.
+/// The snapshot from one key alone: type, value and remaining time. `why` is the reason for asking no more.
 pub(crate) fn read_plain(answer: &Value, key: &Key, names: &Names, why: &str) -> Option<Snapshot> {
     let Value::Array(parts) = answer else { return None };
     let [kind, value, left] = &parts[..] else { return None };
@@ -176,7 +176,7 @@ fn member(id: &str, detail: &str, of: u32, now: u64, ends: u64) -> Option<Party>
     }))
 }
 
-/// An entry of the line, of fields of fixed widths: `scripts/common.lua` has them.
+/// An entry of the queue: fields of fixed widths, which `scripts/common.lua` lists.
 fn waiting(entry: &str, now: u64) -> Option<Party> {
     let [ends, take, of] = [45..58, 127..137, 137..147].map(|field| entry.get(field));
     let left = ends?.parse::<u64>().ok()?.checked_sub(now).filter(|left| *left > 0)?;
@@ -188,7 +188,7 @@ fn waiting(entry: &str, now: u64) -> Option<Party> {
     }))
 }
 
-/// How long ago that was, by the server's clock; in plain mode it does not tell its time.
+/// How long ago that was, by the server's clock; unknown in plain mode, whose answers have no time.
 fn age(since: Option<Duration>, now: u64) -> Option<Duration> {
     since.filter(|_| now > 0).map(|since| Duration::from_millis(now).saturating_sub(since))
 }
@@ -203,7 +203,7 @@ fn mode_of(letter: &str, take: &str, of: u32) -> Option<Mode> {
     }
 }
 
-/// Until when each member holds; without those whose end is no time.
+/// Until when each member holds; members with an unreadable end are left out.
 fn scores(value: &Value) -> Vec<(String, u64)> {
     let Value::Array(flat) = value else { return Vec::new() };
     let member = |c: &[Value]| Some((text(&c[0])?, text(&c[1])?.parse().ok()?));

@@ -1,4 +1,4 @@
-//! What all verbs of a store share.
+//! The parts of a store that all verbs share.
 
 use std::fmt;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use crate::server::facts::{Facts, ScriptSupport};
 use crate::server::inbox::Inbox;
 use crate::server::topology::Topology;
 
-/// A store, and what its verbs work with.
+/// A store: its servers, its names, and the claims of this process that wait.
 pub(crate) struct Store {
     pub(crate) config: RedisConfig,
     pub(crate) topology: Arc<Topology>,
@@ -43,7 +43,7 @@ impl Store {
         })
     }
 
-    /// Connects now, and finds out what the server can do.
+    /// Connects now, and returns the capabilities of the server.
     pub(crate) async fn reach(&self) -> Result<Facts, Error> {
         let Self { config, topology, .. } = self;
         let failed = |error| Error::from_backend(error, None, &config.shown().into());
@@ -60,7 +60,7 @@ impl Store {
         Ok(facts)
     }
 
-    /// Whether to do only what one key can do.
+    /// Whether only scripts of one key are used: plain mode.
     pub(crate) fn is_plain(&self, facts: &Facts) -> bool {
         self.config.plain || facts.scripts == ScriptSupport::OneKey
     }

@@ -17,19 +17,19 @@ pub(crate) fn head(claim: &Claim) -> String {
     alone(claim, ":")
 }
 
-/// Each lock writes this twice: the formatter takes three times as many instructions (callgrind).
+/// Each lock builds this twice; `format!` takes three times as many instructions (callgrind).
 fn alone(claim: &Claim, end: &str) -> String {
     let id = claim.id.digits();
     let id = str::from_utf8(&id).unwrap_or_default();
     ["lw:", letter(claim.mode), ":-:", id, end].concat()
 }
 
-/// What is kept of a claim for people: `<since when it has asked, ms since 1970>|<text>`.
+/// The holder's text, as it is stored: `<since when the claim has asked, ms since 1970>|<text>`.
 pub(crate) fn stored(since: Duration, holder: &Holder) -> String {
     after_token("", since, holder)
 }
 
-/// What stands after the token in the value of a claim that holds alone.
+/// The part after the token in the value of a claim that holds alone.
 pub(crate) fn tail(since: Duration, holder: &Holder) -> String {
     after_token(":", since, holder)
 }
@@ -44,7 +44,7 @@ fn after_token(start: &str, since: Duration, holder: &Holder) -> String {
     [start, digits, "|", &holder.stored()].concat()
 }
 
-/// The text for people, and since when the claim has asked, on the wall clock of its process.
+/// The holder, and since when its claim has asked, on the wall clock of its process.
 pub(crate) fn read_holder(stored: &str) -> (Holder, Option<Duration>) {
     match stored.split_once('|') {
         Some((since, text))
@@ -71,24 +71,24 @@ pub(crate) fn letter(mode: Mode) -> &'static str {
     }
 }
 
-/// What a key's own value says.
+/// The value of a key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum KeyValue {
     /// One claim alone.
     Alone { mode: Mode, id: String, token: u64, holder: Holder, since: Option<Duration> },
-    /// Readers; nobody joins them until then (ms since 1970).
+    /// Readers; no other reader joins them until then (ms since 1970).
     Readers { closed: u64 },
     /// Permits of a limit, closed in the same way.
     Permits { of: u32, closed: u64 },
-    /// Nobody; it is kept closed, by this holder if it left its name.
+    /// The key is closed, by this holder if it left its name.
     Closed { by: Option<Holder> },
     /// A client of another kind.
     Foreign,
-    /// Nobody: it begins like a lock and does not go on like one. Nobody gets past it.
+    /// It begins like a lock and does not continue like one. It blocks all clients.
     NoLock,
 }
 
-/// The longest number of a time or a token in a value: longer ones are not exact in a script.
+/// The most digits of a time or a token in a value: a script cannot represent longer numbers exactly.
 const LONGEST: usize = 16;
 
 impl KeyValue {

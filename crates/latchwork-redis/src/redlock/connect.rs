@@ -39,7 +39,7 @@ pub async fn connect(config: Config, io: Io) -> Result<Arc<Quorum>, Error> {
     Quorum::named(config.shown(), nodes, io)
 }
 
-/// Waits until a majority is reached or cannot be; gives those that are.
+/// Waits until a majority is reached, or cannot be; returns the nodes that are.
 async fn reach(
     config: &Config,
     stores: &[Arc<Store>],
@@ -85,7 +85,7 @@ fn one_server(config: &Config, one: usize, other: usize) -> Error {
         .next_step("name each server once; they must not fail together")
 }
 
-/// The error that too few can be used; it names those that cannot.
+/// The error that too few nodes can be used; it names the others.
 fn too_few(config: &Config, mut failures: Vec<(usize, Error)>) -> Error {
     failures.sort_unstable_by_key(|(index, _)| *index);
     let mut kinds = failures.iter().map(|(_, error)| error.kind());

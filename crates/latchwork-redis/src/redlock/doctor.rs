@@ -10,10 +10,10 @@ use latchwork_store::{Backend as _, Error, Io, Query};
 use super::config::{Config, endpoint};
 use crate::doctor::{on_io, spread};
 
-/// How long looking at all locks may take.
+/// How long the check of all locks may take.
 const LIMIT: Duration = Duration::from_secs(5);
 
-/// What a server says of itself that means something else, or nothing, where it is one of several.
+/// Findings about one server that do not apply to one of several.
 const ALONE: [&str; 2] = ["replicas", "locks"];
 
 /// Examines the servers of a Redlock: is each fit for locks, and are all of them together.
@@ -103,7 +103,7 @@ fn votes(all: usize, majority: usize, up: usize, open: usize) -> Finding {
     }
 }
 
-/// How many locks there are, or why nobody can connect.
+/// How many locks there are, or why no client can connect.
 async fn locks(config: Config, io: Io) -> Finding {
     let look = async {
         let quorum = super::connect(config, io.clone()).await?;

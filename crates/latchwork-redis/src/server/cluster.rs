@@ -1,9 +1,8 @@
 //! The nodes of a Cluster and the slots they serve.
 //!
-//! The map is asked for again when a server sends a request elsewhere, when a node cannot be
-//! reached, and when a connection breaks on which somebody waits for messages. Several nodes are
-//! asked at once, and the one that knows the newest epoch is believed: one that was cut off from
-//! the others still tells of the past.
+//! The map is read again when a server redirects a request, when a node cannot be reached, and when a
+//! connection breaks on which a claim waits for messages. Several nodes are asked at once, and the one
+//! with the newest epoch is believed: a node that was cut off from the others has an old map.
 
 use std::collections::{HashMap, HashSet};
 use std::ops::RangeInclusive;
@@ -26,13 +25,13 @@ use crate::server::reply::{pairs, text};
 use crate::server::responses::Responses;
 use crate::server::slot::SLOTS;
 
-/// How long the nodes may take to say who serves which slot.
+/// How long the nodes may take to send the map of the slots.
 const LIMIT: Duration = Duration::from_millis(500);
 /// How many nodes are asked at once.
 const AT_ONCE: usize = 5;
-/// What a master of the past answers after this time does not count.
+/// Answers of a replaced master that come later than this do not count.
 const GRACE: Duration = Duration::from_millis(100);
-/// What a single redirection tells is asked about as a whole at most so often.
+/// After a redirection, the whole map is read again, but not more often than this.
 const REFRESH_PAUSE: Duration = Duration::from_secs(1);
 
 /// A Cluster as far as it is known.
@@ -44,7 +43,7 @@ pub(crate) struct Cluster {
     inbox: Arc<dyn Inbox>,
     me: Weak<Self>,
     map: Mutex<Map>,
-    /// Held by whoever asks: the others wait for what it learns.
+    /// Held by the task that reads the map: the others wait for its result.
     refreshing: tokio::sync::Mutex<()>,
 }
 
@@ -53,7 +52,7 @@ struct Map {
     nodes: HashMap<Endpoint, Member>,
     /// The master of each slot, where known.
     slots: Vec<Option<Endpoint>>,
-    /// How often the nodes were asked, when last, and with what outcome.
+    /// How often the map was read, when last, and with what outcome.
     rounds: u64,
     asked_at: Moment,
     outcome: Result<(), BackendError>,
@@ -62,13 +61,13 @@ struct Map {
 #[derive(Debug, Clone)]
 struct Member {
     commands: Arc<Node>,
-    /// Made when somebody waits for a key there.
+    /// Created when a claim waits for a key there.
     messages: Option<Arc<Node>>,
 }
 
-/// What a node says of the whole.
+/// The Cluster as one node sees it.
 struct View {
-    /// It calls the Cluster good.
+    /// It reports that the Cluster is ok.
     good: bool,
     epoch: u64,
     slots: Vec<Option<Endpoint>>,
@@ -154,7 +153,7 @@ impl Cluster {
         let error = match node.link().await {
             Ok(link) => {
                 if link.is_silent() {
-                    // It may be gone without a word, and another one serve its slots.
+                    // The node may have stopped, and another one may serve its slots.
                     self.refresh_soon();
                 }
                 return Ok(link);
@@ -193,7 +192,7 @@ impl Cluster {
         link.is_subscribed(channel).then_some(link.id)
     }
 
-    /// What a master can do.
+    /// The capabilities of a master.
     pub(crate) async fn facts(&self) -> Result<Facts, BackendError> {
         let masters = self.masters();
         let mut attempts = Vec::new();
@@ -222,7 +221,7 @@ impl Cluster {
         masters.iter().map(|master| self.at(master)).collect()
     }
 
-    /// Lets those look who wait for a key on this node: messages may have been lost.
+    /// Messages of this node may have been lost: the claims that wait for its keys check again.
     pub(crate) fn check_slots_of(&self, target: &Target) {
         let Target::Fixed(endpoint) = target else { return };
         let served: Vec<bool> =
@@ -242,7 +241,7 @@ impl Cluster {
         }
     }
 
-    /// Asks in the background, unless that was done a moment ago.
+    /// Reads the map in the background, unless that was done a moment ago.
     fn refresh_soon(&self) {
         let now = self.io.now();
         {
@@ -256,8 +255,7 @@ impl Cluster {
         self.io.spawn(async move { drop(me.refresh().await) });
     }
 
-    /// Asks the nodes who serves which slot. Who comes while somebody asks waits for what it
-    /// learns.
+    /// Reads the map of the slots. A call during another one waits for that one's result.
     pub(crate) async fn refresh(&self) -> Result<(), BackendError> {
         let rounds = self.lock().rounds;
         let _refreshing = self.refreshing.lock().await;
@@ -292,7 +290,7 @@ impl Cluster {
         Err(problem.unwrap_or_else(|| BackendError::no_answer(LIMIT)))
     }
 
-    /// The newest of what a majority of these nodes says, or of those that answer in time.
+    /// The newest view of a majority of these nodes, or of those that answer in time.
     async fn ask_some(&self, some: &[Endpoint]) -> Result<View, Option<BackendError>> {
         let mut views = Responses::new(some, LIMIT, &self.io, |endpoint| {
             let (node, from) = (self.at(endpoint), endpoint.clone());
@@ -334,7 +332,7 @@ impl Cluster {
                     [Some(member.commands.clone()), member.messages.clone()]
                 }),
             );
-            // Nodes that serve nothing any more are let go with their connections.
+            // Nodes that serve no slot any more are dropped with their connections.
             map.nodes.retain(|at, _| serving.contains(at) || self.seeds.contains(at));
             for (_, member) in map.nodes.iter_mut().filter(|(at, _)| !serving.contains(at)) {
                 member.messages = None;
@@ -344,12 +342,12 @@ impl Cluster {
         if !succeeded.is_empty() {
             let pause = self.io.sleep(GRACE);
             self.io.spawn(async move {
-                // If it lives, it says itself where to go.
+                // If the node is running, it redirects its requests itself.
                 pause.await;
                 succeeded.iter().flatten().for_each(|node| node.mark_superseded());
             });
         }
-        // Messages about these keys come from elsewhere now.
+        // Messages about these keys come from other nodes now.
         self.inbox.check_again(&|slot| slot.is_some_and(|slot| moved[usize::from(slot)]));
     }
 }
@@ -397,7 +395,7 @@ fn ranges(
         let host = match Host::read(text(host).as_deref()) {
             Host::Named(name) => name,
             Host::Asked => from.host.clone(),
-            // The node's other names stand behind its id.
+            // The node's other names follow its id.
             Host::Unknown => other_name(rest.get(1)).unwrap_or_else(|| from.host.clone()),
         };
         let port = u16::try_from(*port).ok()?;

@@ -24,7 +24,7 @@ pub(crate) struct Confirm {
 }
 
 impl Confirm {
-    /// Checks that enough of them have what was done.
+    /// Checks that enough of them have the change.
     pub(crate) fn check(&self, had: &Result<u32, BackendError>) -> Result<(), BackendError> {
         let wanted = self.replicas;
         match had {
@@ -41,7 +41,7 @@ impl Confirm {
 }
 
 impl Link {
-    /// Sends a command, and awaits its answer and how many replicas have what it did.
+    /// Sends a command, and awaits its answer and the number of replicas that have the change.
     pub(crate) async fn send_confirmed(
         &self,
         command: &Cmd,

@@ -22,14 +22,14 @@ const PLAIN_LIMIT: Duration = Duration::from_millis(500);
 /// How long a connection may take to be made.
 pub(crate) const CONNECT_LIMIT: Duration = Duration::from_secs(2);
 
-/// The versions of the protocol. With the newer one the server sends messages on the same connection.
+/// The versions of the protocol. In the newer one, messages arrive on the same connection as answers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Protocol {
     Resp3,
     Resp2,
 }
 
-/// What a connection says of itself at first.
+/// The first commands on a connection.
 fn greetings(credentials: &Credentials, database: i64, protocol: Protocol) -> Vec<Cmd> {
     let Credentials { user, password } = credentials;
     let mut greetings = Vec::new();
@@ -127,7 +127,7 @@ async fn greet(
     let answers = tokio::select! {
         biased;
         answers = &mut answers => answers?,
-        // It may have answered before it went.
+        // The server may have answered before it closed the connection.
         () = &mut *moving => answers.await?,
     };
     let says_who =
@@ -147,7 +147,7 @@ async fn greet(
             return Box::pin(greet(&again, connection, moving)).await;
         }
         return Err(match says_who(greeting) {
-            // In words of its own, with whatever the server repeats of them.
+            // The server's own words may repeat the password.
             true => {
                 (redis::ErrorKind::AuthenticationFailed, "the server rejected the password").into()
             }
@@ -159,7 +159,7 @@ async fn greet(
 
 /// Why there is no connection.
 pub(crate) enum NotConnected {
-    /// What the address says cannot be used.
+    /// The address asks for something that cannot be used.
     Refused(BackendError),
     By(redis::RedisError),
     /// The server refused the login, and no other one could be read.
@@ -174,7 +174,7 @@ pub(crate) fn refuses_hello(error: &redis::RedisError) -> bool {
         && (text.contains("HELLO") || text.contains("unknown command") || text.contains("NOPROTO"))
 }
 
-/// What an address calls the parts of TLS.
+/// The names of the parts of TLS in an address.
 pub(crate) const WORDS: tls::Words = tls::Words {
     authority: "ca=/path",
     client: "cert=/path and key=/path",
@@ -190,13 +190,13 @@ pub(crate) async fn explained(
     io: &Io,
 ) -> BackendError {
     let at = access.detours.get(endpoint).unwrap_or(endpoint);
-    // It has closed the connection, or said what is no word of the protocol.
+    // It has closed the connection, or sent something else than the protocol.
     let is_odd = error.code().is_none() && !error.is_connection_refusal() && !error.is_timeout();
     match access.tls {
         None if is_odd && !at.is_socket() && tls::is_tls(at, io).await => {
             refused_by_tls(endpoint, &tls::speaks_tls(&WORDS))
         }
-        // A server that takes a handshake for the beginning of a command waits for more.
+        // A server that reads a handshake as the beginning of a command waits for more.
         Some(_) if (is_odd || error.is_timeout()) && answers_plainly(at, io).await => {
             refused_by_tls(endpoint, &tls::speaks_plain(&WORDS))
         }
@@ -222,7 +222,7 @@ fn refused_by_tls(endpoint: &Endpoint, refusal: &tls::Refusal) -> BackendError {
         .next_step(refusal.step.clone())
 }
 
-/// Why there is no connection, and what to look at.
+/// Why there is no connection, and what to check.
 pub(crate) fn unreachable(
     endpoint: &Endpoint,
     access: &Access,

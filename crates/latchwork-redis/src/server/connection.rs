@@ -1,7 +1,7 @@
 //! The protocol on one connection: requests are sent in order, and answered in the same order.
 //!
-//! Whoever sends writes the request into the buffer of the connection. A [`Mover`] moves the buffer to
-//! the socket, reads what comes, and gives each answer to whom it is for. A `Drive` polls it, near the
+//! A caller writes its request into the buffer of the connection. A [`Mover`] writes the buffer to the
+//! socket, reads the answers, and gives each one to its caller. A `Drive` polls the mover, near the
 //! callers.
 //!
 //! Measured beside `redis::aio`: a free cycle takes 0.87 of the instructions of the client (callgrind).
@@ -21,35 +21,35 @@ use crate::lock;
 
 pub(crate) use mover::Mover;
 
-/// Takes what the server sends without being pending, and the word that the connection is gone.
+/// Takes the messages that the server sends unasked, and the notice that the connection has ended.
 pub(crate) type OnPush = Arc<dyn Fn(PushInfo) + Send + Sync>;
 
-/// Sends requests. The connection ends when this is dropped and nothing is under way any more.
+/// Sends requests. The connection ends when this is dropped and no request is under way.
 #[derive(Debug)]
 pub(crate) struct Connection(Arc<Shared>);
 
-/// What those that send share with what moves the bytes.
+/// The state that the callers share with the mover.
 #[derive(Debug, Default)]
 struct Shared(Mutex<State>);
 
 #[derive(Default)]
 struct State {
-    /// What the mover has not taken yet.
+    /// Requests that the mover has not taken yet.
     out: Vec<u8>,
     /// The requests that are not answered, the oldest first.
     pending: VecDeque<Pending>,
     /// Wakes the mover.
     waker: Option<Waker>,
-    /// Nobody will send any more.
+    /// No caller will send any more.
     closing: bool,
-    /// Nothing will be answered any more.
+    /// No answer will come any more.
     ended: bool,
 }
 
 impl fmt::Debug for State {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // What goes out may hold a password.
-        f.debug_struct("State").field("asked", &self.pending.len()).finish_non_exhaustive()
+        // The buffer may contain a password.
+        f.debug_struct("State").field("pending", &self.pending.len()).finish_non_exhaustive()
     }
 }
 
@@ -57,20 +57,20 @@ impl fmt::Debug for State {
 enum Pending {
     One {
         to: oneshot::Sender<RedisResult<Value>>,
-        /// A request for messages, or for no more of them, is answered by a message.
+        /// A subscription, or its end, is answered by a message.
         confirmation: Option<Confirmation>,
     },
     Several {
         to: oneshot::Sender<RedisResult<Vec<Value>>>,
-        /// So many answers are not wanted.
+        /// The number of answers to leave out.
         skip: usize,
-        /// So many answers are still to come.
+        /// The number of answers that are still to come.
         left: usize,
         answers: Vec<Value>,
     },
 }
 
-/// The message that answers a request for the messages of a channel.
+/// The message that answers a subscription to a channel, or the end of one.
 struct Confirmation {
     kind: PushKind,
     channel: Vec<u8>,
@@ -93,9 +93,9 @@ impl Confirmation {
         Some(Self { kind, channel: channel.to_vec() })
     }
 
-    /// Whether this message is it. Only the end of a subscription is also told unasked, of a channel
-    /// that the server has moved away. The others count also for another channel, as a proxy may call
-    /// it: they have come in the place of the answer.
+    /// Whether this message is the confirmation. Only the end of a subscription also comes unasked, for a
+    /// channel that the server has moved away. The others count for another channel, too, because a proxy
+    /// may rename it: they have come in the place of the answer.
     fn is(&self, kind: &PushKind, data: &[Value]) -> bool {
         let named = matches!(data.first(), Some(Value::BulkString(name)) if *name == self.channel);
         self.kind == *kind && (named || *kind != PushKind::SUnsubscribe)
@@ -180,7 +180,7 @@ pub(crate) fn command(words: &[&str]) -> Cmd {
     command
 }
 
-/// What a request gets that was not answered.
+/// The error of a request that was not answered.
 pub(crate) fn ended() -> redis::RedisError {
     let kind = std::io::ErrorKind::ConnectionAborted;
     std::io::Error::new(kind, "the connection ended before the answer came").into()

@@ -1,7 +1,7 @@
 //! Maps errors of Redis and of the connection to those of the contract.
 //!
-//! Two questions are answered for each error: may the command have taken effect (B9), and what has
-//! to happen before the next try.
+//! Each error answers two questions: may the command have taken effect (B9), and what must happen
+//! before the next try.
 
 use latchwork_store::BackendErrorKind::{self, Denied, Mismatch, Unreachable, Unsupported};
 use latchwork_store::doctor::Tested;
@@ -11,7 +11,7 @@ use redis::{ErrorKind, RedisError};
 use crate::config::Endpoint;
 use crate::server::hosts::Host;
 
-/// An error with what follows from it.
+/// An error, and the reaction to it.
 #[derive(Debug)]
 pub(crate) struct Failure {
     pub(crate) error: BackendError,
@@ -30,20 +30,20 @@ impl From<Failure> for BackendError {
     }
 }
 
-/// What has to happen before the next try.
+/// The step before the next try.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Reaction {
-    /// Nothing that this crate could do.
+    /// This crate can do nothing about it.
     None,
     /// Send the script itself.
     SendScript,
     /// The slot is elsewhere.
     Moved(Endpoint),
-    /// This one request is to be sent elsewhere.
+    /// Send this one request to another node.
     Ask(Endpoint),
     /// The same, of a node whose host the server does not know.
     AskPort(u16),
-    /// The same again after a pause.
+    /// Send the same again after a pause.
     Again,
     /// This server is not the master any more: find the one that is.
     FindMaster,
@@ -76,8 +76,8 @@ const CODES: [(&str, BackendErrorKind, &str, Reaction); 9] = [
 const GUARD_NEEDS: &str =
     "the guard needs INFO (run_id, master_replid): let the user call it, or leave guard out";
 
-/// States in which a server refuses writes. Redis below 7 packs the error of a command inside a
-/// script into a text of its own.
+/// States in which a server refuses writes. Redis before 7 wraps the error of a command inside a
+/// script in another text.
 const STATES: [(&str, &str, Reaction); 5] = [
     ("READONLY", IS_REPLICA, Reaction::FindMaster),
     ("MASTERDOWN", IS_REPLICA, Reaction::FindMaster),
@@ -93,7 +93,7 @@ const IS_REPLICA: &str = "this server is a replica: connect to the master, or us
 
 /// How a service that checks scripts by their text refuses one.
 const REFUSED_TEXT: &str = "bad lua script";
-/// What helps then.
+/// The next step for that.
 pub(crate) const TEXT_IS_CHECKED: &str = "the service checks the text of scripts: turn its check off (Alibaba Cloud \
     calls it script_check_enable), connect to the servers themselves, or add plain=true to the address of all clients";
 const KEYS_ARE_ROUTED: &str = "use redis+cluster:// or valkey+cluster:// for a Cluster; behind a proxy that sends each \
@@ -130,7 +130,7 @@ pub(crate) fn failure(error: &RedisError, from: &Endpoint) -> Failure {
     if let ("MOVED" | "ASK", Some((host, port))) = (code, redirected_to(detail)) {
         let to = |host| Endpoint { host, port };
         let reaction = match (host, code) {
-            // The slots tell its address.
+            // CLUSTER SLOTS has its address.
             (Host::Unknown, "MOVED") => Reaction::Again,
             (Host::Unknown, _) => Reaction::AskPort(port),
             (Host::Asked, "MOVED") => Reaction::Moved(to(from.host.clone())),
@@ -193,7 +193,7 @@ pub(crate) fn failure(error: &RedisError, from: &Endpoint) -> Failure {
         let step = "connect again: the store's capabilities are determined when connecting";
         return make(Unsupported, effect, step, Reaction::None);
     }
-    // What is not known here may have happened half-way through a script.
+    // An unknown error may have happened half-way through a script.
     make(Unreachable, Effect::Unknown, "", Reaction::None)
 }
 
@@ -225,7 +225,7 @@ pub(crate) fn is_full(error: &RedisError) -> bool {
     error.to_string().contains("max number of clients")
 }
 
-/// What to do about that.
+/// The next step for a server that is full.
 pub(crate) const FULL_STEP: &str = "raise maxclients at the server (CONFIG SET maxclients), or run fewer processes with locks at a time: \
      CLIENT LIST shows who is connected";
 
@@ -239,7 +239,7 @@ fn redirected_to(detail: &str) -> Option<(Host, u16)> {
     Some((Host::read(Some(host)), port.parse().ok()?))
 }
 
-/// Says in words what a redirection means that was not followed to its end.
+/// Explains a redirection that was not followed to its end.
 pub(crate) fn without_redirection(mut failure: Failure, slot: Option<u16>) -> Failure {
     let redirected = match &failure.reaction {
         Reaction::Moved(_) | Reaction::Ask(_) | Reaction::AskPort(_) => true,

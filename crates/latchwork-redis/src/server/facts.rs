@@ -2,7 +2,7 @@
 
 use crate::server::reply::fields;
 
-/// What a server says of itself.
+/// The facts that a server reports.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Facts {
     /// Major and minor version of the Redis whose commands it has, if it says.

@@ -1,7 +1,7 @@
-//! Where a server is, in the words of another.
+//! The hosts that servers name for one another.
 //!
-//! `CLUSTER SLOTS`, `CLUSTER NODES`, `MOVED`, `ASK` and Sentinels name hosts. What they name a host that they do not
-//! know depends on the server's version and on its `cluster-preferred-endpoint-type`.
+//! `CLUSTER SLOTS`, `CLUSTER NODES`, `MOVED`, `ASK` and Sentinels name hosts. How they write an unknown host depends on
+//! the server's version and on its `cluster-preferred-endpoint-type`.
 
 /// A host as another server names it.
 #[derive(Debug, Clone, PartialEq, Eq)]

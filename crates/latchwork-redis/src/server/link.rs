@@ -67,7 +67,7 @@ impl Beside {
 /// A connection.
 pub(crate) struct Link {
     conn: Connection,
-    /// What moves the bytes.
+    /// It moves the bytes.
     drive: Arc<Drive>,
     endpoint: Endpoint,
     user: String,
@@ -115,7 +115,7 @@ impl Link {
         }
     }
 
-    /// What a connection that is made instead of this one needs to know.
+    /// What its successor needs to know of this connection.
     pub(crate) fn as_predecessor(&self) -> Option<Predecessor> {
         let run_id = self.facts.run_id.clone();
         let client_id = self.client_id.filter(|_| !run_id.is_empty())?;
@@ -162,8 +162,8 @@ impl Link {
         self.superseded = Some(SetOnce::new());
     }
 
-    /// Another server has taken over. What this one answers from now on does not count: it may have
-    /// been stopped, and grant what its successor has granted to others.
+    /// Another server has taken over. Answers of this one do not count from now on: it may have been
+    /// stopped, and grant a lock that its successor has granted to another client.
     pub(crate) fn mark_superseded(&self) {
         self.give_up();
         if let Some(superseded) = &self.superseded {
@@ -177,7 +177,7 @@ impl Link {
     ) -> redis::RedisResult<T> {
         let Some(superseded) = &self.superseded else { return answer.await };
         tokio::select! {
-            // What a master of the past answers does not count, be it here already.
+            // Answers of a replaced master do not count, even if they are here already.
             biased;
             _ = superseded.wait() => {
                 let gone = "a failover has replaced the master";
@@ -210,8 +210,8 @@ impl Link {
         let mut subscribe = cmd(if sharded { "SSUBSCRIBE" } else { "SUBSCRIBE" });
         subscribe.arg(channel);
         let answer = self.send(&subscribe).await;
-        // Something in between calls the channel otherwise, or speaks an older protocol: its messages
-        // would not be known, or be taken for answers.
+        // A proxy renames the channel, or speaks an older protocol: its messages would not be recognised,
+        // or be mistaken for answers.
         if let Ok(answer) = &answer
             && !confirms(answer, channel)
         {
@@ -256,7 +256,7 @@ impl Link {
     pub(crate) fn is_alive(&self) -> bool {
         let since = self.unanswered_since.load(Ordering::Relaxed);
         if since != 0 && self.io.now().since(Moment::from_nanos(since)) >= SILENCE {
-            // A dead link that nobody has told us of.
+            // A dead connection of which no error has come.
             self.give_up();
         }
         !self.broken.load(Ordering::SeqCst) && !self.drive.has_ended()
@@ -278,7 +278,7 @@ impl Link {
 
 impl Drop for Link {
     fn drop(&mut self) {
-        // The connection is kept until what is under way is answered.
+        // The connection stays open until the requests under way are answered.
         self.give_up();
     }
 }

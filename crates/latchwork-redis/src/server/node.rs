@@ -1,7 +1,7 @@
 //! One server, or the current master, and the connection to it.
 //!
-//! A command that was sent is never sent again here. A broken connection is made anew when the
-//! next command needs it, or at once while somebody waits for messages on it.
+//! A node never sends a command twice. A broken connection is replaced when the next command needs
+//! it, or at once while a claim waits for messages on it.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, Weak};
@@ -29,7 +29,7 @@ pub(crate) enum Target {
     Master(Arc<Sentinels>),
 }
 
-/// What a connection is for.
+/// The purpose of a connection.
 #[derive(Debug)]
 pub(crate) enum Use {
     /// Commands, and messages of channels.
@@ -51,15 +51,15 @@ pub(crate) struct Node {
     state: watch::Sender<State>,
     /// The connection that the next one replaces.
     last: Mutex<Option<Predecessor>>,
-    /// The connections that were made, as long as anybody has them.
+    /// The connections that were made and are still in use.
     made: Mutex<Vec<Weak<Link>>>,
-    /// The master that was named without being asked for, until it was reached or not.
+    /// The master that a Sentinel has announced, until the next connection.
     named: Mutex<Option<Endpoint>>,
 }
 
 #[derive(Debug, Clone)]
 enum State {
-    /// Not connected, and nobody tries.
+    /// Not connected, and not connecting.
     Idle,
     Connecting,
     Up(Arc<Link>),
@@ -89,7 +89,7 @@ impl Node {
         })
     }
 
-    /// The connection; made now if there is none.
+    /// The connection; it connects if there is none.
     ///
     /// # Errors
     ///
@@ -121,7 +121,7 @@ impl Node {
         link.is_alive().then_some(link)
     }
 
-    /// Starts to connect, unless somebody does.
+    /// Starts to connect, unless that is under way.
     fn connect(&self) {
         let mut again = false;
         let start = self.state.send_if_modified(|state| match state {
@@ -192,7 +192,7 @@ impl Node {
         }
         if let Target::Master(sentinels) = &self.target {
             sentinels.check(&link)?;
-            // A master of the past says that it is one, until somebody tells it.
+            // A replaced master reports that it is the master until it hears of the failover.
             let mut named = lock(&self.named);
             named.take_if(|named| named == link.endpoint());
             if let Some(named) = &*named {
@@ -202,8 +202,8 @@ impl Node {
         Ok(link)
     }
 
-    /// Lets those look who wait for messages on the connection: some may have been lost. Who looks,
-    /// subscribes again.
+    /// Messages on the connection may have been lost: the claims that wait for them check again, and
+    /// subscribe again.
     fn check_again(&self) {
         match &self.usage {
             Use::All => self.inbox.check_again(&|_| true),
@@ -216,13 +216,13 @@ impl Node {
         }
     }
 
-    /// Tells when the node is dropped.
+    /// Ends when the node is dropped.
     pub(crate) fn life(&self) -> impl Future<Output = ()> + Send + 'static {
         let mut news = self.state.subscribe();
         async move { while news.changed().await.is_ok() {} }
     }
 
-    /// Drops the connection: it leads to a server that is not the master any more.
+    /// Gives up the connection: it leads to a server that is not the master any more.
     pub(crate) fn leave(&self) {
         if let State::Up(link) = &*self.state.borrow() {
             link.give_up();
@@ -230,7 +230,7 @@ impl Node {
         self.disconnected();
     }
 
-    /// Another server is the master now: nothing that the old one says counts any more.
+    /// Another server is the master now: answers of the old one do not count any more.
     pub(crate) fn follow(&self, master: &Endpoint) {
         if self.current().is_some_and(|link| link.endpoint() == master) {
             return;
@@ -249,7 +249,7 @@ impl Node {
         made.iter().for_each(|link| link.mark_superseded());
     }
 
-    /// The server says that a channel is elsewhere now, with its slot.
+    /// The server has moved a channel away with its slot.
     fn channel_moved(&self, push: &PushInfo) {
         let Some(Value::BulkString(channel)) = push.data.first() else { return };
         let channel = String::from_utf8_lossy(channel);
@@ -260,7 +260,7 @@ impl Node {
         self.inbox.check_again(&|slot| slot == Some(moved));
     }
 
-    /// The connection is gone. If somebody waits for messages, it is made again, and they look.
+    /// The connection has ended. If claims wait for messages, it is made again, and they check again.
     pub(crate) fn disconnected(&self) {
         if matches!(self.usage, Use::Commands) || !self.inbox.is_awaited() {
             return;
@@ -274,14 +274,14 @@ impl Node {
                 if !node.inbox.is_awaited() {
                     return;
                 }
-                // Once it is up, they look.
+                // When the connection is up, they check.
                 if node.link().await.is_ok() {
                     return;
                 }
                 if let Use::Messages(cluster) = &node.usage {
                     let Some(cluster) = cluster.upgrade() else { return };
-                    // Its slots may have another master by now; then it is let go, and those who
-                    // wait for them look.
+                    // Its slots may have another master by now; then this node is dropped, and the
+                    // claims that wait for these slots check again.
                     let _ = cluster.refresh().await;
                 }
                 drop(node);

@@ -86,7 +86,7 @@ impl Link {
         Err(unreachable(&endpoint, access, &error))
     }
 
-    /// Asks the server for what matters later, all at once.
+    /// Asks the server for the facts that matter later, all at once.
     async fn introduce(
         &mut self,
         replaces: Option<&Predecessor>,
@@ -122,7 +122,7 @@ impl Link {
         let refused = probed.and_then(|probed| probed.refused);
         self.facts = Facts { pushes, scripts, refused, counts_listeners, ..facts };
         self.client_id = match id {
-            // The connection that a proxy shares out is not ours to end.
+            // A proxy shares its connections among clients, so this client must not end one.
             Ok(Value::Int(id)) if scripts == ScriptSupport::Whole => Some(id),
             _ => None,
         };

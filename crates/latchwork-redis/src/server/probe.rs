@@ -1,4 +1,4 @@
-//! Asks a server for what it may leave out.
+//! Tries the commands that a server may leave out.
 //!
 //! Proxies and hosted services leave commands out: scripts over several keys, pub/sub, `INFO`. Each is tried once,
 //! beside the other questions of a new connection, with names that no lock can have. A user whose rights do not cover
@@ -13,21 +13,21 @@ use crate::server::errors::{Failure, Reaction, TEXT_IS_CHECKED, is_about_a_comma
 use crate::server::facts::ScriptSupport;
 use crate::server::link::Link;
 
-/// What the store answered to the probes.
+/// The answers to a [`Probe`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct ProbeResult {
     pub(crate) scripts: ScriptSupport,
-    /// Why not those of several keys.
+    /// The server's reason for refusing scripts of several keys.
     pub(crate) refused: Option<String>,
     /// It takes subscriptions.
     pub(crate) channels: bool,
 }
 
-/// Asks.
+/// Tries the commands.
 ///
 /// # Errors
 ///
-/// `Denied` if the user may not run scripts, `Unsupported` if nobody may, and why the connection broke.
+/// `Denied` if the user may not run scripts, `Unsupported` if no user may, and why the connection broke.
 pub(crate) async fn probe(link: &Link, probe: &Probe) -> Result<ProbeResult, BackendError> {
     let Probe { sharded, several_keys, one_key, channel } = probe;
     let (subscribe, unsubscribe) = match sharded {
@@ -105,7 +105,7 @@ impl Answer {
         }
         let said = &failure.error.message;
         match failure.error.kind {
-            // A user who may run the command, but not with these names, is told of a key or channel.
+            // If the user may run the command, but not with these names, the message is about a key or channel.
             BackendErrorKind::Denied
                 if is_about_a_command(said) && failure.error.effect == Effect::NotApplied =>
             {

@@ -1,4 +1,4 @@
-//! Servers that are asked all at once.
+//! The responses of servers that are asked all at once.
 
 use std::future::Future;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use tokio::sync::mpsc;
 
 use crate::config::Endpoint;
 
-/// How often is looked whether the rest is worth waiting for.
+/// How often to check whether the missing answers may still come.
 const CHECK_EVERY: Duration = Duration::from_millis(50);
 
 /// The answers of several servers, in the order in which they come.
@@ -21,7 +21,7 @@ pub(crate) struct Responses<T> {
 }
 
 impl<T: Send + 'static> Responses<T> {
-    /// Asks each server, for so long.
+    /// Asks each server, and waits no longer than `limit`.
     pub(crate) fn new<F>(
         servers: &[Endpoint],
         limit: Duration,

@@ -1,9 +1,9 @@
 //! Finds the master through the Sentinels.
 //!
-//! The Sentinels are asked all at once, and of what a majority of them says the newest counts: one
-//! that was cut off may name a master of the past. Whoever is named must say itself that it is a
-//! master. Between the questions `+switch-master` is listened to, so that a failover is followed at
-//! once and not at the next error.
+//! All Sentinels are asked at once, and the newest answer of a majority counts: a Sentinel that was cut
+//! off may name a replaced master. The named server must report itself that it is a master. Between the
+//! questions the client subscribes to `+switch-master`, so that it follows a failover at once and not at
+//! the next error.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -35,7 +35,7 @@ pub(crate) struct Sentinels {
     io: Io,
 }
 
-/// What a Sentinel says of the master.
+/// The master as one Sentinel sees it.
 struct View {
     epoch: u64,
     master: Endpoint,
@@ -100,17 +100,17 @@ impl Sentinels {
     }
 
     async fn ask(&self, endpoint: &Endpoint) -> Result<View, BackendError> {
-        let nobody = Arc::new(|_: PushInfo| {});
+        let ignore = Arc::new(|_: PushInfo| {});
         let link =
-            Link::open(endpoint.clone(), &self.access, self.io.clone(), nobody, None).await?;
+            Link::open(endpoint.clone(), &self.access, self.io.clone(), ignore, None).await?;
         self.ask_on(&link).await
     }
 
     async fn ask_on(&self, link: &Link) -> Result<View, BackendError> {
         let mut epoch = cmd("SENTINEL");
         epoch.arg("MASTER").arg(&self.service);
-        // Towards the end of a fail-over the one that leads it has the new epoch there already,
-        // and the old address still.
+        // Towards the end of a failover, the Sentinel that leads it has the new epoch and still the old
+        // address there.
         let mut address = cmd("SENTINEL");
         address.arg("GET-MASTER-ADDR-BY-NAME").arg(&self.service);
         let (epoch, address) = tokio::join!(link.send(&epoch), link.send(&address));
@@ -162,8 +162,8 @@ impl Sentinels {
         .next_step("try again")
     }
 
-    /// Tells of each failover while `life` lasts. It listens at every Sentinel, because one that is stopped or cut
-    /// off says nothing.
+    /// Reports each failover until `life` ends. It listens at every Sentinel, because one that is stopped
+    /// or cut off reports nothing.
     pub(crate) fn follow(
         self: &Arc<Self>,
         life: impl Future<Output = ()> + Send + 'static,
@@ -191,7 +191,7 @@ impl Sentinels {
                     self.poll(&link, moved_to).await;
                 } else if link.subscribe("+switch-master", false).await.is_ok() {
                     backoff.reset();
-                    // What happened while nobody listened is asked of all of them.
+                    // A failover may have happened while the connection was down: ask all Sentinels.
                     if std::mem::replace(&mut has_listened, true)
                         && let Ok(master) = self.master().await
                     {
@@ -211,8 +211,7 @@ impl Sentinels {
         }
     }
 
-    /// Asks a Sentinel of old now and then: it speaks RESP2, where a connection that listens can do
-    /// nothing else.
+    /// Polls a Sentinel that speaks only RESP2, where a subscribed connection can do nothing else.
     async fn poll(&self, link: &Link, moved_to: &MovedTo<'_>) {
         let mut known = None;
         while let Ok(view) = self.ask_on(link).await {

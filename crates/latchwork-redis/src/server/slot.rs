@@ -5,7 +5,7 @@ use std::sync::OnceLock;
 /// The slots of a Cluster.
 pub(crate) const SLOTS: u16 = 16_384;
 
-/// Where the part of a name is that alone decides the slot, if it has one.
+/// The hash tag of a name: the part that alone decides the slot, if it has one.
 pub(crate) fn hash_tag(name: &str) -> Option<std::ops::Range<usize>> {
     let open = name.find('{')? + 1;
     let length = name[open..].find('}')?;
@@ -24,9 +24,9 @@ pub(crate) fn slot_text(slot: u16) -> u32 {
     TEXTS.get_or_init(|| {
         let mut texts = vec![u32::MAX; usize::from(SLOTS)];
         let mut missing = texts.len();
-        // Each number's checksum goes on from that of the number without its last digit: the first
-        // claim computes all of this, and holds up its runtime for 1.8 ms; number by number it would
-        // be 10 ms (medians of a release build).
+        // Each number's checksum continues that of the number without its last digit: the first claim
+        // computes all of this, which blocks its runtime for 1.8 ms; number by number it would be
+        // 10 ms (medians of a release build).
         let mut sums: Vec<crc16::State<crc16::XMODEM>> = Vec::new();
         for number in 0_u32.. {
             let shorter = sums.get(number as usize / 10).filter(|_| number >= 10);

@@ -1,7 +1,7 @@
 //! Finds the server of a key, and the route of one verb to it.
 //!
-//! A verb resolves its connection once ([`Topology::route`]) and hands the [`Route`] down to
-//! everything that it sends. The route finds another connection only if the key has moved, the
+//! A verb resolves its connection once ([`Topology::route`]) and sends all its commands on that
+//! [`Route`]. The route finds another connection only if the key has moved, the
 //! server is no longer the master, or the connection has ended.
 
 use std::sync::Arc;
@@ -22,14 +22,14 @@ use crate::server::node::{Node, Target, Use};
 use crate::server::script::Script;
 use crate::server::sentinel::Sentinels;
 
-/// Room for what most commands have, so that their buffers are made once. Measured: with the joined texts
-/// of `value.rs` it spares a free cycle 15 calls of realloc (callgrind).
+/// The size of most commands, so that their buffers are allocated once. Measured: with the joined texts
+/// of `value.rs` it saves 15 calls of realloc in the cycle of a free key (callgrind).
 const ARGUMENTS: usize = 16;
 const BYTES: usize = 512;
-/// How often one request is sent at most.
+/// The most times that one request is sent.
 const MAX_SENDS: u32 = 64;
-/// For how long a request is sent again that was certainly not applied: somewhat less than core
-/// waits for an answer, so that the reason reaches the caller.
+/// How long a request that was certainly not applied is sent again: a little less than the engine waits
+/// for an answer, so that the reason reaches the caller.
 const RETRY_LIMIT: Duration = Duration::from_millis(1_500);
 
 /// The servers of a deployment.
@@ -77,7 +77,7 @@ impl Topology {
         matches!(self, Self::Cluster(_))
     }
 
-    /// Finds out whether the deployment can be reached at all, and what a server of it can do.
+    /// Connects, and returns the capabilities of a server.
     pub(crate) async fn reach(&self) -> Result<Facts, BackendError> {
         match self {
             Self::One { node, .. } => Ok(node.link().await?.facts.clone()),
@@ -150,7 +150,7 @@ impl Topology {
     }
 }
 
-/// The way of one verb to the server of its key.
+/// The route of one verb to the server of its key.
 #[derive(Clone)]
 pub(crate) struct Route {
     topology: Arc<Topology>,
@@ -158,7 +158,7 @@ pub(crate) struct Route {
     link: Arc<Link>,
     impatient: bool,
     confirm: Option<Confirm>,
-    /// How many replicas have what was sent last.
+    /// How many replicas have confirmed the last command.
     confirmed: Result<u32, BackendError>,
 }
 
@@ -179,12 +179,12 @@ impl Route {
     }
 
     /// Whether the requests of other claims may share a command with those on this route. On a
-    /// Cluster each slot is a place of its own, and replicas confirm one command at a time.
+    /// Cluster each slot needs its own command, and replicas confirm one command at a time.
     pub(crate) fn is_shared(&self) -> bool {
         self.confirm.is_none() && !self.topology.is_cluster()
     }
 
-    /// Checks that enough replicas have what was sent last.
+    /// Checks that enough replicas have confirmed the last command.
     pub(crate) fn check_replicas(&self) -> Result<(), BackendError> {
         self.confirm.map_or(Ok(()), |confirm| confirm.check(&self.confirmed))
     }
@@ -203,7 +203,7 @@ impl Route {
             fill(&mut command, link);
             command
         };
-        // In a room of its own, which is there only while the command is under way.
+        // Boxed, so that the caller's future stays small.
         Box::pin(self.send(make)).await
     }
 
@@ -280,7 +280,7 @@ impl Route {
                 (Reaction::Again, Topology::Cluster(cluster)) if !*impatient => {
                     retries.pause(io).await;
                     if retries.times > 2 {
-                        // If nobody answers, the next try tells.
+                        // If no node answers, the next try reports it.
                         let _ = cluster.refresh().await;
                     }
                 }

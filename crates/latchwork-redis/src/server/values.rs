@@ -1,7 +1,7 @@
 //! Answers for the tests of parsers, built from bytes as a server sends them.
 //!
-//! The library's own decoder makes room for as many values as an array says that it has, up to a
-//! bound of its own; what is measured in these tests is what Latchwork makes of the answer.
+//! The library's decoder allocates as many values as an array announces, up to a limit; these tests
+//! measure only what Latchwork does with the answer.
 
 use redis::Value;
 

@@ -12,9 +12,9 @@ use super::frames::{self, Scan};
 use super::{OnPush, Pending, Shared};
 use crate::lock;
 
-/// Room for what comes at once, mostly.
+/// The size of a buffer: most answers that come at once fit.
 const ROOM: usize = 4 * 1024;
-/// A buffer that has grown over this is made anew when it is empty.
+/// A buffer larger than this is replaced when it is empty.
 const KEPT: usize = 64 * 1024;
 
 /// Moves the bytes of a connection while it is polled. It ends with the connection.
@@ -22,20 +22,20 @@ pub(crate) struct Mover<S> {
     shared: Arc<Shared>,
     stream: S,
     on_push: OnPush,
-    /// What is sent: `out[sent..]` is still to be written.
+    /// The bytes to send: `out[sent..]` is still to be written.
     out: Vec<u8>,
     sent: usize,
-    /// What was written may lie in a buffer of the stream.
+    /// Written bytes may be in a buffer of the stream.
     flushes: bool,
-    /// What has come: `input[read..filled]` is still to be read.
+    /// The bytes received: `input[read..filled]` is still to be read.
     input: Vec<u8>,
     read: usize,
     filled: usize,
-    /// How far the first answer of that was looked through.
+    /// How far the first answer in `input` was searched for its end.
     scan: Scan,
-    /// Why nothing is written any more: what has come is still read.
+    /// Why nothing is written any more: received answers are still read.
     trouble: Option<Error>,
-    /// The other side knows who we are, so its end is worth telling.
+    /// The login is done, so the end of the connection is reported.
     introduced: bool,
     over: bool,
 }
@@ -59,16 +59,16 @@ impl<S> Mover<S> {
         }
     }
 
-    /// From now on the end is told by [`PushKind::Disconnection`], unless this side wants it.
+    /// From now on the end is reported by [`PushKind::Disconnection`], unless this side wants it.
     pub(crate) fn introduced(mut self) -> Self {
         self.introduced = true;
         self
     }
 
-    /// Takes what is to be sent. Tells whether anybody will still send or be answered.
+    /// Takes the bytes to send. Returns whether a caller may still send or wait for an answer.
     fn take_out(&mut self, cx: &Context<'_>) -> bool {
         let mut state = lock(&self.shared.0);
-        // When nobody sends any more, the waker would only keep itself alive.
+        // When no caller sends any more, the waker would only keep itself alive.
         if !state.closing && !state.waker.as_ref().is_some_and(|it| it.will_wake(cx.waker())) {
             state.waker = Some(cx.waker().clone());
         }
@@ -83,7 +83,7 @@ impl<S> Mover<S> {
         !state.closing || !state.pending.is_empty()
     }
 
-    /// Reads all answers that are whole.
+    /// Reads all complete answers.
     fn deliver(&mut self) -> RedisResult<()> {
         loop {
             let bytes = &self.input[self.read..self.filled];
@@ -108,7 +108,7 @@ impl<S> Mover<S> {
         Ok(())
     }
 
-    /// Gives an answer to whom it is for.
+    /// Gives an answer to its caller.
     fn pass_on(&self, answer: Value) -> RedisResult<()> {
         let mut state = lock(&self.shared.0);
         let answer = match answer {
@@ -149,7 +149,7 @@ impl<S> Mover<S> {
         Ok(())
     }
 
-    /// The connection has ended, as this side wants or for this reason. What is not answered fails.
+    /// The connection has ended, as this side wants or for this reason. Requests without an answer fail.
     fn end(&mut self, wanted: bool, why: Option<&redis::RedisError>) {
         if std::mem::replace(&mut self.over, true) {
             return;
@@ -160,7 +160,7 @@ impl<S> Mover<S> {
             state.waker = None;
             std::mem::take(&mut state.pending)
         };
-        // First: who is answered makes no use of this connection any more.
+        // First: a caller that gets its error does not use this connection any more.
         if self.introduced && !wanted {
             (self.on_push)(PushInfo { kind: PushKind::Disconnection, data: Vec::new() });
         }
@@ -176,13 +176,13 @@ impl<S> Mover<S> {
 }
 
 impl<S: AsyncRead + AsyncWrite + Unpin> Mover<S> {
-    /// Moves all that can be moved. `Ok` is the end that was pending for.
+    /// Moves all bytes that can be moved. `Ok` is the end that was asked for.
     fn step(&mut self, cx: &mut Context<'_>) -> Poll<RedisResult<()>> {
         loop {
             if self.send(cx) {
                 return Poll::Ready(Ok(()));
             }
-            // Where this system refuses to send, there is no server that could say more.
+            // If this system refuses to send, no server can say more.
             let is_refused = |error: &mut Error| {
                 matches!(error.kind(), ErrorKind::PermissionDenied | ErrorKind::Unsupported)
             };
@@ -196,7 +196,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Mover<S> {
         }
     }
 
-    /// Writes what is to be sent. Tells whether nothing is left to be done at all.
+    /// Writes the bytes to send. Returns whether nothing remains to be done.
     fn send(&mut self, cx: &mut Context<'_>) -> bool {
         loop {
             let was_left = self.sent < self.out.len();
@@ -205,7 +205,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Mover<S> {
                 return false;
             }
             match self.write(cx) {
-                // What was pending for meanwhile has had no room here.
+                // Requests that came in the meantime did not fit.
                 Poll::Ready(Ok(())) if was_left => {}
                 Poll::Ready(Ok(())) => return !goes_on,
                 Poll::Ready(Err(error)) => self.trouble = Some(error),
@@ -259,7 +259,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Future for Mover<S> {
 
 impl<S> Drop for Mover<S> {
     fn drop(&mut self) {
-        // What is dropped with the last that could send is not missed.
+        // If the last caller has gone as well, the end needs no report.
         let wanted = lock(&self.shared.0).closing;
         self.end(wanted, None);
     }
@@ -447,7 +447,7 @@ mod tests {
         drop((first, second));
     }
 
-    /// Takes no byte, and has an answer for what was pending before.
+    /// Takes no byte, and has an answer to an earlier request.
     struct NoWay(&'static [u8]);
 
     impl AsyncRead for NoWay {
