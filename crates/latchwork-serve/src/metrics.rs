@@ -11,7 +11,7 @@ use metrics::{
 };
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
 
-use crate::service::Service;
+use crate::domain::service::Service;
 use crate::time::pause;
 
 /// The recorder of this process; there can be only one.

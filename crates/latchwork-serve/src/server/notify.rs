@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use sd_notify::NotifyState;
 
-use crate::service::Service;
+use crate::domain::service::Service;
 use crate::time::{pause, spawn};
 
 /// The service answers requests.

@@ -9,8 +9,8 @@ use std::time::Duration;
 use axum::http::StatusCode;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-use crate::api::error::ApiError;
-use crate::api::gate::HEADERS;
+use crate::http::error::ApiError;
+use crate::http::gate::HEADERS;
 use crate::time::Timeout;
 
 /// How long a client may take nothing of its answer.

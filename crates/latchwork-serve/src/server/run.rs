@@ -12,12 +12,12 @@ use super::connection;
 use super::listener::Listener;
 use super::tls::Tls;
 use super::{addresses, descriptors, notify};
-use crate::access::tokens::Tokens;
-use crate::events::hub::{EventView, Hub};
-use crate::events::observer::Ear;
-use crate::holds::registry::{Limits, Registry};
-use crate::names::Names;
-use crate::service::{Access, Parts, Service};
+use crate::domain::access::tokens::Tokens;
+use crate::domain::events::hub::{EventView, Hub};
+use crate::domain::events::observer::Ear;
+use crate::domain::holds::registry::{Limits, Registry};
+use crate::domain::names::Names;
+use crate::domain::service::{Access, Parts, Service};
 use crate::settings::Settings;
 use crate::time::{at_most, pause, spawn};
 
@@ -68,7 +68,7 @@ async fn run(settings: Settings, locks: LockManager) -> Result<(), Error> {
         nobody: settings.insecure_no_tokens && settings.tokens.is_none(),
     };
     let (service, _driver) = service(&settings, locks, access)?;
-    let router = crate::api::router(service.clone());
+    let router = crate::http::router(service.clone());
     let shown: Vec<_> = listeners.iter().map(Listener::shown).collect();
     let most = descriptors::room(settings.max_connections, listeners.len())?;
     let mut all_places = Vec::new();

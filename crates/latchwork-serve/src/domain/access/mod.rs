@@ -1,0 +1,4 @@
+//! Who may do what: tokens with rights.
+
+pub(crate) mod principal;
+pub(crate) mod tokens;

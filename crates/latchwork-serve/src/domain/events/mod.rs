@@ -1,0 +1,5 @@
+//! What happens to locks, as a stream that clients and the page follow.
+
+pub(crate) mod hub;
+pub(crate) mod observer;
+pub(crate) mod store_watch;

@@ -1,0 +1,11 @@
+//! The holds of clients: how long each may be relied on, and when it ends.
+
+pub(crate) mod claims;
+pub(crate) mod ended;
+pub(crate) mod ends;
+pub(crate) mod guards;
+pub(crate) mod id;
+pub(crate) mod queue;
+pub(crate) mod registry;
+pub(crate) mod release;
+pub(crate) mod validity;

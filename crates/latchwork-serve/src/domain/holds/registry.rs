@@ -1,0 +1,394 @@
+//! All holds of the service, and the moment at which each one ends if its client does not renew it.
+
+use std::collections::{BTreeSet, HashMap};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use axum::http::StatusCode;
+use latchwork::store::{Clock, Key, Moment};
+use latchwork::{FencingToken, HoldState, LostReason};
+use tokio::sync::Notify;
+
+use super::ended::{Ended, Ending, Epitaph};
+use super::guards::Held;
+use super::id::HoldId;
+use super::release::Told;
+use super::validity::{keep_until, valid_for};
+use crate::domain::names::Names;
+use crate::http::error::ApiError;
+use crate::http::holds::{HoldView, PeriodView, TokenView};
+use crate::http::views::millis;
+
+/// How many locks and waiting requests one token may have.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Limits {
+    pub(crate) holds: usize,
+    pub(crate) waiters: usize,
+}
+
+/// What a name counts among the locks of its token: one for each KiB, so that long names cost as much memory as
+/// many short ones.
+pub(crate) fn weight(name: &str) -> usize {
+    name.len().div_ceil(1024).max(1)
+}
+
+/// A hold of a client.
+#[derive(Debug)]
+pub(crate) struct Hold {
+    /// The name of the token that made it.
+    pub(crate) owner: Arc<str>,
+    pub(crate) held: Held,
+    pub(crate) ttl: Duration,
+    /// When the service lets go of it: never before its client has stopped relying on it.
+    pub(super) end: Moment,
+    pub(crate) since: Moment,
+}
+
+impl Hold {
+    /// The name of its first lock.
+    pub(crate) fn name(&self, names: &Names) -> String {
+        let first = self.held.locks().next();
+        first.map(|(key, _)| names.name_of(key.as_str())).unwrap_or_default()
+    }
+}
+
+/// Keeps the holds.
+pub(crate) struct Registry {
+    state: Mutex<State>,
+    pub(super) clock: Arc<dyn Clock>,
+    limits: Limits,
+    pub(super) names: Names,
+    /// Told when a hold ends earlier than all others.
+    pub(crate) sooner: Notify,
+    /// Told when a hold has ended.
+    pub(crate) fewer: Notify,
+}
+
+#[derive(Default)]
+pub(super) struct State {
+    pub(super) holds: HashMap<HoldId, Hold>,
+    pub(super) by_end: BTreeSet<(Moment, HoldId)>,
+    pub(super) by_lock: HashMap<(Key, FencingToken), HoldId>,
+    pub(super) ended: Ended,
+    /// The releases that the store has not answered yet.
+    pub(super) leaving: HashMap<HoldId, Told>,
+    /// The forced releases under way, by their keys.
+    pub(super) forcing: HashMap<Key, usize>,
+    counts: HashMap<Arc<str>, Counts>,
+    is_closing: bool,
+}
+
+/// What one token has.
+#[derive(Debug, Default, Clone, Copy)]
+struct Counts {
+    locks: usize,
+    waiters: usize,
+    /// The locks that its waiting requests may get.
+    wanted: usize,
+}
+
+/// A request that may wait, counted until it is dropped.
+pub(crate) struct Waiting {
+    registry: Arc<Registry>,
+    owner: Arc<str>,
+    requests: usize,
+    locks: usize,
+}
+
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        self.registry.lock().count(&self.owner, |counts| {
+            counts.waiters -= self.requests;
+            counts.wanted -= self.locks;
+        });
+    }
+}
+
+impl State {
+    /// Changes what a token has, and forgets a token that has nothing.
+    fn count(&mut self, owner: &Arc<str>, change: impl FnOnce(&mut Counts)) {
+        let counts = self.counts.entry(owner.clone()).or_default();
+        change(counts);
+        if let Counts { locks: 0, waiters: 0, wanted: 0 } = counts {
+            self.counts.remove(owner);
+        }
+    }
+
+    /// Takes a hold out, and keeps what became of it.
+    pub(super) fn bury(
+        &mut self,
+        now: Moment,
+        id: HoldId,
+        ending: Ending,
+        names: &Names,
+    ) -> Option<Hold> {
+        let hold = self.holds.remove(&id)?;
+        self.by_end.remove(&(hold.end, id));
+        let mut locks = 0;
+        for (key, token) in hold.held.locks() {
+            self.by_lock.remove(&(key.clone(), token));
+            locks += weight(key.as_str());
+        }
+        self.count(&hold.owner.clone(), |counts| counts.locks -= locks);
+        let name = hold.name(names).into();
+        self.ended.add(now, id, Epitaph { owner: hold.owner.clone(), name, ending });
+        Some(hold)
+    }
+
+    /// How a hold of this key has ended that the library has lost.
+    pub(super) fn loss(&self, key: &Key, reason: LostReason) -> Ending {
+        match reason {
+            LostReason::Taken if self.forcing.contains_key(key) => Ending::Forced,
+            reason => Ending::Lost(reason.word()),
+        }
+    }
+
+    /// Why there is no such hold of this owner.
+    fn missing(&self, id: HoldId, owner: &str) -> ApiError {
+        match self.ended.find(id) {
+            Some(epitaph) if &*epitaph.owner == owner => epitaph.ending.error(&epitaph.name),
+            // Also for a hold of another token: nobody learns which ids there are.
+            _ => ApiError::no_hold(),
+        }
+    }
+}
+
+impl Registry {
+    pub(crate) fn new(clock: Arc<dyn Clock>, limits: Limits, names: Names) -> Arc<Self> {
+        let (sooner, fewer) = (Notify::new(), Notify::new());
+        Arc::new(Self { state: Mutex::default(), clock, limits, names, sooner, fewer })
+    }
+
+    pub(super) fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Counts so many requests, which may wait, and locks that they may get.
+    ///
+    /// # Errors
+    ///
+    /// `Busy` if the token has too many, `Closed` if the service stops.
+    pub(crate) fn enter(
+        self: &Arc<Self>,
+        owner: &Arc<str>,
+        requests: usize,
+        locks: usize,
+    ) -> Result<Waiting, ApiError> {
+        let mut state = self.lock();
+        if state.is_closing {
+            return Err(ApiError::closed());
+        }
+        let counts = state.counts.get(owner).copied().unwrap_or_default();
+        if counts.locks + counts.wanted + locks > self.limits.holds {
+            let message = format!("holds: this token has {} locks, the most allowed", counts.locks);
+            return Err(ApiError::busy(message, "release locks that are no longer needed"));
+        }
+        if counts.waiters + requests > self.limits.waiters {
+            let message = format!(
+                "waiters: {} requests of this token wait, the most allowed",
+                counts.waiters
+            );
+            return Err(ApiError::busy(message, "wait in fewer requests at a time"));
+        }
+        state.count(owner, |counts| {
+            counts.waiters += requests;
+            counts.wanted += locks;
+        });
+        Ok(Waiting { registry: self.clone(), owner: owner.clone(), requests, locks })
+    }
+
+    /// Takes what was granted to the request that arrived at `arrival`.
+    ///
+    /// # Errors
+    ///
+    /// `Closed` if the service stops, and gives it back: no client knows of it yet.
+    pub(crate) fn insert(
+        &self,
+        owner: &Arc<str>,
+        held: Held,
+        ttl: Duration,
+        arrival: Moment,
+    ) -> Result<HoldId, ApiError> {
+        let (id, now) = (HoldId::random(), self.clock.now());
+        let end = keep_until(arrival, now, ttl);
+        let mut state = self.lock();
+        if state.is_closing {
+            // Not under the lock: it is released where it is dropped.
+            drop(state);
+            return Err(ApiError::closed());
+        }
+        let mut locks = 0;
+        for (key, token) in held.locks() {
+            state.by_lock.insert((key.clone(), token), id);
+            locks += weight(key.as_str());
+        }
+        state.count(owner, |counts| counts.locks += locks);
+        let is_first = state.by_end.first().is_none_or(|(first, _)| end < *first);
+        state.by_end.insert((end, id));
+        state.holds.insert(id, Hold { owner: owner.clone(), held, ttl, end, since: now });
+        drop(state);
+        if is_first {
+            self.sooner.notify_one();
+        }
+        Ok(id)
+    }
+
+    /// Shows a hold to the client whose request arrived at `arrival`, and renews it if asked to.
+    ///
+    /// # Errors
+    ///
+    /// `NotFound`, `Lost` and `Released` for a hold that is not there any more, `Suspect` and
+    /// `Closed` for one that cannot be renewed now.
+    pub(crate) fn look(
+        &self,
+        id: HoldId,
+        owner: &str,
+        arrival: Moment,
+        renew: bool,
+    ) -> Result<HoldView, ApiError> {
+        let now = self.clock.now();
+        let mut state = self.lock();
+        let is_closing = state.is_closing;
+        let Some(hold) = state.holds.get_mut(&id).filter(|hold| *hold.owner == *owner) else {
+            return Err(state.missing(id, owner));
+        };
+        let over = match hold.held.state() {
+            HoldState::Lost(lost) => Some(Ending::Lost(lost.reason.word())),
+            _ if now >= hold.end => Some(Ending::NotRenewed),
+            HoldState::Suspect if renew => {
+                return Err(ApiError::new(
+                    StatusCode::SERVICE_UNAVAILABLE,
+                    "Suspect",
+                    "hold: in doubt until the store confirms it: a clock was set, or the machine paused",
+                )
+                .next_step("do not use the resource; renew again at once"));
+            }
+            _ => None,
+        };
+        if let Some(ending) = over {
+            // It is taken out, and told, by the one who watches the ends.
+            self.sooner.notify_one();
+            return Err(ending.error(&hold.name(&self.names)));
+        }
+        if renew {
+            if is_closing {
+                return Err(ApiError::closed());
+            }
+            // Never earlier than what an answer before has promised.
+            let (before, end) = (hold.end, hold.end.max(keep_until(arrival, arrival, hold.ttl)));
+            hold.end = end;
+            let view = self.view(id, hold, arrival);
+            state.by_end.remove(&(before, id));
+            state.by_end.insert((end, id));
+            if view.valid_for_ms == 0 {
+                return Err(ApiError::new(
+                    StatusCode::SERVICE_UNAVAILABLE,
+                    "Unreachable",
+                    "hold: the store has not confirmed the lease in time",
+                )
+                .next_step(
+                    "stop before the validity of the last answer ends; renew again at once",
+                ));
+            }
+            return Ok(view);
+        }
+        Ok(self.view(id, hold, arrival))
+    }
+
+    fn view(&self, id: HoldId, hold: &Hold, arrival: Moment) -> HoldView {
+        let now = self.clock.now();
+        let is_suspect = hold.held.state() != HoldState::Held;
+        let end = hold.end.min(hold.held.valid_until());
+        let valid = if is_suspect { Duration::ZERO } else { valid_for(arrival, end) };
+        // From now on, which is what a client can count that did not look at its clock.
+        let left = valid.saturating_sub(now.since(arrival));
+        let locks: Vec<_> = hold
+            .held
+            .locks()
+            .map(|(key, token)| TokenView {
+                name: self.names.name_of(key.as_str()),
+                token: token.to_string(),
+            })
+            .collect();
+        HoldView {
+            hold: id.to_string(),
+            token: locks.first().map(|lock| lock.token.clone()).unwrap_or_default(),
+            locks,
+            state: if is_suspect { "suspect" } else { "held" },
+            ttl_ms: millis(hold.ttl),
+            valid_for_ms: millis(valid),
+            renew_in_ms: millis(left / 3),
+            period: hold.held.period().map(|period| PeriodView {
+                start_ms: millis(period.start),
+                end_ms: millis(period.end),
+            }),
+        }
+    }
+
+    /// Whether something is known of this hold.
+    pub(crate) fn knows(&self, id: HoldId) -> bool {
+        let state = self.lock();
+        state.holds.contains_key(&id) || state.ended.find(id).is_some()
+    }
+
+    /// From now on nothing is taken or renewed.
+    pub(crate) fn close(&self) {
+        self.lock().is_closing = true;
+    }
+
+    /// How many holds there are.
+    pub(crate) fn count(&self) -> usize {
+        self.lock().holds.len()
+    }
+
+    /// Whether nothing is held, and the store has answered all releases.
+    pub(crate) fn is_idle(&self) -> bool {
+        let state = self.lock();
+        state.holds.is_empty() && state.leaving.is_empty()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use latchwork::Driver;
+
+    /// A lock in a new folder, held and noted.
+    async fn held(dir: &tempfile::TempDir) -> (Driver, Arc<Registry>, latchwork::LockManager) {
+        let url = format!("file://{}", dir.path().display());
+        let locks = latchwork::connect(&url).await.unwrap();
+        let driver = Driver::start().unwrap();
+        let clock = driver.io().clock().clone();
+        let limits = Limits { holds: 10, waiters: 10 };
+        let registry = Registry::new(clock.clone(), limits, Names::new(""));
+        let guard = locks.mutex("a").acquire().await.unwrap();
+        let (ttl, now) = (Duration::from_secs(60), clock.now());
+        registry.insert(&"me".into(), Held::One(guard), ttl, now).unwrap();
+        (driver, registry, locks)
+    }
+
+    /// Clients may rely on them.
+    #[tokio::test]
+    async fn holds_that_are_left_are_not_released() {
+        let dir = tempfile::tempdir().unwrap();
+        let (_driver, registry, locks) = held(&dir).await;
+        assert_eq!(registry.leave(), 1);
+        let mutex = locks.mutex("a");
+        assert!(mutex.acquire_within(Duration::from_millis(300)).await.is_err(), "released");
+    }
+
+    #[tokio::test]
+    async fn what_a_token_has_is_counted_to_its_end() {
+        let dir = tempfile::tempdir().unwrap();
+        let (_driver, registry, _locks) = held(&dir).await;
+        let owner: Arc<str> = "me".into();
+        let claim = registry.enter(&owner, 0, 9).ok().unwrap();
+        let request = registry.enter(&owner, 10, 0).ok().unwrap();
+        assert!(registry.enter(&owner, 1, 0).is_err() && registry.enter(&owner, 0, 1).is_err());
+        // The claim may outlive its last request for a moment.
+        drop(request);
+        assert!(registry.enter(&owner, 0, 1).is_err());
+        drop(claim);
+        assert!(registry.enter(&owner, 10, 9).is_ok());
+    }
+}

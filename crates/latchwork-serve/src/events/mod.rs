@@ -1,6 +1,0 @@
-//! What happens to locks, as a stream that clients and the page follow.
-
-pub(crate) mod hub;
-pub(crate) mod listeners;
-pub(crate) mod observer;
-pub(crate) mod others;

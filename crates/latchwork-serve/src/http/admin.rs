@@ -1,0 +1,140 @@
+//! What only administrators do: take locks away from others, and examine the store.
+
+use std::sync::Arc;
+
+use axum::Json as Answer;
+use axum::extract::State;
+use latchwork::store::doctor::Severity;
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+use super::body::Json;
+use super::error::{ApiError, Errors};
+use super::gate::Caller;
+use super::parts::{Asked, Name, Named};
+use super::views::PartyView;
+use crate::domain::access::principal::Right;
+use crate::domain::service::Service;
+
+/// A forced release.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Force {
+    /// Why, for the audit line in the log: 1 to 500 characters.
+    #[schema(min_length = 1, max_length = 500)]
+    reason: String,
+}
+
+/// What a forced release has done.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct ForcedView {
+    /// The holders that were evicted, and no others: a waiter that the store has granted the lock since then keeps it.
+    /// They may go on working until their next renewal.
+    evicted: Vec<PartyView>,
+    /// A token above theirs, to set the fence of the resource with; `null` if the next holder has it.
+    token: Option<String>,
+}
+
+/// What an examination of the store has found.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct DoctorView {
+    /// The store, without its password.
+    store: String,
+    /// Whether locks there are safe.
+    fit: bool,
+    /// The severity of the worst finding.
+    worst: &'static str,
+    /// The findings.
+    findings: Vec<FindingView>,
+}
+
+/// One finding.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct FindingView {
+    /// `ok`, `info`, `warning` or `critical`.
+    severity: &'static str,
+    /// The subject, by a name that never changes.
+    code: &'static str,
+    /// The part of the store, such as a node's address.
+    part: Option<String>,
+    /// The facts.
+    found: String,
+    /// What that means for locks.
+    consequence: String,
+    /// How to fix it.
+    remedy: String,
+}
+
+/// Takes a lock away from its holders; needs the right admin
+///
+/// The next token is larger, so a resource that checks tokens refuses the evicted holders.
+#[utoipa::path(post, path = "/v1/locks/{name}/force-release", tag = "admin", request_body = Force,
+    params(("name" = String, Path, description = "The name, percent-encoded")),
+    responses((status = 200, description = "Released", body = ForcedView), Errors))]
+pub(super) async fn force_release(
+    State(service): State<Arc<Service>>,
+    caller: Caller,
+    Name(name): Name,
+    Json(asked): Json<Force>,
+) -> Result<Answer<ForcedView>, ApiError> {
+    caller.principal.check(Right::Admin, &name)?;
+    let reason = asked.reason.trim();
+    if reason.is_empty() || reason.chars().count() > 500 {
+        return Err(
+            ApiError::invalid("reason: 1 to 500 characters are needed", "say why").key(name)
+        );
+    }
+    let of = |error: &latchwork::Error| ApiError::of(error, Some(&name));
+    let key = service.key(&name).map_err(|error| of(&error))?;
+    let done = service.force_release(&name, &key).await;
+    let outcome = if done.is_ok() { "done" } else { "failed" };
+    // Written with escapes, so that no text of a client can forge a line.
+    tracing::info!(target: "latchwork::audit", act = "force-release", by = %caller.principal.name, peer = %caller.peer, name = ?name, reason = ?reason, outcome, "admin");
+    let done = done.map_err(|error| of(&error))?;
+    Ok(Answer(ForcedView {
+        evicted: done.evicted.iter().map(PartyView::from).collect(),
+        token: done.token.map(|token| token.to_string()),
+    }))
+}
+
+/// Takes a lock away by its name in the query, also one that no path can have; needs the right admin
+#[utoipa::path(post, path = "/v1/lock/force-release", tag = "admin", operation_id = "force_release_named",
+    request_body = Force, params(Named), responses((status = 200, description = "Released", body = ForcedView), Errors))]
+pub(super) async fn force_release_named(
+    service: State<Arc<Service>>,
+    caller: Caller,
+    Asked(Named { name }): Asked<Named>,
+    asked: Json<Force>,
+) -> Result<Answer<ForcedView>, ApiError> {
+    force_release(service, caller, Name(name), asked).await
+}
+
+/// Examines the store: whether it is fit for locks; needs the right admin or read
+#[utoipa::path(get, path = "/v1/doctor", tag = "admin",
+    responses((status = 200, description = "The findings", body = DoctorView), Errors))]
+pub(super) async fn doctor(
+    State(service): State<Arc<Service>>,
+    caller: Caller,
+) -> Result<Answer<DoctorView>, ApiError> {
+    caller.principal.check_right(Right::Read)?;
+    // One at a time: it opens connections of its own.
+    let _turn = service.examination.lock().await;
+    let address = service.store.read_now().map_err(|error| ApiError::of(&error, None))?;
+    let report = latchwork::doctor(&address).await;
+    let report = report.map_err(|error| ApiError::of(&error, None))?;
+    let worst = report.findings.iter().map(|it| it.severity).max().unwrap_or(Severity::Ok);
+    let findings = report.findings.iter().map(|it| FindingView {
+        severity: it.severity.word(),
+        code: it.code,
+        part: it.part.as_deref().map(str::to_owned),
+        found: it.found.clone(),
+        consequence: it.consequence.clone(),
+        remedy: it.remedy.clone(),
+    });
+    Ok(Answer(DoctorView {
+        store: report.store.to_string(),
+        fit: report.is_fit(),
+        worst: worst.word(),
+        findings: findings.collect(),
+    }))
+}

@@ -1,0 +1,167 @@
+//! What every request passes first: its arrival is noted, its origin and its token are checked, and its
+//! answer gets the headers that all have.
+
+use std::sync::Arc;
+
+use axum::extract::{ConnectInfo, FromRequestParts, MatchedPath, Request, State};
+use axum::http::request::Parts;
+use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
+use axum::middleware::Next;
+use axum::response::{IntoResponse, Response};
+use latchwork::store::Moment;
+use latchwork::store::clock::boot_time;
+
+use super::error::ApiError;
+use super::{origin, streamed};
+use crate::domain::access::principal::Principal;
+use crate::domain::service::Service;
+use crate::server::listener::Peer;
+
+/// Who makes a request, and when it arrived.
+#[derive(Clone)]
+pub(crate) struct Caller {
+    pub(crate) principal: Arc<Principal>,
+    /// When its head had arrived, by the boot clock: every promise in the answer counts from here.
+    pub(crate) arrival: Moment,
+    pub(crate) peer: Peer,
+}
+
+impl<S: Send + Sync> FromRequestParts<S> for Caller {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, ApiError> {
+        let caller = parts.extensions.get::<Self>().cloned();
+        caller.ok_or_else(|| {
+            ApiError::new(StatusCode::UNAUTHORIZED, "Unauthorized", "token: none was sent")
+                .next_step("send the header Authorization: Bearer TOKEN")
+        })
+    }
+}
+
+/// Paths that say nothing about locks: no token is needed.
+fn is_public(path: &str) -> bool {
+    !path.starts_with("/v1/") && path != "/metrics"
+}
+
+/// Checks a request, answers it, and notes how long that took.
+pub(crate) async fn pass(
+    State(service): State<Arc<Service>>,
+    mut request: Request,
+    next: Next,
+) -> Response {
+    let arrival = boot_time();
+    let peer = request.extensions().get::<ConnectInfo<Peer>>().map(|info| info.0.clone());
+    let peer = peer.unwrap_or_default();
+    let method = request.method().clone();
+    let route = request.extensions().get::<MatchedPath>().map(|path| path.as_str().to_owned());
+    let answer = match admit(&service, &peer, arrival, &mut request) {
+        Ok(()) if method == Method::OPTIONS => allowed(next.run(request).await),
+        Ok(()) => streamed::answer(request, next).await,
+        Err(refused) => refused.into_response(),
+    };
+    note(&method, route.as_deref().unwrap_or("other"), &answer, arrival, &peer);
+    with_headers(answer)
+}
+
+fn admit(
+    service: &Service,
+    peer: &Peer,
+    arrival: Moment,
+    request: &mut Request,
+) -> Result<(), ApiError> {
+    origin::check(&service.hosts(peer), request.uri(), request.headers())?;
+    let principal = match bearer(request)? {
+        Some(token) => {
+            let known = service.principal(token.as_bytes());
+            Some(known.ok_or_else(ApiError::unknown_token)?)
+        }
+        None if is_passed_on(request.headers()) && !service.is_open() => None,
+        None => service.anonymous(peer),
+    };
+    match principal {
+        Some(principal) => {
+            request.extensions_mut().insert(Caller { principal, arrival, peer: peer.clone() });
+            Ok(())
+        }
+        None if is_public(request.uri().path()) => Ok(()),
+        None => {
+            Err(ApiError::new(StatusCode::UNAUTHORIZED, "Unauthorized", "token: none was sent")
+                .next_step("send the header Authorization: Bearer TOKEN"))
+        }
+    }
+}
+
+/// Whether a proxy says that it sends a request for somebody else: the address of the peer then says nothing of
+/// who that is.
+fn is_passed_on(headers: &HeaderMap) -> bool {
+    ["forwarded", "x-forwarded-for", "x-real-ip", "via"].iter().any(|it| headers.contains_key(*it))
+}
+
+/// The token that a request carries.
+fn bearer(request: &Request) -> Result<Option<&str>, ApiError> {
+    let mut values = request.headers().get_all(header::AUTHORIZATION).iter();
+    let Some(value) = values.next() else { return Ok(None) };
+    let words = value.to_str().ok().and_then(|text| text.split_once(' '));
+    match (words, values.next()) {
+        (Some((scheme, token)), None) if scheme.eq_ignore_ascii_case("bearer") => {
+            Ok(Some(token.trim()))
+        }
+        _ => Err(ApiError::new(
+            StatusCode::UNAUTHORIZED,
+            "Unauthorized",
+            "Authorization: only Bearer TOKEN is understood",
+        )
+        .next_step("send the header Authorization: Bearer TOKEN")),
+    }
+}
+
+fn note(method: &Method, route: &str, answer: &Response, arrival: Moment, peer: &Peer) {
+    let took = boot_time().since(arrival);
+    let status = answer.status();
+    crate::metrics::request(method, route, status, took);
+    tracing::debug!(target: "latchwork::http", %method, route, status = status.as_u16(), took_us = took.as_micros() as u64, %peer, "request");
+}
+
+/// The headers of every answer.
+pub(crate) const HEADERS: [(HeaderName, &str); 7] = [
+    (
+        header::CONTENT_SECURITY_POLICY,
+        "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; \
+         base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
+    ),
+    (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
+    (header::X_FRAME_OPTIONS, "DENY"),
+    (header::REFERRER_POLICY, "no-referrer"),
+    (HeaderName::from_static("cross-origin-resource-policy"), "same-origin"),
+    (HeaderName::from_static("cross-origin-opener-policy"), "same-origin"),
+    (header::CACHE_CONTROL, "no-store"),
+];
+
+/// How long a client may keep an idle connection and use it again: less than the service keeps it.
+const KEEP_ALIVE: (HeaderName, HeaderValue) =
+    (HeaderName::from_static("keep-alive"), HeaderValue::from_static("timeout=15"));
+
+/// Events are for now: nginx collects an answer of unknown length, unless the answer says otherwise.
+const UNBUFFERED: HeaderName = HeaderName::from_static("x-accel-buffering");
+
+/// The answer to OPTIONS, from the one to a method that a path does not have. `Allow` is added to both later.
+fn allowed(answer: Response) -> Response {
+    if answer.status() != StatusCode::METHOD_NOT_ALLOWED {
+        return answer;
+    }
+    StatusCode::NO_CONTENT.into_response()
+}
+
+fn with_headers(mut answer: Response) -> Response {
+    let kind = answer.headers().get(header::CONTENT_TYPE);
+    if kind.is_some_and(|kind| kind.as_bytes().starts_with(b"text/event-stream")) {
+        answer.headers_mut().insert(UNBUFFERED, HeaderValue::from_static("no"));
+    }
+    answer.headers_mut().insert(KEEP_ALIVE.0, KEEP_ALIVE.1);
+    for (name, value) in HEADERS {
+        if !answer.headers().contains_key(&name) {
+            answer.headers_mut().insert(name, HeaderValue::from_static(value));
+        }
+    }
+    answer
+}

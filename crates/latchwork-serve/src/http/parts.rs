@@ -1,0 +1,138 @@
+//! Reads the path, the query and the headers of a request, with a clear error for what is wrong there.
+
+use axum::extract::rejection::PathRejection;
+use axum::extract::{FromRequestParts, OptionalFromRequestParts, Path, Query};
+use axum::http::HeaderName;
+use axum::http::request::Parts;
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use utoipa::IntoParams;
+
+use super::error::ApiError;
+use crate::domain::holds::id::HoldId;
+
+/// The one part of the path that is not fixed, decoded.
+async fn path<S: Send + Sync>(parts: &mut Parts, state: &S) -> Result<String, PathRejection> {
+    let path = <Path<String> as FromRequestParts<S>>::from_request_parts(parts, state).await;
+    path.map(|Path(text)| text)
+}
+
+/// The name of a lock in the path, decoded.
+pub(crate) struct Name(pub(crate) String);
+
+impl<S: Send + Sync> FromRequestParts<S> for Name {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, ApiError> {
+        match path(parts, state).await {
+            Ok(name) if is_ambiguous(&name) => Err(ApiError::invalid(
+                format!(
+                    "name: {name:?} in a path may be changed by a proxy, and name another lock"
+                ),
+                "send it in the query, as in /v1/lock?name=, or in the body of POST /v1/holds",
+            )
+            .key(name)),
+            Ok(name) => Ok(Self(name)),
+            Err(_) => Err(ApiError::invalid(
+                "name: the path is not percent-encoded UTF-8",
+                "encode every byte of the name but letters, digits and -._~ as %XX",
+            )),
+        }
+    }
+}
+
+/// Whether a proxy that decodes a path, merges its slashes or resolves its dots would make another name of it.
+fn is_ambiguous(name: &str) -> bool {
+    let is_escape = |at: usize| {
+        let digits = name.as_bytes().get(at + 1..at + 3);
+        digits.is_some_and(|digits| digits.iter().all(u8::is_ascii_hexdigit))
+    };
+    let mut parts = name.split('/');
+    (name.contains('/') && parts.any(|part| matches!(part, "" | "." | "..")))
+        || name.match_indices('%').any(|(at, _)| is_escape(at))
+}
+
+/// The id of a hold in the path.
+pub(crate) struct Id(pub(crate) HoldId);
+
+impl<S: Send + Sync> FromRequestParts<S> for Id {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, ApiError> {
+        // What is no id is no hold.
+        path(parts, state)
+            .await
+            .ok()
+            .and_then(|text| text.parse().ok())
+            .map(Self)
+            .ok_or_else(ApiError::no_hold)
+    }
+}
+
+/// The query.
+pub(crate) struct Asked<T>(pub(crate) T);
+
+impl<S: Send + Sync, T: DeserializeOwned> FromRequestParts<S> for Asked<T> {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, ApiError> {
+        match Query::<T>::from_request_parts(parts, state).await {
+            Ok(Query(asked)) => Ok(Self(asked)),
+            Err(error) => {
+                let message = format!("query: {}", error.body_text());
+                Err(ApiError::invalid(message, "correct the part after the question mark"))
+            }
+        }
+    }
+}
+
+/// The name of a lock in the query, for one that no path can have.
+#[derive(Debug, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(crate) struct Named {
+    /// The name, percent-encoded.
+    pub(crate) name: String,
+}
+
+/// The header `Idempotency-Key`.
+pub(crate) struct IdempotencyKey(pub(crate) String);
+
+const HEADER: HeaderName = HeaderName::from_static("idempotency-key");
+
+/// The most characters of a key.
+const LONGEST: usize = 255;
+
+impl<S: Send + Sync> OptionalFromRequestParts<S> for IdempotencyKey {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Option<Self>, ApiError> {
+        let mut values = parts.headers.get_all(HEADER).iter();
+        let Some(value) = values.next() else { return Ok(None) };
+        let key = value.to_str().ok().filter(|key| (1..=LONGEST).contains(&key.len()));
+        match (key, values.next()) {
+            (Some(key), None) => Ok(Some(Self(key.to_owned()))),
+            _ => Err(ApiError::invalid(
+                format!(
+                    "Idempotency-Key: one value of 1 to {LONGEST} visible ASCII characters is needed"
+                ),
+                "use a random UUID",
+            )),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::is_ambiguous;
+
+    #[test]
+    fn a_name_that_a_proxy_would_change_is_ambiguous() {
+        for name in ["a/../b", "./a", "a/.", "a//b", "/a", "a/", "a%2Fb", "%2e%2e", "/"] {
+            assert!(is_ambiguous(name), "{name}");
+        }
+        for name in ["a", "shop/y", "a..b", "...", "100%", "5%-off", ".a/b.", "日本/%zz", ""] {
+            assert!(!is_ambiguous(name), "{name}");
+        }
+    }
+}

@@ -1,0 +1,42 @@
+//! Who the caller is, and what it may do: a page shows only what works.
+
+use std::sync::Arc;
+
+use axum::Json as Answer;
+use axum::extract::State;
+use serde::Serialize;
+use utoipa::ToSchema;
+
+use super::error::{ApiError, Errors};
+use super::gate::Caller;
+use crate::domain::access::principal::Right;
+use crate::domain::service::Service;
+
+/// The caller.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct CallerView {
+    /// The name of its token; `local` without one.
+    name: String,
+    /// What it may do: `read`, `lock`, `admin`.
+    rights: Vec<&'static str>,
+    /// The beginnings of the names that it may use; an empty text is the beginning of every name.
+    prefixes: Vec<String>,
+    /// Whether the service was started with tokens.
+    tokens: bool,
+}
+
+/// Tells who the caller is, and what it may do
+#[utoipa::path(get, path = "/v1/whoami", tag = "operation",
+    responses((status = 200, description = "The caller", body = CallerView), Errors))]
+pub(super) async fn whoami(
+    State(service): State<Arc<Service>>,
+    caller: Caller,
+) -> Result<Answer<CallerView>, ApiError> {
+    let principal = &caller.principal;
+    Ok(Answer(CallerView {
+        name: principal.name.to_string(),
+        rights: principal.rights.iter().map(|right| Right::word(*right)).collect(),
+        prefixes: principal.prefixes.clone(),
+        tokens: service.has_tokens(),
+    }))
+}
