@@ -20,7 +20,7 @@ pub enum Detail {
     All,
 }
 
-/// How many lines may wait for somebody who reads them slowly.
+/// The most lines that wait if standard error is read slowly.
 const WAITING: usize = 4096;
 
 /// How long the end of the service waits for its last lines.
@@ -28,7 +28,7 @@ const GOODBYE: Duration = Duration::from_secs(1);
 
 /// Begins to log. Does nothing if the program logs already.
 ///
-/// A log that cannot be written, because a disk is full or nobody reads the pipe, neither stops nor delays the
+/// A log that cannot be written, because a disk is full or the pipe is not read, neither stops nor delays the
 /// service: its lines are lost.
 pub(crate) fn begin(detail: Detail, json: bool) -> Log {
     let level = match detail {
@@ -47,7 +47,7 @@ pub(crate) fn begin(detail: Detail, json: bool) -> Log {
         // It would panic where standard error cannot be written.
         .log_internal_errors(false)
         .with_writer(move || writes.clone());
-    // Without the thread nothing is read. The second part fails if there is a subscriber, and then that one logs.
+    // Without the thread, no line would be written. `try_init` fails if there is a subscriber, and then that one logs.
     if started.is_ok() {
         let _ = match json {
             true => builder.json().flatten_event(true).try_init(),
@@ -57,10 +57,10 @@ pub(crate) fn begin(detail: Detail, json: bool) -> Log {
     log
 }
 
-/// What the thread of the log gets.
+/// A message to the thread of the log.
 enum Line {
     Text(Vec<u8>),
-    /// All before this was written.
+    /// Asks for a reply when all lines before this one are written.
     Written(SyncSender<()>),
 }
 
@@ -99,7 +99,7 @@ impl Write for Log {
 fn write_all(lines: &Receiver<Line>, lost: &AtomicU64) {
     let mut out = io::stderr();
     while let Ok(line) = lines.recv() {
-        // There is nobody else to tell.
+        // An error cannot be reported anywhere else.
         let _ = match line {
             Line::Text(text) => out.write_all(&text),
             Line::Written(done) => done.try_send(()).map_err(io::Error::other),

@@ -1,9 +1,8 @@
 //! The metrics of the service, beside those of the library.
 
-use std::sync::{Arc, OnceLock};
+use std::sync::OnceLock;
 use std::time::Duration;
 
-use axum::http::{Method, StatusCode};
 use latchwork::observers::Metrics;
 use latchwork::{Error, ErrorKind};
 use metrics::{
@@ -11,7 +10,6 @@ use metrics::{
 };
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
 
-use crate::domain::service::Service;
 use crate::time::pause;
 
 /// The recorder of this process; there can be only one.
@@ -59,8 +57,8 @@ fn describe() {
 /// How often the samples of the histograms are brought together.
 const UPKEEP: Duration = Duration::from_secs(5);
 
-/// Brings the samples of the histograms together, now and then. The recorder keeps each sample until somebody
-/// reads the metrics or this is done; a service whose metrics nobody reads would keep them all.
+/// Brings the samples of the histograms together at intervals. The recorder keeps each sample until the metrics are
+/// read or this is done, so a service whose metrics are never read would keep all of them.
 pub(crate) async fn keep_up() {
     loop {
         upkeep();
@@ -74,37 +72,37 @@ fn upkeep() {
     }
 }
 
-/// Notes one request.
-pub(crate) fn request(method: &Method, route: &str, status: StatusCode, took: Duration) {
+/// Counts one request.
+pub(crate) fn request(method: &str, route: &str, status: u16, took: Duration) {
     // A method that HTTP does not know must not become a label.
-    let method = match method.as_str() {
+    let method = match method {
         known @ ("GET" | "POST" | "DELETE" | "PUT" | "PATCH" | "HEAD" | "OPTIONS") => known,
         _ => "other",
     };
     let labels = [
         ("route", route.to_owned()),
         ("method", method.to_owned()),
-        ("status", status.as_u16().to_string()),
+        ("status", status.to_string()),
     ];
     counter!("latchwork_http_requests_total", &labels).increment(1);
     let route = route.to_owned();
     histogram!("latchwork_http_request_seconds", "route" => route).record(took.as_secs_f64());
 }
 
-/// Notes a hold whose client did not renew it.
+/// Counts a hold whose client did not renew it.
 pub(crate) fn not_renewed() {
     counter!("latchwork_not_renewed_total").increment(1);
 }
 
-/// Notes a connection that came or went.
+/// Counts a connection that was opened or closed.
 pub(crate) fn connections(change: f64) {
     gauge!("latchwork_connections").increment(change);
 }
 
-/// All metrics, as Prometheus reads them.
-pub(crate) fn text(service: &Arc<Service>) -> String {
-    gauge!("latchwork_client_holds").set(service.registry.count() as f64);
-    gauge!("latchwork_event_streams").set(service.hub.listeners() as f64);
+/// All metrics, as Prometheus reads them, with the holds and streams of events of this moment.
+pub(crate) fn text(holds: usize, streams: usize) -> String {
+    gauge!("latchwork_client_holds").set(holds as f64);
+    gauge!("latchwork_event_streams").set(streams as f64);
     match EXPORTER.get() {
         Some(Ok(handle)) => handle.render(),
         _ => String::new(),

@@ -1,80 +1,123 @@
-//! Lists of all locks: one at a time is read from the store, whoever asks, and is kept for a while for the
-//! client that reads it in parts.
+//! Reads locks from the store: one of them, or a list of all.
+//!
+//! One list is read at a time, for all requests that want it, and is kept for some time for clients that read it in
+//! parts.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use latchwork::store::Moment;
+use latchwork::LockManager;
+use latchwork::store::{Clock, Moment, Snapshot};
 
-use crate::domain::service::Service;
-use crate::http::error::ApiError;
-use crate::http::views::LockView;
+use super::events::hub::Hub;
+use super::holds::queue::Queue;
+use super::lock_status::LockStatus;
+use super::names::Names;
+use super::refusal::Refusal;
 use crate::time::{pause, spawn};
 
-/// For how long the parts of one list are parts of the same.
+/// How long a list is kept.
 const KEPT: Duration = Duration::from_secs(10);
 
-/// All locks whose names begin with a prefix, as they were at one time.
+/// All locks whose names begin with a prefix, at one time.
 #[derive(Debug)]
-pub(crate) struct Listing {
+pub(crate) struct LockList {
     prefix: String,
-    /// When the store was asked.
-    asked: Moment,
+    /// The time of the request to the store.
+    read_at: Moment,
     /// The number of the last event before.
     pub(crate) last_event: u64,
     /// The locks, sorted by their names.
-    pub(crate) locks: Vec<LockView>,
+    pub(crate) locks: Vec<LockStatus>,
 }
 
 /// The newest list.
-#[derive(Debug, Default, Clone)]
-pub(crate) struct Listings(Arc<tokio::sync::Mutex<Option<Arc<Listing>>>>);
+type Newest = Arc<tokio::sync::Mutex<Option<Arc<LockList>>>>;
 
-impl Listings {
-    /// A list that was asked for after `since`. Those that wait for the same share one.
+/// Reads locks from the store, and adds the waiters of this service.
+#[derive(Debug)]
+pub(crate) struct LockLists {
+    locks: LockManager,
+    names: Names,
+    queue: Queue,
+    hub: Arc<Hub>,
+    clock: Arc<dyn Clock>,
+    newest: Newest,
+}
+
+impl LockLists {
+    pub(crate) fn new(
+        locks: LockManager,
+        names: Names,
+        queue: Queue,
+        hub: Arc<Hub>,
+        clock: Arc<dyn Clock>,
+    ) -> Arc<Self> {
+        Arc::new(Self { locks, names, queue, hub, clock, newest: Newest::default() })
+    }
+
+    /// Reads one lock.
+    ///
+    /// # Errors
+    ///
+    /// Those of the store.
+    pub(crate) async fn one(&self, name: &str) -> Result<LockStatus, Refusal> {
+        let seen = self.locks.inspect(name).await;
+        let seen = seen.map_err(|error| Refusal::of(&error, Some(name)))?;
+        Ok(self.status(name, &seen))
+    }
+
+    /// A list that was read after `since`. Requests that wait for the same list share one.
     ///
     /// # Errors
     ///
     /// Those of the store.
     pub(crate) async fn fresh(
         &self,
-        service: &Service,
         prefix: &str,
         since: Moment,
-    ) -> Result<Arc<Listing>, ApiError> {
-        let mut newest = self.0.lock().await;
-        if let Some(listing) = newest.as_ref().filter(|it| it.prefix == prefix && it.asked >= since)
+    ) -> Result<Arc<LockList>, Refusal> {
+        let mut newest = self.newest.lock().await;
+        if let Some(list) = newest.as_ref().filter(|it| it.prefix == prefix && it.read_at >= since)
         {
-            return Ok(listing.clone());
+            return Ok(list.clone());
         }
-        let (asked, last_event) = (service.clock.now(), service.hub.last());
-        let locks = service.read_all(prefix).await?;
-        let listing = Arc::new(Listing { prefix: prefix.to_owned(), asked, last_event, locks });
-        *newest = Some(listing.clone());
+        let (read_at, last_event) = (self.clock.now(), self.hub.last());
+        let locks = self.read_all(prefix).await?;
+        let list = Arc::new(LockList { prefix: prefix.to_owned(), read_at, last_event, locks });
+        *newest = Some(list.clone());
         drop(newest);
-        let (all, old) = (self.0.clone(), Arc::downgrade(&listing));
+        let (newest, old) = (self.newest.clone(), Arc::downgrade(&list));
         spawn(async move {
             pause(KEPT).await;
-            let mut newest = all.lock().await;
+            let mut newest = newest.lock().await;
             if newest.as_ref().is_some_and(|it| old.ptr_eq(&Arc::downgrade(it))) {
                 *newest = None;
             }
         });
-        Ok(listing)
+        Ok(list)
     }
 
-    /// The list that a client reads on, or a new one if that is not kept any more.
+    /// The list that a client goes on reading, or a new one if that is no longer kept.
     ///
     /// # Errors
     ///
     /// Those of the store.
-    pub(crate) async fn kept(
-        &self,
-        service: &Service,
-        prefix: &str,
-    ) -> Result<Arc<Listing>, ApiError> {
-        let since = service.clock.now().since(Moment::from_nanos(0)).saturating_sub(KEPT);
+    pub(crate) async fn kept(&self, prefix: &str) -> Result<Arc<LockList>, Refusal> {
+        let since = self.clock.now().since(Moment::from_nanos(0)).saturating_sub(KEPT);
         let since = Moment::from_nanos(u64::try_from(since.as_nanos()).unwrap_or(u64::MAX));
-        self.fresh(service, prefix, since).await
+        self.fresh(prefix, since).await
+    }
+
+    async fn read_all(&self, prefix: &str) -> Result<Vec<LockStatus>, Refusal> {
+        let seen = self.locks.list(prefix).await.map_err(|error| Refusal::of(&error, None))?;
+        let status = |seen: &Snapshot| self.status(&self.names.name_of(seen.key.as_str()), seen);
+        Ok(seen.iter().map(status).collect())
+    }
+
+    fn status(&self, name: &str, seen: &Snapshot) -> LockStatus {
+        let mut status = LockStatus::new(name, seen);
+        self.queue.complete(&mut status, self.clock.now());
+        status
     }
 }

@@ -1,28 +1,28 @@
-//! How many long answers of a kind each token reads: streams of events, lists of locks.
+//! Limits the long answers that each token reads at a time: streams of events, lists of locks.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use crate::http::error::ApiError;
+use super::refusal::Refusal;
 
-/// Counts answers by the names of their tokens.
+/// Counts the open answers of a kind by the names of their tokens.
 #[derive(Debug, Clone)]
-pub(crate) struct Listeners {
+pub(crate) struct OpenAnswers {
     counts: Arc<Mutex<HashMap<Arc<str>, usize>>>,
     field: &'static str,
     what: &'static str,
     most: usize,
 }
 
-/// One answer, counted until it is dropped.
+/// One open answer, counted until it is dropped.
 #[derive(Debug)]
-pub(crate) struct Listening {
-    listeners: Listeners,
+pub(crate) struct OpenAnswer {
+    all: OpenAnswers,
     owner: Arc<str>,
 }
 
-impl Listeners {
-    /// Counts at most so many for each token. The words are for messages.
+impl OpenAnswers {
+    /// Allows `most` answers for each token. `field` and `what` are for messages.
     pub(crate) fn new(field: &'static str, what: &'static str, most: usize) -> Self {
         Self { counts: Arc::default(), field, what, most }
     }
@@ -36,24 +36,24 @@ impl Listeners {
     /// # Errors
     ///
     /// `Busy` if the token has too many.
-    pub(crate) fn enter(&self, owner: &Arc<str>) -> Result<Listening, ApiError> {
+    pub(crate) fn enter(&self, owner: &Arc<str>) -> Result<OpenAnswer, Refusal> {
         let mut counts = self.lock();
         let count = counts.entry(owner.clone()).or_default();
         if *count >= self.most {
             let Self { field, what, most, .. } = self;
             let message =
                 format!("{field}: {most} {what} of this token are open, the most allowed");
-            return Err(ApiError::busy(message, "read or close the others first"));
+            return Err(Refusal::limit(message, "read or close the others first"));
         }
         *count += 1;
         drop(counts);
-        Ok(Listening { listeners: self.clone(), owner: owner.clone() })
+        Ok(OpenAnswer { all: self.clone(), owner: owner.clone() })
     }
 }
 
-impl Drop for Listening {
+impl Drop for OpenAnswer {
     fn drop(&mut self) {
-        let mut counts = self.listeners.lock();
+        let mut counts = self.all.lock();
         if let Some(count) = counts.get_mut(&self.owner) {
             *count -= 1;
             if *count == 0 {

@@ -1,17 +1,16 @@
-//! What a client wants to hold, checked before anything is asked of the store.
+//! The wish of a client: what to hold, and for how long. It is checked before the store is asked.
 
 use std::fmt::Write as _;
 use std::sync::Arc;
 use std::time::Duration;
 
+use latchwork::store::{Capabilities, Mode};
 use latchwork::{Lock, LockManager, MultiLock, Period, RwLock};
 use sha2::{Digest, Sha256};
 
-use crate::domain::holds::claims::Print;
-use crate::domain::holds::validity::{LONGEST_WAIT, lease};
-use crate::domain::service::Service;
-use crate::http::error::ApiError;
-use crate::http::locks::{ModeWord, Permits};
+use super::holds::claims::Fingerprint;
+use super::holds::validity::{LONGEST_WAIT, default_ttl, lease};
+use super::refusal::Refusal;
 
 /// The longest text of a holder or a candidate, in bytes.
 const LONGEST_TEXT: usize = 1024;
@@ -23,79 +22,54 @@ const LONGEST_REQUEST: Duration = Duration::from_secs(60 * 60);
 #[derive(Debug, Clone)]
 pub(crate) struct LockWish {
     pub(crate) name: String,
-    pub(crate) mode: ModeWord,
-    permits: Option<Permits>,
-    fair: bool,
+    pub(crate) mode: Mode,
+    /// First come, first served, also among the clients of this service.
+    pub(crate) is_fair: bool,
 }
 
 impl LockWish {
-    /// Checks that the permits are there if, and only if, the mode needs them.
-    ///
-    /// # Errors
-    ///
-    /// `Invalid`, which names the field.
-    pub(crate) fn new(
-        name: String,
-        mode: ModeWord,
-        permits: Option<Permits>,
-        fair: bool,
-    ) -> Result<Self, ApiError> {
-        match (mode, permits) {
-            (ModeWord::Permits, None) => Err(ApiError::invalid(
-                "permits: the mode permits needs them",
-                "write \"permits\": {\"take\": 1, \"of\": 5}",
-            )
-            .key(name)),
-            (ModeWord::Mutex | ModeWord::Read | ModeWord::Write, Some(_)) => {
-                Err(ApiError::invalid("permits: only the mode permits has them", "leave them out")
-                    .key(name))
-            }
-            _ => Ok(Self { name, mode, permits, fair }),
-        }
-    }
-
     /// The lock of the library.
     fn lock(&self, locks: &LockManager) -> Lock {
-        let lock = match (self.mode, self.permits) {
-            (ModeWord::Read, _) => RwLock::read(&locks.rwlock(&self.name)),
-            (ModeWord::Write, _) => RwLock::write(&locks.rwlock(&self.name)),
-            (ModeWord::Permits, Some(Permits { take, of })) => {
-                locks.semaphore(&self.name, of).permits(take)
-            }
-            (ModeWord::Mutex | ModeWord::Permits, _) => locks.mutex(&self.name),
+        let lock = match self.mode {
+            Mode::Exclusive => locks.mutex(&self.name),
+            Mode::Read => RwLock::read(&locks.rwlock(&self.name)),
+            Mode::Write => RwLock::write(&locks.rwlock(&self.name)),
+            Mode::Permits { take, of } => locks.semaphore(&self.name, of).permits(take),
         };
-        if self.fair { lock.fair() } else { lock }
-    }
-
-    /// The mode as events and views name it.
-    pub(crate) fn word(&self) -> &'static str {
-        match self.mode {
-            ModeWord::Mutex => "exclusive",
-            ModeWord::Read => "read",
-            ModeWord::Write => "write",
-            ModeWord::Permits => "permits",
-        }
+        if self.is_fair { lock.fair() } else { lock }
     }
 }
 
-/// The options that all requests share, as the client wrote them.
+/// The options that all wishes share.
 #[derive(Debug, Default)]
-pub(crate) struct Common {
-    pub(crate) ttl_ms: Option<u64>,
-    pub(crate) wait_ms: Option<u64>,
+pub(crate) struct Options {
+    /// The usual ttl of the service if there is none.
+    pub(crate) ttl: Option<Duration>,
+    /// Zero tries once.
+    pub(crate) wait: Duration,
+    /// The text that others see.
     pub(crate) holder: Option<String>,
-    pub(crate) max_hold_ms: Option<u64>,
+    /// No limit if there is none.
+    pub(crate) max_hold: Option<Duration>,
 }
 
 /// What to hold.
 #[derive(Debug, Clone)]
-pub(crate) enum What {
+pub(crate) enum Target {
     Locks(Vec<LockWish>),
-    Leadership { name: String, candidate: Option<String> },
-    Task { name: String, every: Period, words: String },
+    Leadership {
+        name: String,
+        candidate: Option<String>,
+    },
+    Task {
+        name: String,
+        every: Period,
+        /// The period as the client wrote it.
+        period_text: String,
+    },
 }
 
-impl What {
+impl Target {
     fn names(&self) -> Vec<&str> {
         match self {
             Self::Locks(locks) => locks.iter().map(|lock| &*lock.name).collect(),
@@ -107,7 +81,7 @@ impl What {
 /// What a client wants to hold, and for how long.
 #[derive(Debug, Clone)]
 pub(crate) struct Wish {
-    pub(crate) what: What,
+    pub(crate) target: Target,
     pub(crate) ttl: Duration,
     pub(crate) wait: Duration,
     pub(crate) holder: Option<String>,
@@ -117,24 +91,19 @@ pub(crate) struct Wish {
 }
 
 impl Wish {
-    pub(crate) fn locks(
-        locks: Vec<LockWish>,
-        common: Common,
-        service: &Service,
-    ) -> Result<Self, ApiError> {
-        Self::new(What::Locks(locks), common, service)
-    }
-
     /// Checks the options against each other and the store.
     ///
     /// # Errors
     ///
     /// `Invalid`, which names the field.
-    pub(crate) fn new(what: What, common: Common, service: &Service) -> Result<Self, ApiError> {
-        let ttl = common.ttl_ms.map_or(service.default_ttl(), Duration::from_millis);
-        let range = &service.locks.capabilities().ttl;
-        let lease = lease(ttl, range).map_err(|error| ApiError::of(&error, None))?;
-        let wait = Duration::from_millis(common.wait_ms.unwrap_or(0));
+    pub(crate) fn new(
+        target: Target,
+        options: Options,
+        store: &Capabilities,
+    ) -> Result<Self, Refusal> {
+        let ttl = options.ttl.unwrap_or_else(|| default_ttl(store.default_ttl, &store.ttl));
+        let lease = lease(ttl, &store.ttl).map_err(|error| Refusal::of(&error, None))?;
+        let Options { wait, holder, max_hold, .. } = options;
         let longest = (ttl * LONGEST_WAIT).min(LONGEST_REQUEST);
         if wait > longest {
             let message = format!(
@@ -142,43 +111,43 @@ impl Wish {
                 wait.as_millis(),
                 longest.as_millis()
             );
-            return Err(ApiError::invalid(message, "wait for less, and ask again"));
+            return Err(Refusal::invalid(message, "wait for less, and ask again"));
         }
-        let max_hold = common.max_hold_ms.map(Duration::from_millis);
         if max_hold.is_some_and(|max| max.is_zero()) {
-            return Err(ApiError::invalid(
+            return Err(Refusal::invalid(
                 "max_hold_ms: zero allows no hold at all",
                 "leave it out for no limit",
             ));
         }
-        what.names().into_iter().try_for_each(check_name)?;
-        check_text("holder", common.holder.as_deref())?;
-        if let What::Leadership { candidate, .. } = &what {
+        target.names().into_iter().try_for_each(check_name)?;
+        check_text("holder", holder.as_deref())?;
+        if let Target::Leadership { candidate, .. } = &target {
             check_text("candidate", candidate.as_deref())?;
         }
-        Ok(Self { what, ttl, wait, holder: common.holder, max_hold, lease })
+        Ok(Self { target, ttl, wait, holder, max_hold, lease })
     }
 
     /// The names of its locks.
     pub(crate) fn names(&self) -> Vec<&str> {
-        self.what.names()
+        self.target.names()
     }
 
-    /// The mode of a lock of it, for events.
+    /// The mode of one of its locks as a word, for events.
     pub(crate) fn mode_of(&self, name: &str) -> &'static str {
-        match &self.what {
-            What::Locks(locks) => {
-                locks.iter().find(|lock| lock.name == name).map_or("exclusive", LockWish::word)
-            }
-            What::Leadership { .. } | What::Task { .. } => "exclusive",
+        match &self.target {
+            Target::Locks(locks) => locks
+                .iter()
+                .find(|lock| lock.name == name)
+                .map_or("exclusive", |lock| lock.mode.word()),
+            Target::Leadership { .. } | Target::Task { .. } => "exclusive",
         }
     }
 
     /// The manager of its locks: the lease at the store is longer than the client's ttl.
     pub(crate) fn manager(&self, locks: &LockManager, holder: &Arc<str>) -> LockManager {
         let manager = locks.clone().ttl(self.lease).holder(holder.clone());
-        // A store that frees the locks of a dead process at once must not do so here: the clients of the
-        // service live on. So each lease has to end by its time.
+        // Some stores free the locks of a dead process at once. Here its clients live on, so each lease has to
+        // end by its time.
         let manager = manager.lock_delay(Duration::from_millis(1));
         match self.max_hold {
             Some(longest) => manager.max_hold(longest),
@@ -197,38 +166,38 @@ impl Wish {
         }
     }
 
-    /// What it is, to notice another wish under the same `Idempotency-Key`.
-    pub(crate) fn print(&self) -> Print {
+    /// The hash of all of it, to notice another wish under the same name.
+    pub(crate) fn fingerprint(&self) -> Fingerprint {
         let mut text = String::new();
         let (ttl, wait, max) = (self.ttl, self.wait, self.max_hold);
         // Written for a comparison only, so the form does not matter.
-        let _ = match &self.what {
-            What::Locks(locks) => write!(text, "locks {locks:?}"),
-            What::Leadership { name, candidate } => write!(text, "leader {name:?} {candidate:?}"),
-            What::Task { name, words, .. } => write!(text, "task {name:?} {words:?}"),
+        let _ = match &self.target {
+            Target::Locks(locks) => write!(text, "locks {locks:?}"),
+            Target::Leadership { name, candidate } => write!(text, "leader {name:?} {candidate:?}"),
+            Target::Task { name, period_text, .. } => write!(text, "task {name:?} {period_text:?}"),
         };
         let _ = write!(text, " {ttl:?} {wait:?} {max:?} {:?}", self.holder);
         Sha256::digest(text.as_bytes()).into()
     }
 }
 
-/// Browsers and many clients resolve these in a path, also where they are percent-encoded.
-fn check_name(name: &str) -> Result<(), ApiError> {
+/// Refuses names that browsers and many clients resolve in a path, even if they are percent-encoded.
+fn check_name(name: &str) -> Result<(), Refusal> {
     if matches!(name, "." | "..") {
         let message = format!("name: {name:?} cannot be written in a path");
-        return Err(ApiError::invalid(message, "choose another name").key(name));
+        return Err(Refusal::invalid(message, "choose another name").key(name));
     }
     Ok(())
 }
 
-fn check_text(field: &str, text: Option<&str>) -> Result<(), ApiError> {
+fn check_text(field: &str, text: Option<&str>) -> Result<(), Refusal> {
     match text {
         Some(text) if text.len() > LONGEST_TEXT => {
             let message = format!(
                 "{field}: it has {} bytes, the longest allowed has {LONGEST_TEXT}",
                 text.len()
             );
-            Err(ApiError::invalid(message, "write a shorter text"))
+            Err(Refusal::invalid(message, "write a shorter text"))
         }
         _ => Ok(()),
     }

@@ -10,10 +10,12 @@ use utoipa::ToSchema;
 
 use super::body::Json;
 use super::error::{ApiError, Errors};
-use super::gate::Caller;
-use super::parts::{Asked, Name, Named};
+use super::parts::{Name, NameQuery, Parameters};
 use super::views::PartyView;
+use crate::domain::access::caller::Caller;
 use crate::domain::access::principal::Right;
+use crate::domain::lock_status::PartyStatus;
+use crate::domain::refusal::Refusal;
 use crate::domain::service::Service;
 
 /// A forced release.
@@ -80,30 +82,29 @@ pub(super) async fn force_release(
     caller.principal.check(Right::Admin, &name)?;
     let reason = asked.reason.trim();
     if reason.is_empty() || reason.chars().count() > 500 {
-        return Err(
-            ApiError::invalid("reason: 1 to 500 characters are needed", "say why").key(name)
-        );
+        let refusal = Refusal::invalid("reason: 1 to 500 characters are needed", "say why");
+        return Err(refusal.key(name).into());
     }
-    let of = |error: &latchwork::Error| ApiError::of(error, Some(&name));
-    let key = service.key(&name).map_err(|error| of(&error))?;
+    let of = |error: &latchwork::Error| Refusal::of(error, Some(&name));
+    let key = service.names.key(&name).map_err(|error| of(&error))?;
     let done = service.force_release(&name, &key).await;
     let outcome = if done.is_ok() { "done" } else { "failed" };
     // Written with escapes, so that no text of a client can forge a line.
     tracing::info!(target: "latchwork::audit", act = "force-release", by = %caller.principal.name, peer = %caller.peer, name = ?name, reason = ?reason, outcome, "admin");
     let done = done.map_err(|error| of(&error))?;
     Ok(Answer(ForcedView {
-        evicted: done.evicted.iter().map(PartyView::from).collect(),
+        evicted: done.evicted.iter().map(|it| PartyView::from(&PartyStatus::from(it))).collect(),
         token: done.token.map(|token| token.to_string()),
     }))
 }
 
 /// Takes a lock away by its name in the query, also one that no path can have; needs the right admin
 #[utoipa::path(post, path = "/v1/lock/force-release", tag = "admin", operation_id = "force_release_named",
-    request_body = Force, params(Named), responses((status = 200, description = "Released", body = ForcedView), Errors))]
+    request_body = Force, params(NameQuery), responses((status = 200, description = "Released", body = ForcedView), Errors))]
 pub(super) async fn force_release_named(
     service: State<Arc<Service>>,
     caller: Caller,
-    Asked(Named { name }): Asked<Named>,
+    Parameters(NameQuery { name }): Parameters<NameQuery>,
     asked: Json<Force>,
 ) -> Result<Answer<ForcedView>, ApiError> {
     force_release(service, caller, Name(name), asked).await
@@ -119,9 +120,9 @@ pub(super) async fn doctor(
     caller.principal.check_right(Right::Read)?;
     // One at a time: it opens connections of its own.
     let _turn = service.examination.lock().await;
-    let address = service.store.read_now().map_err(|error| ApiError::of(&error, None))?;
+    let address = service.store.read_now().map_err(|error| Refusal::of(&error, None))?;
     let report = latchwork::doctor(&address).await;
-    let report = report.map_err(|error| ApiError::of(&error, None))?;
+    let report = report.map_err(|error| Refusal::of(&error, None))?;
     let worst = report.findings.iter().map(|it| it.severity).max().unwrap_or(Severity::Ok);
     let findings = report.findings.iter().map(|it| FindingView {
         severity: it.severity.word(),

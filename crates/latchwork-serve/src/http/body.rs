@@ -11,6 +11,8 @@ use http_body_util::{BodyExt, LengthLimitError, Limited};
 use serde::de::DeserializeOwned;
 
 use super::error::ApiError;
+use crate::domain::refusal::{Kind, Refusal};
+use crate::domain::wish::Options;
 use crate::time::at_most;
 
 /// The largest body: a name of 64 KiB fits in, also if each of its characters is escaped twice.
@@ -35,16 +37,15 @@ impl<S: Sync, T: DeserializeOwned> FromRequest<S> for Json<T> {
             None if bytes.is_empty() => {}
             _ => {
                 let message = "Content-Type: the body must be application/json";
-                return Err(ApiError::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "Invalid", message)
-                    .next_step("send the header Content-Type: application/json"));
+                let refusal = Refusal::new(Kind::Invalid, message)
+                    .next_step("send the header Content-Type: application/json");
+                return Err(ApiError::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, refusal));
             }
         }
         let text: &[u8] = if bytes.is_empty() { b"{}" } else { &bytes };
         serde_json::from_slice(text).map(Self).map_err(|error| {
-            ApiError::invalid(
-                format!("body: {error}"),
-                "correct the JSON; GET /openapi.json describes it",
-            )
+            let message = format!("body: {error}");
+            Refusal::invalid(message, "correct the JSON; GET /openapi.json describes it").into()
         })
     }
 }
@@ -57,21 +58,22 @@ fn is_json(kind: &str) -> bool {
 pub(super) async fn read(body: Body) -> Result<Vec<u8>, ApiError> {
     let Some(read) = at_most(PATIENCE, collected(body)).await else {
         let message = format!("body: it did not arrive within {PATIENCE:?}");
-        return Err(ApiError::new(StatusCode::REQUEST_TIMEOUT, "TimedOut", message)
-            .next_step("send the body at once"));
+        let refusal = Refusal::new(Kind::TimedOut, message).next_step("send the body at once");
+        return Err(ApiError::new(StatusCode::REQUEST_TIMEOUT, refusal));
     };
     match read {
         Ok(bytes) => Ok(bytes),
         Err(error) if error.is::<LengthLimitError>() => {
             let message = format!("body: it is longer than {LARGEST} bytes");
-            Err(ApiError::new(StatusCode::PAYLOAD_TOO_LARGE, "Invalid", message)
-                .next_step("send a smaller body: fewer or shorter names"))
+            let refusal = Refusal::new(Kind::Invalid, message)
+                .next_step("send a smaller body: fewer or shorter names");
+            Err(ApiError::new(StatusCode::PAYLOAD_TOO_LARGE, refusal))
         }
-        Err(_) => Err(ApiError::invalid("body: it was cut off", "send the whole body")),
+        Err(_) => Err(Refusal::invalid("body: it was cut off", "send the whole body").into()),
     }
 }
 
-/// Copies what arrives: each part keeps a whole buffer of the connection alive, also one of a single byte.
+/// Copies the parts: each one, even of a single byte, would keep a whole buffer of the connection alive.
 async fn collected(body: Body) -> Result<Vec<u8>, BoxError> {
     let mut body = pin!(Limited::new(body, LARGEST));
     let mut bytes = Vec::new();
@@ -82,4 +84,19 @@ async fn collected(body: Body) -> Result<Vec<u8>, BoxError> {
         }
     }
     Ok(bytes)
+}
+
+/// The options that all wishes share, as the fields of their bodies.
+pub(super) fn options(
+    ttl_ms: Option<u64>,
+    wait_ms: Option<u64>,
+    holder: Option<String>,
+    max_hold_ms: Option<u64>,
+) -> Options {
+    Options {
+        ttl: ttl_ms.map(Duration::from_millis),
+        wait: Duration::from_millis(wait_ms.unwrap_or(0)),
+        holder,
+        max_hold: max_hold_ms.map(Duration::from_millis),
+    }
 }

@@ -1,4 +1,4 @@
-//! Answers that may be long, counted until they are written: what clients that do not read cost is bounded.
+//! Long answers, counted until they are written: this limits the memory that clients take if they do not read.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -10,20 +10,20 @@ use hyper::body::{Body as HttpBody, Frame, SizeHint};
 use serde::Serialize;
 
 use super::error::ApiError;
-use crate::domain::open_answers::Listening;
+use crate::domain::open_answers::OpenAnswer;
 
-/// How much of it is given away at once: what was given away is counted no more.
+/// The most bytes of a part. Parts that the connection has taken are no longer counted.
 const PART: usize = 16 * 1024;
 
 /// A body with its place among those of its token.
-pub(crate) struct Counted {
+pub(crate) struct CountedBody {
     rest: Bytes,
-    _place: Listening,
+    _place: OpenAnswer,
 }
 
-impl Counted {
+impl CountedBody {
     /// An answer of JSON.
-    pub(crate) fn json(value: &impl Serialize, place: Listening) -> Response {
+    pub(crate) fn json(value: &impl Serialize, place: OpenAnswer) -> Response {
         let Ok(text) = serde_json::to_vec(value) else { return ApiError::broken().into_response() };
         let body = Body::new(Self { rest: text.into(), _place: place });
         let json = HeaderValue::from_static("application/json");
@@ -31,7 +31,7 @@ impl Counted {
     }
 }
 
-impl HttpBody for Counted {
+impl HttpBody for CountedBody {
     type Data = Bytes;
     type Error = std::convert::Infallible;
 

@@ -10,15 +10,16 @@ use futures_util::{Stream, StreamExt};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use super::body::Json;
+use super::body::{Json, options};
 use super::error::{ApiError, Errors};
 use super::events::{KEEP_ALIVE, until_over};
-use super::gate::Caller;
-use super::holds::HoldView;
-use super::parts::{Asked, IdempotencyKey, Name, Named};
+use super::parts::{IdempotencyKey, Name, NameQuery, Parameters, claim_name};
+use super::views::HoldView;
+use crate::domain::access::caller::Caller;
 use crate::domain::access::principal::Right;
+use crate::domain::refusal::Refusal;
 use crate::domain::service::Service;
-use crate::domain::wish::{Common, What, Wish};
+use crate::domain::wish::{Target, Wish};
 
 /// A candidacy.
 #[derive(Debug, Default, Deserialize, ToSchema)]
@@ -69,15 +70,11 @@ pub(super) async fn campaign(
     key: Option<IdempotencyKey>,
     Json(asked): Json<Candidacy>,
 ) -> Result<Answer<HoldView>, ApiError> {
-    let common = Common {
-        ttl_ms: asked.ttl_ms,
-        wait_ms: asked.wait_ms,
-        holder: asked.holder,
-        max_hold_ms: asked.max_hold_ms,
-    };
-    let what = What::Leadership { name, candidate: asked.candidate };
-    let wish = Wish::new(what, common, &service)?;
-    service.acquire(wish, &caller, key).await?.into_hold().map(Answer)
+    let options = options(asked.ttl_ms, asked.wait_ms, asked.holder, asked.max_hold_ms);
+    let target = Target::Leadership { name, candidate: asked.candidate };
+    let wish = Wish::new(target, options, service.locks.capabilities())?;
+    let hold = service.acquire(wish, &caller, claim_name(key)).await?.into_hold()?;
+    Ok(Answer(hold.into()))
 }
 
 /// Tells who leads
@@ -91,7 +88,7 @@ pub(super) async fn leader(
 ) -> Result<Answer<LeaderView>, ApiError> {
     caller.principal.check(Right::Read, &name)?;
     let leader = service.locks.election(&name).leader().await;
-    let leader = leader.map_err(|error| ApiError::of(&error, Some(&name)))?;
+    let leader = leader.map_err(|error| Refusal::of(&error, Some(&name)))?;
     Ok(Answer(leader.into()))
 }
 
@@ -105,15 +102,15 @@ pub(super) async fn follow(
     Name(name): Name,
 ) -> Result<Sse<impl Stream<Item = Result<Event, Infallible>>>, ApiError> {
     caller.principal.check(Right::Read, &name)?;
-    service.key(&name).map_err(|error| ApiError::of(&error, Some(&name)))?;
-    let place = service.listeners.enter(&caller.principal.name)?;
+    service.names.key(&name).map_err(|error| Refusal::of(&error, Some(&name)))?;
+    let place = service.streams.enter(&caller.principal.name)?;
     let changes = service.locks.election(&name).observe().map(move |change| {
         let _place = &place;
         let (kind, text) = match change {
             Ok(leader) => ("leader", serde_json::to_string(&LeaderView::from(leader))),
             Err(error) => {
-                let told = serde_json::json!({ "error": error.message(), "key": name });
-                ("error", serde_json::to_string(&told))
+                let error = serde_json::json!({ "error": error.message(), "key": name });
+                ("error", serde_json::to_string(&error))
             }
         };
         Ok(Event::default().event(kind).data(text.unwrap_or_default()))
@@ -123,13 +120,13 @@ pub(super) async fn follow(
 
 /// Campaigns by the name in the query, which no proxy changes
 #[utoipa::path(post, path = "/v1/election/campaign", operation_id = "campaign_named", tag = "elections",
-    request_body = Candidacy, params(Named,
+    request_body = Candidacy, params(NameQuery,
         ("Idempotency-Key" = Option<String>, Header, description = "The same key is the same candidacy, over retries")),
     responses((status = 200, description = "Elected", body = HoldView), Errors))]
 pub(super) async fn campaign_named(
     service: State<Arc<Service>>,
     caller: Caller,
-    Asked(Named { name }): Asked<Named>,
+    Parameters(NameQuery { name }): Parameters<NameQuery>,
     key: Option<IdempotencyKey>,
     asked: Json<Candidacy>,
 ) -> Result<Answer<HoldView>, ApiError> {
@@ -137,23 +134,23 @@ pub(super) async fn campaign_named(
 }
 
 /// Tells who leads, by the name in the query
-#[utoipa::path(get, path = "/v1/election", operation_id = "named_leader", tag = "elections", params(Named),
+#[utoipa::path(get, path = "/v1/election", operation_id = "named_leader", tag = "elections", params(NameQuery),
     responses((status = 200, description = "The leader, if there is one", body = LeaderView), Errors))]
 pub(super) async fn leader_named(
     service: State<Arc<Service>>,
     caller: Caller,
-    Asked(Named { name }): Asked<Named>,
+    Parameters(NameQuery { name }): Parameters<NameQuery>,
 ) -> Result<Answer<LeaderView>, ApiError> {
     leader(service, caller, Name(name)).await
 }
 
 /// Streams the leader and every change, by the name in the query
-#[utoipa::path(get, path = "/v1/election/events", operation_id = "follow_named_leader", tag = "elections", params(Named),
+#[utoipa::path(get, path = "/v1/election/events", operation_id = "follow_named_leader", tag = "elections", params(NameQuery),
     responses((status = 200, description = "A stream without an end", body = String, content_type = "text/event-stream"), Errors))]
 pub(super) async fn follow_named(
     service: State<Arc<Service>>,
     caller: Caller,
-    Asked(Named { name }): Asked<Named>,
+    Parameters(NameQuery { name }): Parameters<NameQuery>,
 ) -> Result<Sse<impl Stream<Item = Result<Event, Infallible>>>, ApiError> {
     follow(service, caller, Name(name)).await
 }

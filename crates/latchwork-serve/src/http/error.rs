@@ -1,102 +1,75 @@
 //! Errors as clients see them: always a status and `{error, kind, key, next_step}`.
 
-use std::time::Duration;
-
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use latchwork::{Error, ErrorKind};
 use serde::Serialize;
 use utoipa::ToSchema;
 
 use super::views::LockView;
+use crate::domain::refusal::{Kind, Refusal};
 
 /// The body of every answer that is not a success.
 #[derive(Debug, Clone, Serialize, ToSchema)]
 pub(crate) struct ErrorBody {
     /// What happened, for people. Not for programs: the words may change.
-    pub(crate) error: String,
+    error: String,
     /// The kind, to decide by: `TimedOut`, `Lost`, `Released`, `Unconfirmed`, `NotFound`, `Invalid`, `Unreachable`,
     /// `Busy`, `Closed` ...
-    pub(crate) kind: &'static str,
+    kind: &'static str,
     /// The name of the lock that it is about.
-    pub(crate) key: Option<String>,
+    key: Option<String>,
     /// What to do next.
-    pub(crate) next_step: String,
+    next_step: String,
     /// The lock at this moment, if it was not free: its holders, and the waiters in their order.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) lock: Option<Box<LockView>>,
+    lock: Option<Box<LockView>>,
     /// Why a hold ended, if the kind is `Lost`: `not_renewed`, `forced`, `expired`, `taken`, `session_ended`, `max_hold`.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) reason: Option<&'static str>,
+    reason: Option<&'static str>,
 }
 
-/// An answer that is not a success.
-#[derive(Debug, Clone)]
+impl From<&Refusal> for ErrorBody {
+    fn from(refusal: &Refusal) -> Self {
+        let step = match &*refusal.step {
+            "" => usual_step(refusal.kind),
+            step => step,
+        };
+        Self {
+            error: refusal.message.clone(),
+            kind: refusal.kind.word(),
+            key: refusal.key.clone(),
+            next_step: step.to_owned(),
+            lock: refusal.lock.as_deref().map(|lock| Box::new(lock.into())),
+            reason: refusal.reason,
+        }
+    }
+}
+
+/// An answer that is not a success: a refusal of the service, or of the request's form.
+#[derive(Debug)]
 pub(crate) struct ApiError {
     status: StatusCode,
-    body: Box<ErrorBody>,
-    retry_after: Option<Duration>,
+    refusal: Box<Refusal>,
 }
 
 impl ApiError {
-    pub(crate) fn new(status: StatusCode, kind: &'static str, error: impl Into<String>) -> Self {
-        let body = ErrorBody {
-            error: error.into(),
-            kind,
-            key: None,
-            next_step: String::new(),
-            lock: None,
-            reason: None,
-        };
-        Self { status, body: Box::new(body), retry_after: None }
+    /// A refusal with a status that its kind does not tell.
+    pub(crate) fn new(status: StatusCode, refusal: Refusal) -> Self {
+        Self { status, refusal: Box::new(refusal) }
     }
 
-    /// A field, a header or a path that cannot be used.
-    pub(crate) fn invalid(error: impl Into<String>, step: &str) -> Self {
-        Self::new(StatusCode::BAD_REQUEST, "Invalid", error).next_step(step)
+    /// The request has no token.
+    pub(crate) fn no_token() -> Self {
+        Refusal::new(Kind::Unauthorized, "token: none was sent")
+            .next_step("send the header Authorization: Bearer TOKEN")
+            .into()
     }
 
-    /// The token does not allow this.
-    pub(crate) fn forbidden(error: impl Into<String>, step: &str) -> Self {
-        Self::new(StatusCode::FORBIDDEN, "Forbidden", error).next_step(step)
-    }
-
-    /// A limit is reached.
-    pub(crate) fn busy(error: impl Into<String>, step: &str) -> Self {
-        let mut it = Self::new(StatusCode::TOO_MANY_REQUESTS, "Busy", error).next_step(step);
-        it.retry_after = Some(Duration::from_secs(1));
-        it
-    }
-
-    /// The service stops.
-    pub(crate) fn closed() -> Self {
-        let message = "the service is stopping: it takes and renews no locks";
-        let mut it = Self::new(StatusCode::SERVICE_UNAVAILABLE, "Closed", message).next_step(
-            "finish within what remains of valid_for_ms and release; then ask another instance",
-        );
-        it.retry_after = Some(Duration::from_secs(1));
-        it
-    }
-
-    /// A token that is in no file of tokens, or not any more.
-    pub(crate) fn unknown_token() -> Self {
-        let message = "token: the service does not know it";
-        Self::new(StatusCode::UNAUTHORIZED, "Unauthorized", message)
-            .next_step("check the token, and the file that the service was started with")
-    }
-
-    /// Something that cannot be.
+    /// A mistake of the service.
     pub(crate) fn broken() -> Self {
-        let message = "the service could not write its answer";
-        Self::new(StatusCode::INTERNAL_SERVER_ERROR, "Broken", message)
+        Refusal::new(Kind::Broken, "the service could not write its answer")
             .next_step("report this: it is a mistake of the service")
-    }
-
-    /// No such hold; there may never have been one.
-    pub(crate) fn no_hold() -> Self {
-        Self::new(StatusCode::NOT_FOUND, "NotFound", "hold: the service does not know this hold").next_step(
-            "treat the lock as lost: it was released, ended long ago, or the service was restarted since",
-        )
+            .into()
     }
 
     /// The status of the answer.
@@ -106,72 +79,45 @@ impl ApiError {
 
     /// The body of the answer.
     pub(crate) fn json(&self) -> Option<String> {
-        serde_json::to_string(&self.body).ok()
-    }
-
-    #[must_use]
-    pub(crate) fn next_step(mut self, step: impl Into<String>) -> Self {
-        self.body.next_step = step.into();
-        self
-    }
-
-    #[must_use]
-    pub(crate) fn key(mut self, key: impl Into<String>) -> Self {
-        self.body.key = Some(key.into());
-        self
-    }
-
-    /// Adds what the lock looks like now.
-    #[must_use]
-    pub(crate) fn lock(mut self, lock: Option<LockView>) -> Self {
-        self.body.lock = lock.map(Box::new);
-        self
-    }
-
-    #[must_use]
-    pub(crate) fn reason(mut self, reason: &'static str) -> Self {
-        self.body.reason = Some(reason);
-        self
-    }
-
-    /// The answer to an error of the library about the lock `name`.
-    pub(crate) fn of(error: &Error, name: Option<&str>) -> Self {
-        let (status, kind) = match error.kind() {
-            ErrorKind::TimedOut => (StatusCode::CONFLICT, "TimedOut"),
-            ErrorKind::Mismatch => (StatusCode::CONFLICT, "Mismatch"),
-            ErrorKind::Invalid => (StatusCode::BAD_REQUEST, "Invalid"),
-            ErrorKind::Unsupported => (StatusCode::UNPROCESSABLE_ENTITY, "Unsupported"),
-            ErrorKind::Lost => (StatusCode::GONE, "Lost"),
-            ErrorKind::Unreachable => (StatusCode::SERVICE_UNAVAILABLE, "Unreachable"),
-            ErrorKind::Busy => (StatusCode::SERVICE_UNAVAILABLE, "Busy"),
-            ErrorKind::Closed => return Self::closed(),
-            ErrorKind::Denied => (StatusCode::BAD_GATEWAY, "Denied"),
-            ErrorKind::Corrupt => (StatusCode::BAD_GATEWAY, "Corrupt"),
-            _ => (StatusCode::INTERNAL_SERVER_ERROR, "Broken"),
-        };
-        let mut it = Self::new(status, kind, error.message());
-        // The library names commands there; a client of the service has others.
-        let hint = error.hint().filter(|_| error.kind() != ErrorKind::TimedOut);
-        it.body.next_step = hint.unwrap_or_else(|| usual_step(error.kind())).to_owned();
-        it.body.key = name.map(str::to_owned);
-        if status == StatusCode::SERVICE_UNAVAILABLE {
-            it.retry_after = Some(Duration::from_secs(1));
-        }
-        it
+        serde_json::to_string(&ErrorBody::from(&*self.refusal)).ok()
     }
 }
 
-fn usual_step(kind: ErrorKind) -> &'static str {
+impl From<Refusal> for ApiError {
+    fn from(refusal: Refusal) -> Self {
+        Self::new(status(refusal.kind), refusal)
+    }
+}
+
+fn status(kind: Kind) -> StatusCode {
     match kind {
-        ErrorKind::TimedOut => "wait longer (wait_ms), or look who holds it: GET /v1/locks/{name}",
-        ErrorKind::Mismatch => "use the key as one kind of lock only",
-        ErrorKind::Invalid => "correct the field that the message names",
-        ErrorKind::Unsupported => "use another kind of lock, or another store",
-        ErrorKind::Lost => "stop the work, and check what was written under this token",
-        ErrorKind::Unreachable | ErrorKind::Busy => {
+        Kind::Invalid => StatusCode::BAD_REQUEST,
+        Kind::Unauthorized => StatusCode::UNAUTHORIZED,
+        Kind::Forbidden => StatusCode::FORBIDDEN,
+        Kind::NotFound => StatusCode::NOT_FOUND,
+        Kind::TimedOut | Kind::Mismatch => StatusCode::CONFLICT,
+        Kind::ReusedName | Kind::Unsupported => StatusCode::UNPROCESSABLE_ENTITY,
+        Kind::Lost | Kind::Released | Kind::Unconfirmed => StatusCode::GONE,
+        Kind::LimitReached => StatusCode::TOO_MANY_REQUESTS,
+        Kind::Suspect | Kind::Unreachable | Kind::Busy | Kind::Closed => {
+            StatusCode::SERVICE_UNAVAILABLE
+        }
+        Kind::Denied | Kind::Corrupt => StatusCode::BAD_GATEWAY,
+        Kind::Broken => StatusCode::INTERNAL_SERVER_ERROR,
+    }
+}
+
+fn usual_step(kind: Kind) -> &'static str {
+    match kind {
+        Kind::TimedOut => "wait longer (wait_ms), or look who holds it: GET /v1/locks/{name}",
+        Kind::Mismatch => "use the key as one kind of lock only",
+        Kind::Invalid => "correct the field that the message names",
+        Kind::Unsupported => "use another kind of lock, or another store",
+        Kind::Lost => "stop the work, and check what was written under this token",
+        Kind::Unreachable | Kind::Busy => {
             "try again in a moment; GET /readyz tells whether the store answers"
         }
-        ErrorKind::Denied => "check the credentials with which the service uses its store",
+        Kind::Denied => "check the credentials with which the service uses its store",
         _ => "see the log of the service",
     }
 }
@@ -188,7 +134,7 @@ impl IntoResponse for ApiError {
             let scheme = HeaderValue::from_static("Bearer realm=\"latchwork\"");
             headers.insert(header::WWW_AUTHENTICATE, scheme);
         }
-        if let Some(pause) = self.retry_after {
+        if let Some(pause) = self.refusal.retry_after {
             headers.insert(header::RETRY_AFTER, pause.as_secs().max(1).into());
         }
         response

@@ -13,10 +13,13 @@ use tokio::sync::broadcast::error::RecvError;
 use utoipa::IntoParams;
 
 use super::error::{ApiError, Errors};
-use super::gate::Caller;
-use super::parts::Asked;
+use super::parts::Parameters;
+use super::views::EventView;
+use crate::domain::access::caller::Caller;
 use crate::domain::access::principal::{Principal, Right};
-use crate::domain::events::hub::{EventView, Told};
+use crate::domain::events::event::LockEvent;
+use crate::domain::events::hub::Message;
+use crate::domain::refusal::Refusal;
 use crate::domain::service::Service;
 
 /// A comment now and then shows both sides that the other one is there.
@@ -29,7 +32,7 @@ pub(super) fn KEEP_ALIVE() -> KeepAlive {
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
-pub(crate) struct Which {
+pub(crate) struct EventQuery {
     /// Only of names that begin with this text.
     #[serde(default)]
     #[param(required = false)]
@@ -44,54 +47,52 @@ pub(crate) struct Which {
 /// `suspect`, `closing`), its data an object, its id a number. `hello` comes first and names the last number.
 /// `reset` says that events were missed: read the list of locks again.
 #[utoipa::path(get, path = "/v1/events", operation_id = "follow_events", tag = "events",
-    params(Which, ("Last-Event-ID" = Option<u64>, Header, description = "Go on after this event")),
+    params(EventQuery, ("Last-Event-ID" = Option<u64>, Header, description = "Go on after this event")),
     responses((status = 200, description = "A stream without an end", body = EventView, content_type = "text/event-stream"), Errors))]
 pub(super) async fn follow(
     State(service): State<Arc<Service>>,
     caller: Caller,
     headers: HeaderMap,
-    Asked(which): Asked<Which>,
+    Parameters(query): Parameters<EventQuery>,
 ) -> Result<Sse<impl Stream<Item = Result<Event, Infallible>>>, ApiError> {
     caller.principal.check_right(Right::Read)?;
-    let place = service.listeners.enter(&caller.principal.name)?;
+    let place = service.streams.enter(&caller.principal.name)?;
     let seen = match headers.get("last-event-id").map(|value| value.to_str().map(str::parse)) {
-        None => which.after,
+        None => query.after,
         Some(Ok(Ok(id))) => Some(id),
         Some(_) => {
-            return Err(ApiError::invalid(
-                "Last-Event-ID: not a number",
-                "leave it out, or send an id",
-            ));
+            let message = "Last-Event-ID: not a number";
+            return Err(Refusal::invalid(message, "leave it out, or send an id").into());
         }
     };
     let follow = service.hub.follow(seen);
-    service.others.wanted(&service);
+    service.store_watch.start();
     let mut first =
         vec![Event::default().event("hello").data(format!(r#"{{"last_event":{}}}"#, follow.last))];
-    let wanted = Wanted { principal: caller.principal.clone(), prefix: which.prefix };
+    let filter = EventFilter { principal: caller.principal.clone(), prefix: query.prefix };
     match follow.missed {
         Some(missed) => {
-            first.extend(missed.iter().filter(|it| wanted.has(it)).map(|it| written(it)))
+            first.extend(missed.iter().filter(|it| filter.has(it)).map(|it| written(it)))
         }
         None => first.push(reset()),
     }
     let live =
-        stream::unfold((follow.live, wanted, place), |(mut live, wanted, place)| async move {
+        stream::unfold((follow.live, filter, place), |(mut live, filter, place)| async move {
             loop {
                 let event = match live.recv().await {
-                    Ok(told) if wanted.has(&told) => written(&told),
+                    Ok(message) if filter.has(&message) => written(&message),
                     Ok(_) => continue,
                     Err(RecvError::Lagged(_)) => reset(),
                     Err(RecvError::Closed) => return None,
                 };
-                return Some((event, (live, wanted, place)));
+                return Some((event, (live, filter, place)));
             }
         });
     let events = stream::iter(first).chain(live).map(Ok);
     Ok(Sse::new(until_over(events, &service, &caller)).keep_alive(KEEP_ALIVE()))
 }
 
-/// Ends a stream when the service has stopped, and when the token of its client is not known any more.
+/// Ends a stream when the service has stopped, and when the token of its client is no longer known.
 pub(super) fn until_over<S: Stream>(
     events: S,
     service: &Arc<Service>,
@@ -101,29 +102,35 @@ pub(super) fn until_over<S: Stream>(
     let (service, caller) = (service.clone(), caller.clone());
     events.take_until(async move {
         tokio::select! {
-            // An error means that the service is gone.
+            // An error means that the service has ended.
             _ = stopped.wait_for(|it| *it) => {}
-            () = service.revoked(&caller) => {}
+            () = service.access.revoked(&caller) => {}
         }
     })
 }
 
-/// What a listener gets to see.
-struct Wanted {
+/// The events that a listener gets.
+struct EventFilter {
     principal: Arc<Principal>,
     prefix: String,
 }
 
-impl Wanted {
-    fn has(&self, told: &Told) -> bool {
-        // What is about the service is for all.
-        told.name.is_empty()
-            || (told.name.starts_with(&self.prefix) && self.principal.may(Right::Read, &told.name))
+impl EventFilter {
+    fn has(&self, message: &Message) -> bool {
+        // An event of the service itself is for all.
+        message.name.is_empty()
+            || (message.name.starts_with(&self.prefix)
+                && self.principal.may(Right::Read, &message.name))
     }
 }
 
-fn written(told: &Told) -> Event {
-    Event::default().event(told.event).id(told.id.to_string()).data(&told.json)
+fn written(message: &Message) -> Event {
+    Event::default().event(message.word).id(message.id.to_string()).data(&message.text)
+}
+
+/// Writes an event as the data of a server-sent event.
+pub(crate) fn json(event: &LockEvent) -> Option<String> {
+    serde_json::to_string(&EventView::from(event)).ok()
 }
 
 fn reset() -> Event {

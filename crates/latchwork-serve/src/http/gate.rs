@@ -1,5 +1,5 @@
-//! What every request passes first: its arrival is noted, its origin and its token are checked, and its
-//! answer gets the headers that all have.
+//! The gate that every request passes first: it takes the time of arrival, checks origin and token, and adds to the
+//! answer the headers that all answers have.
 
 use std::sync::Arc;
 
@@ -12,40 +12,47 @@ use latchwork::store::Moment;
 use latchwork::store::clock::boot_time;
 
 use super::error::ApiError;
-use super::{origin, streamed};
-use crate::domain::access::principal::Principal;
+use super::origin::{self, Hosts};
+use super::streamed;
+use crate::domain::access::caller::{Caller, Peer};
+use crate::domain::refusal::{Kind, Refusal};
 use crate::domain::service::Service;
-use crate::server::listener::Peer;
-
-/// Who makes a request, and when it arrived.
-#[derive(Clone)]
-pub(crate) struct Caller {
-    pub(crate) principal: Arc<Principal>,
-    /// When its head had arrived, by the boot clock: every promise in the answer counts from here.
-    pub(crate) arrival: Moment,
-    pub(crate) peer: Peer,
-}
 
 impl<S: Send + Sync> FromRequestParts<S> for Caller {
     type Rejection = ApiError;
 
     async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, ApiError> {
         let caller = parts.extensions.get::<Self>().cloned();
-        caller.ok_or_else(|| {
-            ApiError::new(StatusCode::UNAUTHORIZED, "Unauthorized", "token: none was sent")
-                .next_step("send the header Authorization: Bearer TOKEN")
-        })
+        caller.ok_or_else(ApiError::no_token)
     }
 }
 
-/// Paths that say nothing about locks: no token is needed.
+/// Whether a path shows nothing about locks, so that no token is needed.
 fn is_public(path: &str) -> bool {
     !path.starts_with("/v1/") && path != "/metrics"
 }
 
-/// Checks a request, answers it, and notes how long that took.
-pub(crate) async fn pass(
-    State(service): State<Arc<Service>>,
+/// The service, and the names by which clients may address it.
+pub(super) struct Gate {
+    pub(super) service: Arc<Service>,
+    /// More than the usual ones of a service on loopback.
+    pub(super) allow_hosts: Vec<String>,
+}
+
+impl Gate {
+    /// The names by which a client at this address may address the service.
+    fn hosts(&self, peer: &Peer) -> Hosts {
+        let needs_token = self.service.access.anonymous(peer).is_none();
+        if peer.is_unix() || (needs_token && !peer.is_loopback()) {
+            return Hosts::Any;
+        }
+        Hosts::loopback(&self.allow_hosts)
+    }
+}
+
+/// Checks a request, answers it, and records how long that took.
+pub(super) async fn pass(
+    State(gate): State<Arc<Gate>>,
     mut request: Request,
     next: Next,
 ) -> Response {
@@ -54,29 +61,25 @@ pub(crate) async fn pass(
     let peer = peer.unwrap_or_default();
     let method = request.method().clone();
     let route = request.extensions().get::<MatchedPath>().map(|path| path.as_str().to_owned());
-    let answer = match admit(&service, &peer, arrival, &mut request) {
+    let answer = match admit(&gate, &peer, arrival, &mut request) {
         Ok(()) if method == Method::OPTIONS => allowed(next.run(request).await),
         Ok(()) => streamed::answer(request, next).await,
         Err(refused) => refused.into_response(),
     };
-    note(&method, route.as_deref().unwrap_or("other"), &answer, arrival, &peer);
+    record(&method, route.as_deref().unwrap_or("other"), &answer, arrival, &peer);
     with_headers(answer)
 }
 
-fn admit(
-    service: &Service,
-    peer: &Peer,
-    arrival: Moment,
-    request: &mut Request,
-) -> Result<(), ApiError> {
-    origin::check(&service.hosts(peer), request.uri(), request.headers())?;
+fn admit(gate: &Gate, peer: &Peer, arrival: Moment, request: &mut Request) -> Result<(), ApiError> {
+    origin::check(&gate.hosts(peer), request.uri(), request.headers())?;
+    let access = &gate.service.access;
     let principal = match bearer(request)? {
         Some(token) => {
-            let known = service.principal(token.as_bytes());
-            Some(known.ok_or_else(ApiError::unknown_token)?)
+            let known = access.principal(token.as_bytes());
+            Some(known.ok_or_else(Refusal::unknown_token)?)
         }
-        None if is_passed_on(request.headers()) && !service.is_open() => None,
-        None => service.anonymous(peer),
+        None if is_passed_on(request.headers()) && !access.is_open() => None,
+        None => access.anonymous(peer),
     };
     match principal {
         Some(principal) => {
@@ -84,21 +87,17 @@ fn admit(
             Ok(())
         }
         None if is_public(request.uri().path()) => Ok(()),
-        None => {
-            Err(ApiError::new(StatusCode::UNAUTHORIZED, "Unauthorized", "token: none was sent")
-                .next_step("send the header Authorization: Bearer TOKEN"))
-        }
+        None => Err(ApiError::no_token()),
     }
 }
 
-/// Whether a proxy says that it sends a request for somebody else: the address of the peer then says nothing of
-/// who that is.
+/// Whether a proxy says that it passes a request on: the address of the peer is then not that of the client.
 fn is_passed_on(headers: &HeaderMap) -> bool {
     ["forwarded", "x-forwarded-for", "x-real-ip", "via"].iter().any(|it| headers.contains_key(*it))
 }
 
 /// The token that a request carries.
-fn bearer(request: &Request) -> Result<Option<&str>, ApiError> {
+fn bearer(request: &Request) -> Result<Option<&str>, Refusal> {
     let mut values = request.headers().get_all(header::AUTHORIZATION).iter();
     let Some(value) = values.next() else { return Ok(None) };
     let words = value.to_str().ok().and_then(|text| text.split_once(' '));
@@ -106,19 +105,17 @@ fn bearer(request: &Request) -> Result<Option<&str>, ApiError> {
         (Some((scheme, token)), None) if scheme.eq_ignore_ascii_case("bearer") => {
             Ok(Some(token.trim()))
         }
-        _ => Err(ApiError::new(
-            StatusCode::UNAUTHORIZED,
-            "Unauthorized",
-            "Authorization: only Bearer TOKEN is understood",
-        )
-        .next_step("send the header Authorization: Bearer TOKEN")),
+        _ => {
+            Err(Refusal::new(Kind::Unauthorized, "Authorization: only Bearer TOKEN is understood")
+                .next_step("send the header Authorization: Bearer TOKEN"))
+        }
     }
 }
 
-fn note(method: &Method, route: &str, answer: &Response, arrival: Moment, peer: &Peer) {
+fn record(method: &Method, route: &str, answer: &Response, arrival: Moment, peer: &Peer) {
     let took = boot_time().since(arrival);
     let status = answer.status();
-    crate::metrics::request(method, route, status, took);
+    crate::metrics::request(method.as_str(), route, status.as_u16(), took);
     tracing::debug!(target: "latchwork::http", %method, route, status = status.as_u16(), took_us = took.as_micros() as u64, %peer, "request");
 }
 
@@ -141,7 +138,7 @@ pub(crate) const HEADERS: [(HeaderName, &str); 7] = [
 const KEEP_ALIVE: (HeaderName, HeaderValue) =
     (HeaderName::from_static("keep-alive"), HeaderValue::from_static("timeout=15"));
 
-/// Events are for now: nginx collects an answer of unknown length, unless the answer says otherwise.
+/// Makes nginx pass events on at once: without it, nginx buffers an answer of unknown length.
 const UNBUFFERED: HeaderName = HeaderName::from_static("x-accel-buffering");
 
 /// The answer to OPTIONS, from the one to a method that a path does not have. `Allow` is added to both later.

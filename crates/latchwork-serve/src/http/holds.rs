@@ -1,4 +1,4 @@
-//! Holds: several locks at once, and the life of what was granted.
+//! Holds: acquires several locks at once; renews, shows and releases holds.
 
 use std::sync::Arc;
 
@@ -7,56 +7,16 @@ use axum::extract::State;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use super::body::Json;
+use super::body::{Json, options};
 use super::error::{ApiError, Errors};
-use super::gate::Caller;
-use super::locks::{ModeWord, Permits};
-use super::parts::{Id, IdempotencyKey};
-use crate::domain::holds::release::{Confirmed, How};
+use super::locks::{ModeWord, Permits, wish_of};
+use super::parts::{Id, IdempotencyKey, claim_name};
+use super::views::HoldView;
+use crate::domain::access::caller::Caller;
+use crate::domain::holds::release::{Confirmation, ReleaseKind};
+use crate::domain::refusal::Refusal;
 use crate::domain::service::Service;
-use crate::domain::wish::{Common, LockWish, Wish};
-
-/// A lock that is held, and for how long the client may rely on it.
-#[derive(Debug, Clone, Serialize, ToSchema)]
-pub(crate) struct HoldView {
-    /// The id of the hold, to renew and release it. Keep it to yourself.
-    pub(crate) hold: String,
-    /// The fencing token for the resource to check, of the first lock; a decimal number as text,
-    /// because it exceeds 2^53.
-    pub(crate) token: String,
-    /// All locks of the hold, each with its token.
-    pub(crate) locks: Vec<TokenView>,
-    /// `held`; or `suspect` while the store has to confirm it: do not use the resource then.
-    pub(crate) state: &'static str,
-    /// The ttl: a hold that is not renewed for so long is released by the service.
-    pub(crate) ttl_ms: u64,
-    /// For how long the client may rely on the hold. It counts from a moment **before the request was
-    /// sent**, by the client's own clock.
-    pub(crate) valid_for_ms: u64,
-    /// When to renew: so long after this answer came.
-    pub(crate) renew_in_ms: u64,
-    /// The period of a task that runs once in each.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) period: Option<PeriodView>,
-}
-
-/// A lock of a hold.
-#[derive(Debug, Clone, Serialize, ToSchema)]
-pub(crate) struct TokenView {
-    /// Its name.
-    pub(crate) name: String,
-    /// Its fencing token.
-    pub(crate) token: String,
-}
-
-/// A period, in milliseconds since 1970.
-#[derive(Debug, Clone, Serialize, ToSchema)]
-pub(crate) struct PeriodView {
-    /// When it began.
-    pub(crate) start_ms: u64,
-    /// When it ends.
-    pub(crate) end_ms: u64,
-}
+use crate::domain::wish::{Target, Wish};
 
 /// Several locks, all or none.
 #[derive(Debug, Deserialize, ToSchema)]
@@ -96,9 +56,9 @@ pub(crate) struct ReleasedView {
     closed: bool,
 }
 
-impl From<Confirmed> for ReleasedView {
-    fn from(confirmed: Confirmed) -> Self {
-        Self { released: true, closed: confirmed.is_closed }
+impl From<Confirmation> for ReleasedView {
+    fn from(confirmation: Confirmation) -> Self {
+        Self { released: true, closed: confirmation.is_closed }
     }
 }
 
@@ -118,21 +78,17 @@ pub(super) async fn acquire(
     if asked.locks.is_empty() || asked.locks.len() > MOST_LOCKS {
         let message =
             format!("locks: {} were named, 1 to {MOST_LOCKS} are possible", asked.locks.len());
-        return Err(ApiError::invalid(message, "name at least one lock, and not too many"));
+        return Err(Refusal::invalid(message, "name at least one lock, and not too many").into());
     }
     let locks: Result<Vec<_>, _> = asked
         .locks
         .into_iter()
-        .map(|lock| LockWish::new(lock.name, lock.mode, lock.permits, false))
+        .map(|lock| wish_of(lock.name, lock.mode, lock.permits, false))
         .collect();
-    let common = Common {
-        ttl_ms: asked.ttl_ms,
-        wait_ms: asked.wait_ms,
-        holder: asked.holder,
-        max_hold_ms: asked.max_hold_ms,
-    };
-    let wish = Wish::locks(locks?, common, &service)?;
-    service.acquire(wish, &caller, key).await?.into_hold().map(Answer)
+    let options = options(asked.ttl_ms, asked.wait_ms, asked.holder, asked.max_hold_ms);
+    let wish = Wish::new(Target::Locks(locks?), options, service.locks.capabilities())?;
+    let hold = service.acquire(wish, &caller, claim_name(key)).await?.into_hold()?;
+    Ok(Answer(hold.into()))
 }
 
 /// Renews a hold
@@ -147,7 +103,7 @@ pub(super) async fn renew(
     caller: Caller,
     Id(id): Id,
 ) -> Result<Answer<HoldView>, ApiError> {
-    service.look(id, &caller, true).map(Answer)
+    Ok(Answer(service.look(id, &caller, true)?.into()))
 }
 
 /// Shows a hold of this client, and renews nothing
@@ -159,7 +115,7 @@ pub(super) async fn show(
     caller: Caller,
     Id(id): Id,
 ) -> Result<Answer<HoldView>, ApiError> {
-    service.look(id, &caller, false).map(Answer)
+    Ok(Answer(service.look(id, &caller, false)?.into()))
 }
 
 /// Releases a hold; a leader resigns by it, and a task is open for others again
@@ -176,8 +132,8 @@ pub(super) async fn release(
     caller: Caller,
     Id(id): Id,
 ) -> Result<Answer<ReleasedView>, ApiError> {
-    let confirmed = service.give_up(id, &caller, How::Release).await?;
-    Ok(Answer(confirmed.into()))
+    let confirmation = service.release(id, &caller, ReleaseKind::Release).await?;
+    Ok(Answer(confirmation.into()))
 }
 
 /// Ends a task with success: it is closed until the end of the period in which it began
@@ -192,6 +148,6 @@ pub(super) async fn succeed(
     caller: Caller,
     Id(id): Id,
 ) -> Result<Answer<ReleasedView>, ApiError> {
-    let confirmed = service.give_up(id, &caller, How::Succeed).await?;
-    Ok(Answer(confirmed.into()))
+    let confirmation = service.release(id, &caller, ReleaseKind::Succeed).await?;
+    Ok(Answer(confirmation.into()))
 }

@@ -5,19 +5,20 @@ use std::sync::Arc;
 use axum::Json as Answer;
 use axum::extract::State;
 use axum::response::Response;
+use latchwork::store::Mode;
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
-use super::body::Json;
-use super::counted::Counted;
+use super::body::{Json, options};
+use super::counted::CountedBody;
 use super::error::{ApiError, Errors};
-use super::gate::Caller;
-use super::holds::HoldView;
-use super::parts::{Asked, IdempotencyKey, Name, Named};
-use super::views::LockView;
+use super::parts::{IdempotencyKey, Name, NameQuery, Parameters, claim_name};
+use super::views::{HoldView, LockView, length_of_lock};
+use crate::domain::access::caller::Caller;
 use crate::domain::access::principal::Right;
+use crate::domain::refusal::Refusal;
 use crate::domain::service::Service;
-use crate::domain::wish::{Common, LockWish, Wish};
+use crate::domain::wish::{LockWish, Target, Wish};
 
 /// How to lock.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
@@ -68,7 +69,7 @@ pub(crate) struct OneLock {
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
-pub(crate) struct Which {
+pub(crate) struct ListQuery {
     /// Only names that begin with this text.
     #[serde(default)]
     #[param(required = false)]
@@ -85,15 +86,43 @@ const LONGEST: usize = 1024 * 1024;
 
 /// Locks, sorted by their names.
 #[derive(Debug, Serialize, ToSchema)]
-pub(crate) struct LockList<'a> {
+pub(crate) struct LockList {
     /// The locks that are held, waited for or closed.
-    #[schema(value_type = Vec<LockView>)]
-    locks: Vec<&'a LockView>,
+    locks: Vec<LockView>,
     /// The name to ask on with (`after`), if there are more.
     next: Option<String>,
     /// The number of the last event before the list was made: follow the events from here
     /// (`Last-Event-ID`).
     last_event: u64,
+}
+
+/// The wish for one lock: the permits must be there if, and only if, the mode needs them.
+///
+/// # Errors
+///
+/// `Invalid`, which names the field.
+pub(super) fn wish_of(
+    name: String,
+    mode: ModeWord,
+    permits: Option<Permits>,
+    is_fair: bool,
+) -> Result<LockWish, Refusal> {
+    let mode = match (mode, permits) {
+        (ModeWord::Mutex, None) => Mode::Exclusive,
+        (ModeWord::Read, None) => Mode::Read,
+        (ModeWord::Write, None) => Mode::Write,
+        (ModeWord::Permits, Some(Permits { take, of })) => Mode::Permits { take, of },
+        (ModeWord::Permits, None) => {
+            let message = "permits: the mode permits needs them";
+            let step = "write \"permits\": {\"take\": 1, \"of\": 5}";
+            return Err(Refusal::invalid(message, step).key(name));
+        }
+        (ModeWord::Mutex | ModeWord::Read | ModeWord::Write, Some(_)) => {
+            let message = "permits: only the mode permits has them";
+            return Err(Refusal::invalid(message, "leave them out").key(name));
+        }
+    };
+    Ok(LockWish { name, mode, is_fair })
 }
 
 /// Acquires a lock
@@ -111,25 +140,21 @@ pub(super) async fn acquire(
     key: Option<IdempotencyKey>,
     Json(asked): Json<OneLock>,
 ) -> Result<Answer<HoldView>, ApiError> {
-    let lock = LockWish::new(name, asked.mode, asked.permits, asked.fair)?;
-    let common = Common {
-        ttl_ms: asked.ttl_ms,
-        wait_ms: asked.wait_ms,
-        holder: asked.holder,
-        max_hold_ms: asked.max_hold_ms,
-    };
-    let wish = Wish::locks(vec![lock], common, &service)?;
-    service.acquire(wish, &caller, key).await?.into_hold().map(Answer)
+    let lock = wish_of(name, asked.mode, asked.permits, asked.fair)?;
+    let options = options(asked.ttl_ms, asked.wait_ms, asked.holder, asked.max_hold_ms);
+    let wish = Wish::new(Target::Locks(vec![lock]), options, service.locks.capabilities())?;
+    let hold = service.acquire(wish, &caller, claim_name(key)).await?.into_hold()?;
+    Ok(Answer(hold.into()))
 }
 
 /// Acquires a lock by its name in the query, which no proxy changes
 #[utoipa::path(post, path = "/v1/lock", operation_id = "acquire_named_lock", tag = "locks", request_body = OneLock,
-    params(Named, ("Idempotency-Key" = Option<String>, Header, description = "The same key is the same claim, over retries")),
+    params(NameQuery, ("Idempotency-Key" = Option<String>, Header, description = "The same key is the same claim, over retries")),
     responses((status = 200, description = "Granted", body = HoldView), Errors))]
 pub(super) async fn acquire_named(
     service: State<Arc<Service>>,
     caller: Caller,
-    Asked(Named { name }): Asked<Named>,
+    Parameters(NameQuery { name }): Parameters<NameQuery>,
     key: Option<IdempotencyKey>,
     asked: Json<OneLock>,
 ) -> Result<Answer<HoldView>, ApiError> {
@@ -139,38 +164,39 @@ pub(super) async fn acquire_named(
 /// Lists locks with their holders and waiters
 ///
 /// The parts of a list are of the same time if they are read within 10 s.
-#[utoipa::path(get, path = "/v1/locks", operation_id = "list_locks", tag = "locks", params(Which),
+#[utoipa::path(get, path = "/v1/locks", operation_id = "list_locks", tag = "locks", params(ListQuery),
     responses((status = 200, description = "The locks", body = LockList), Errors))]
 pub(super) async fn list(
     State(service): State<Arc<Service>>,
     caller: Caller,
-    Asked(which): Asked<Which>,
+    Parameters(query): Parameters<ListQuery>,
 ) -> Result<Response, ApiError> {
     caller.principal.check_right(Right::Read)?;
-    let limit = which.limit.unwrap_or(1_000);
+    let limit = query.limit.unwrap_or(1_000);
     if !(1..=10_000).contains(&limit) {
-        return Err(ApiError::invalid("limit: it must be 1 to 10000", "leave it out for 1000"));
+        let message = "limit: it must be 1 to 10000";
+        return Err(Refusal::invalid(message, "leave it out for 1000").into());
     }
     let place = service.lists.enter(&caller.principal.name)?;
-    let listing = match &which.after {
-        None => service.list(&which.prefix, caller.arrival).await?,
-        Some(_) => service.listings.kept(&service, &which.prefix).await?,
+    let list = match &query.after {
+        None => service.lock_lists.fresh(&query.prefix, caller.arrival).await?,
+        Some(_) => service.lock_lists.kept(&query.prefix).await?,
     };
-    let after = which.after.as_deref();
-    let from = listing.locks.partition_point(|lock| after.is_some_and(|it| *lock.name <= *it));
-    let mut seen = listing.locks[from..]
+    let after = query.after.as_deref();
+    let from = list.locks.partition_point(|lock| after.is_some_and(|it| *lock.name <= *it));
+    let mut visible = list.locks[from..]
         .iter()
         .filter(|lock| caller.principal.may(Right::Read, &lock.name))
         .peekable();
     let (mut locks, mut length) = (Vec::new(), 0);
     while locks.len() < limit as usize && length < LONGEST {
-        let Some(lock) = seen.next() else { break };
-        length += lock.length();
-        locks.push(lock);
+        let Some(lock) = visible.next() else { break };
+        length += length_of_lock(lock);
+        locks.push(LockView::from(lock));
     }
-    let next = locks.last().filter(|_| seen.peek().is_some()).map(|lock| lock.name.clone());
-    let list = LockList { locks, next, last_event: listing.last_event };
-    Ok(Counted::json(&list, place))
+    let next = locks.last().filter(|_| visible.peek().is_some()).map(LockView::name);
+    let list = LockList { next: next.map(str::to_owned), locks, last_event: list.last_event };
+    Ok(CountedBody::json(&list, place))
 }
 
 /// Shows a lock: its holders, and the waiters in their order
@@ -183,16 +209,16 @@ pub(super) async fn show(
     Name(name): Name,
 ) -> Result<Answer<LockView>, ApiError> {
     caller.principal.check(Right::Read, &name)?;
-    service.show(&name).await.map(Answer)
+    Ok(Answer(LockView::from(&service.lock_lists.one(&name).await?)))
 }
 
 /// Shows a lock by its name in the query: any name, also one that no path can have
-#[utoipa::path(get, path = "/v1/lock", tag = "locks", operation_id = "show_named_lock", params(Named),
+#[utoipa::path(get, path = "/v1/lock", tag = "locks", operation_id = "show_named_lock", params(NameQuery),
     responses((status = 200, description = "The lock, also if it is free", body = LockView), Errors))]
 pub(super) async fn show_named(
     service: State<Arc<Service>>,
     caller: Caller,
-    Asked(Named { name }): Asked<Named>,
+    Parameters(NameQuery { name }): Parameters<NameQuery>,
 ) -> Result<Answer<LockView>, ApiError> {
     show(service, caller, Name(name)).await
 }

@@ -1,23 +1,26 @@
 //! The HTTP API, and its description that is made of the same code.
+//!
+//! Routes, bodies, views, and the gate that every request passes. `error` makes a status and a JSON body of a refusal,
+//! `views` makes JSON of the plain values of the domain.
+//!
+//! `server` imports this room. It imports `domain` and `page`, and never `server`.
 
 mod admin;
 mod body;
 mod counted;
 mod elections;
 pub(crate) mod error;
-mod events;
+pub(crate) mod events;
 pub(crate) mod gate;
-pub(crate) mod holds;
-pub(crate) mod locks;
+mod holds;
+mod locks;
 mod once;
 mod operation;
-pub(crate) mod origin;
+mod origin;
 mod parts;
 mod routes;
 mod streamed;
-pub(crate) mod views;
+mod views;
 mod whoami;
 
-pub(crate) use gate::Caller;
-pub(crate) use parts::IdempotencyKey;
 pub(crate) use routes::{document, router};

@@ -9,15 +9,15 @@ use latchwork::once::{Reset, Skipped};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use super::body::Json;
+use super::body::{Json, options};
 use super::error::{ApiError, Errors};
-use super::gate::Caller;
-use super::holds::HoldView;
-use super::parts::{Asked, IdempotencyKey, Name, Named};
-use super::views::millis;
+use super::parts::{IdempotencyKey, Name, NameQuery, Parameters, claim_name};
+use super::views::{HoldView, millis};
+use crate::domain::access::caller::Caller;
 use crate::domain::access::principal::Right;
-use crate::domain::service::{Got, Service};
-use crate::domain::wish::{Common, What, Wish};
+use crate::domain::refusal::Refusal;
+use crate::domain::service::{Acquisition, Service};
+use crate::domain::wish::{Target, Wish};
 
 /// A task to begin.
 #[derive(Debug, Deserialize, ToSchema)]
@@ -80,21 +80,20 @@ pub(super) async fn begin(
     Json(asked): Json<OneTask>,
 ) -> Result<Answer<BegunView>, ApiError> {
     let every = Period::parse(&asked.every, asked.tz.as_deref());
-    let every = every.map_err(|error| ApiError::of(&error, Some(&name)))?;
-    let words = format!("{:?} {:?}", asked.every, asked.tz);
-    let common = Common {
-        ttl_ms: asked.ttl_ms,
-        wait_ms: asked.wait_ms,
-        holder: asked.holder,
-        max_hold_ms: asked.max_hold_ms,
-    };
-    let wish = Wish::new(What::Task { name, every, words }, common, &service)?;
-    let got = service.acquire(wish, &caller, key).await?;
+    let every = every.map_err(|error| Refusal::of(&error, Some(&name)))?;
+    let period_text = format!("{:?} {:?}", asked.every, asked.tz);
+    let options = options(asked.ttl_ms, asked.wait_ms, asked.holder, asked.max_hold_ms);
+    let wish = Wish::new(
+        Target::Task { name, every, period_text },
+        options,
+        service.locks.capabilities(),
+    )?;
+    let acquisition = service.acquire(wish, &caller, claim_name(key)).await?;
     let nothing =
         |outcome| BegunView { outcome, hold: None, by: None, left_ms: None, done_at_ms: None };
-    Ok(Answer(match got {
-        Got::Hold(hold) => BegunView { hold: Some(hold), ..nothing("begun") },
-        Got::Skipped(why) => match *why {
+    Ok(Answer(match acquisition {
+        Acquisition::Hold(hold) => BegunView { hold: Some(hold.into()), ..nothing("begun") },
+        Acquisition::Skipped(why) => match *why {
             Skipped::Done { closed_for, by, at, .. } => BegunView {
                 by: by.map(|by| by.to_string()),
                 left_ms: closed_for.map(millis),
@@ -114,12 +113,12 @@ pub(super) async fn begin(
 
 /// Begins a task by its name in the query, which no proxy changes
 #[utoipa::path(post, path = "/v1/task", operation_id = "begin_named", tag = "once", request_body = OneTask,
-    params(Named, ("Idempotency-Key" = Option<String>, Header, description = "The same key is the same run, over retries")),
+    params(NameQuery, ("Idempotency-Key" = Option<String>, Header, description = "The same key is the same run, over retries")),
     responses((status = 200, description = "Begun, or nothing to do", body = BegunView), Errors))]
 pub(super) async fn begin_named(
     service: State<Arc<Service>>,
     caller: Caller,
-    Asked(Named { name }): Asked<Named>,
+    Parameters(NameQuery { name }): Parameters<NameQuery>,
     key: Option<IdempotencyKey>,
     asked: Json<OneTask>,
 ) -> Result<Answer<BegunView>, ApiError> {
@@ -127,12 +126,12 @@ pub(super) async fn begin_named(
 }
 
 /// Opens a task by its name in the query; needs the right admin
-#[utoipa::path(post, path = "/v1/task/reset", operation_id = "reset_named", tag = "once", params(Named),
+#[utoipa::path(post, path = "/v1/task/reset", operation_id = "reset_named", tag = "once", params(NameQuery),
     responses((status = 200, description = "What was found", body = ResetView), Errors))]
 pub(super) async fn reset_named(
     service: State<Arc<Service>>,
     caller: Caller,
-    Asked(Named { name }): Asked<Named>,
+    Parameters(NameQuery { name }): Parameters<NameQuery>,
 ) -> Result<Answer<ResetView>, ApiError> {
     reset(service, caller, Name(name)).await
 }
@@ -148,9 +147,9 @@ pub(super) async fn reset(
 ) -> Result<Answer<ResetView>, ApiError> {
     caller.principal.check(Right::Admin, &name)?;
     // A reset does not depend on the period.
-    let every = Period::parse("1d", None).map_err(|error| ApiError::of(&error, Some(&name)))?;
+    let every = Period::parse("1d", None).map_err(|error| Refusal::of(&error, Some(&name)))?;
     let done = service.locks.once(&name, every).reset().await;
-    let done = done.map_err(|error| ApiError::of(&error, Some(&name)))?;
+    let done = done.map_err(|error| Refusal::of(&error, Some(&name)))?;
     let (outcome, by) = match done {
         Reset::Opened { .. } => ("opened", None),
         Reset::Running { holder } => ("running", holder.map(|by| by.to_string())),

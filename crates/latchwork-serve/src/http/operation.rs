@@ -1,18 +1,19 @@
-//! For those who run the service: whether it lives, whether its store answers, and its metrics.
+//! Health, readiness and metrics of the service.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Json as Answer;
 use axum::extract::State;
-use axum::http::{StatusCode, header};
+use axum::http::header;
 use axum::response::{IntoResponse, Response};
 use serde::Serialize;
 use utoipa::ToSchema;
 
 use super::error::{ApiError, Errors};
-use super::gate::Caller;
+use crate::domain::access::caller::Caller;
 use crate::domain::access::principal::Right;
+use crate::domain::refusal::{Kind, Refusal};
 use crate::domain::service::Service;
 use crate::time::at_most;
 
@@ -49,9 +50,9 @@ pub(super) async fn readyz(
     State(service): State<Arc<Service>>,
 ) -> Result<Answer<HealthView>, ApiError> {
     if service.is_stopping() {
-        return Err(ApiError::closed());
+        return Err(Refusal::closed().into());
     }
-    // Anybody may ask, and must not make the store work for it.
+    // No token is needed, so requests must not burden the store.
     let mut answered = service.answered.lock().await;
     if answered.is_some_and(|at| service.clock.now().since(at) < FRESH) {
         return Ok(health());
@@ -61,13 +62,13 @@ pub(super) async fn readyz(
             *answered = Some(service.clock.now());
             Ok(health())
         }
-        Some(Err(error)) => Err(ApiError::of(&error, None)),
-        None => Err(ApiError::new(
-            StatusCode::SERVICE_UNAVAILABLE,
-            "Unreachable",
-            format!("store: no answer within {PATIENCE:?}"),
-        )
-        .next_step("check that the store is running and that the service can reach it")),
+        Some(Err(error)) => Err(Refusal::of(&error, None).into()),
+        None => {
+            let message = format!("store: no answer within {PATIENCE:?}");
+            Err(Refusal::new(Kind::Unreachable, message)
+                .next_step("check that the store is running and that the service can reach it")
+                .into())
+        }
     }
 }
 
@@ -79,6 +80,6 @@ pub(super) async fn metrics(
     caller: Caller,
 ) -> Result<Response, ApiError> {
     caller.principal.check_right(Right::Read)?;
-    let text = crate::metrics::text(&service);
+    let text = crate::metrics::text(service.registry.count(), service.hub.listeners());
     Ok(([(header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], text).into_response())
 }

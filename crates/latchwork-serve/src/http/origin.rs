@@ -1,4 +1,4 @@
-//! Refuses requests that a web page of another site makes its visitor's browser send.
+//! Refuses requests that a web page of another site makes the browser of its visitor send.
 //!
 //! A browser on this machine reaches a service on loopback, and so does every page that it shows. Two
 //! tricks matter: a page posts to the service (its `Origin` is another one), and a page whose own name
@@ -6,7 +6,7 @@
 
 use axum::http::{HeaderMap, HeaderName, Uri, header};
 
-use super::error::ApiError;
+use crate::domain::refusal::Refusal;
 
 const SEC_FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 
@@ -58,23 +58,23 @@ fn without_port(host: &str) -> &str {
 /// # Errors
 ///
 /// `Forbidden`, which names the header.
-pub(crate) fn check(hosts: &Hosts, uri: &Uri, headers: &HeaderMap) -> Result<(), ApiError> {
+pub(crate) fn check(hosts: &Hosts, uri: &Uri, headers: &HeaderMap) -> Result<(), Refusal> {
     let text = |name: HeaderName| headers.get(name).map(|value| value.to_str().unwrap_or("\u{0}"));
     let host = match (uri.authority(), headers.get_all(header::HOST).iter().count()) {
         (Some(authority), _) => authority.as_str(),
         (None, 1) => text(header::HOST).unwrap_or_default(),
         // HTTP/1.0 has none. No browser sends that.
         (None, 0) => "",
-        (None, _) => return Err(ApiError::invalid("Host: it is there twice", "send it once")),
+        (None, _) => return Err(Refusal::invalid("Host: it is there twice", "send it once")),
     };
     if !host.is_empty() && !hosts.has(host) {
-        return Err(ApiError::forbidden(
+        return Err(Refusal::forbidden(
             "Host: the service does not have this name",
             "use localhost, or start the service with --allow-host NAME",
         ));
     }
     let foreign = || {
-        ApiError::forbidden(
+        Refusal::forbidden(
             "Origin: the request comes from another site",
             "send it from a program, or from the page of the service itself",
         )

@@ -10,6 +10,7 @@ use utoipa::IntoParams;
 
 use super::error::ApiError;
 use crate::domain::holds::id::HoldId;
+use crate::domain::refusal::Refusal;
 
 /// The one part of the path that is not fixed, decoded.
 async fn path<S: Send + Sync>(parts: &mut Parts, state: &S) -> Result<String, PathRejection> {
@@ -25,18 +26,20 @@ impl<S: Send + Sync> FromRequestParts<S> for Name {
 
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, ApiError> {
         match path(parts, state).await {
-            Ok(name) if is_ambiguous(&name) => Err(ApiError::invalid(
+            Ok(name) if is_ambiguous(&name) => Err(Refusal::invalid(
                 format!(
                     "name: {name:?} in a path may be changed by a proxy, and name another lock"
                 ),
                 "send it in the query, as in /v1/lock?name=, or in the body of POST /v1/holds",
             )
-            .key(name)),
+            .key(name)
+            .into()),
             Ok(name) => Ok(Self(name)),
-            Err(_) => Err(ApiError::invalid(
+            Err(_) => Err(Refusal::invalid(
                 "name: the path is not percent-encoded UTF-8",
                 "encode every byte of the name but letters, digits and -._~ as %XX",
-            )),
+            )
+            .into()),
         }
     }
 }
@@ -59,28 +62,24 @@ impl<S: Send + Sync> FromRequestParts<S> for Id {
     type Rejection = ApiError;
 
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, ApiError> {
-        // What is no id is no hold.
-        path(parts, state)
-            .await
-            .ok()
-            .and_then(|text| text.parse().ok())
-            .map(Self)
-            .ok_or_else(ApiError::no_hold)
+        // A text that is no id belongs to no hold.
+        let id = path(parts, state).await.ok().and_then(|text| text.parse().ok());
+        id.map(Self).ok_or_else(|| Refusal::no_hold().into())
     }
 }
 
-/// The query.
-pub(crate) struct Asked<T>(pub(crate) T);
+/// The parameters of the query.
+pub(crate) struct Parameters<T>(pub(crate) T);
 
-impl<S: Send + Sync, T: DeserializeOwned> FromRequestParts<S> for Asked<T> {
+impl<S: Send + Sync, T: DeserializeOwned> FromRequestParts<S> for Parameters<T> {
     type Rejection = ApiError;
 
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, ApiError> {
         match Query::<T>::from_request_parts(parts, state).await {
-            Ok(Query(asked)) => Ok(Self(asked)),
+            Ok(Query(parameters)) => Ok(Self(parameters)),
             Err(error) => {
                 let message = format!("query: {}", error.body_text());
-                Err(ApiError::invalid(message, "correct the part after the question mark"))
+                Err(Refusal::invalid(message, "correct the part after the question mark").into())
             }
         }
     }
@@ -90,13 +89,18 @@ impl<S: Send + Sync, T: DeserializeOwned> FromRequestParts<S> for Asked<T> {
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
-pub(crate) struct Named {
+pub(crate) struct NameQuery {
     /// The name, percent-encoded.
     pub(crate) name: String,
 }
 
 /// The header `Idempotency-Key`.
 pub(crate) struct IdempotencyKey(pub(crate) String);
+
+/// The client's name for its claim, if the request has the header.
+pub(super) fn claim_name(key: Option<IdempotencyKey>) -> Option<String> {
+    key.map(|IdempotencyKey(name)| name)
+}
 
 const HEADER: HeaderName = HeaderName::from_static("idempotency-key");
 
@@ -112,12 +116,13 @@ impl<S: Send + Sync> OptionalFromRequestParts<S> for IdempotencyKey {
         let key = value.to_str().ok().filter(|key| (1..=LONGEST).contains(&key.len()));
         match (key, values.next()) {
             (Some(key), None) => Ok(Some(Self(key.to_owned()))),
-            _ => Err(ApiError::invalid(
+            _ => Err(Refusal::invalid(
                 format!(
                     "Idempotency-Key: one value of 1 to {LONGEST} visible ASCII characters is needed"
                 ),
                 "use a random UUID",
-            )),
+            )
+            .into()),
         }
     }
 }

@@ -13,8 +13,10 @@ use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use super::error::{ApiError, ErrorBody};
+use super::gate::Gate;
 use super::views::{LockView, PartyView};
 use super::{admin, elections, events, gate, holds, locks, once, operation, whoami};
+use crate::domain::refusal::{Kind, Refusal};
 use crate::domain::service::Service;
 
 /// The description of the API.
@@ -33,7 +35,7 @@ use crate::domain::service::Service;
     modifiers(&Bearer),
     security((), ("token" = []))
 )]
-struct Described;
+struct ApiDescription;
 
 struct Bearer;
 
@@ -46,7 +48,7 @@ impl utoipa::Modify for Bearer {
 }
 
 fn described() -> OpenApiRouter<Arc<Service>> {
-    OpenApiRouter::with_openapi(Described::openapi())
+    OpenApiRouter::with_openapi(ApiDescription::openapi())
         .routes(routes!(locks::list))
         .routes(routes!(locks::acquire, locks::show))
         .routes(routes!(locks::acquire_named, locks::show_named))
@@ -79,31 +81,34 @@ pub(crate) fn document() -> String {
     described().into_openapi().to_json().unwrap_or_default()
 }
 
-/// All that the service answers.
-pub(crate) fn router(service: Arc<Service>) -> Router {
+/// All routes of the service. `allow_hosts` are more names by which clients may address it.
+pub(crate) fn router(service: Arc<Service>, allow_hosts: Vec<String>) -> Router {
     let (api, document) = described().split_for_parts();
     let document: Arc<str> = document.to_json().unwrap_or_default().into();
     let openapi = move || {
         let document = document.to_string();
         async move { ([(header::CONTENT_TYPE, "application/json")], document).into_response() }
     };
+    let gate = Arc::new(Gate { service: service.clone(), allow_hosts });
     api.route("/openapi.json", get(openapi))
         .merge(crate::page::routes())
         .fallback(not_found)
         .method_not_allowed_fallback(not_allowed)
-        .layer(middleware::from_fn_with_state(service.clone(), gate::pass))
+        .layer(middleware::from_fn_with_state(gate, gate::pass))
         .with_state(service)
 }
 
 async fn not_found() -> ApiError {
-    ApiError::new(StatusCode::NOT_FOUND, "NotFound", "path: there is nothing here")
+    Refusal::new(Kind::NotFound, "path: there is nothing here")
         .next_step(
             "GET /openapi.json lists the paths; a / in a name is written %2F, and a proxy must pass that on as it \
              is: else send the name in the query, as in /v1/lock?name=",
         )
+        .into()
 }
 
 async fn not_allowed() -> ApiError {
-    ApiError::new(StatusCode::METHOD_NOT_ALLOWED, "Invalid", "method: this path does not have it")
-        .next_step("use one of the methods in the header Allow")
+    let refusal = Refusal::new(Kind::Invalid, "method: this path does not have it")
+        .next_step("use one of the methods in the header Allow");
+    ApiError::new(StatusCode::METHOD_NOT_ALLOWED, refusal)
 }

@@ -1,123 +1,242 @@
-//! What clients read: locks, holders and waiters as JSON.
+//! The JSON that clients read: holds, locks, their holders and waiters, and events. Made of plain values of the domain.
 
 use std::time::Duration;
 
-use latchwork::FencingToken;
-use latchwork::store::{Holder, Mode, Party, Shape, Snapshot};
+use latchwork::store::Shape;
 use serde::Serialize;
 use utoipa::ToSchema;
+
+use crate::domain::events::event::LockEvent;
+use crate::domain::holds::hold_status::HoldStatus;
+use crate::domain::lock_status::{LockStatus, PartyStatus};
+
+pub(crate) fn millis(length: Duration) -> u64 {
+    u64::try_from(length.as_millis()).unwrap_or(u64::MAX)
+}
 
 /// A lock: its holders, and the waiters in the order of the queue.
 #[derive(Debug, Clone, Serialize, ToSchema)]
 pub(crate) struct LockView {
     /// The name, without the namespace of the service.
-    pub(crate) name: String,
+    name: String,
     /// The key in the store.
-    pub(crate) key: String,
+    key: String,
     /// Whether anybody holds it.
-    pub(crate) held: bool,
+    held: bool,
     /// `mutex`, `read-write` or `semaphore`; `null` while nobody holds it or waits for it.
-    pub(crate) kind: Option<&'static str>,
+    kind: Option<&'static str>,
     /// The limit of a semaphore.
-    pub(crate) permits: Option<u32>,
+    permits: Option<u32>,
     /// The last token that was given; a decimal number as text, because it exceeds 2^53.
-    pub(crate) token: Option<String>,
+    token: Option<String>,
     /// Its holders.
-    pub(crate) holders: Vec<PartyView>,
+    holders: Vec<PartyView>,
     /// Its waiters, in the order of the queue if there is one.
-    pub(crate) waiters: Vec<PartyView>,
+    waiters: Vec<PartyView>,
     /// For how much longer it stays closed after a release (a task that is done for its period).
-    pub(crate) linger_ms: Option<u64>,
+    linger_ms: Option<u64>,
     /// The holder that closed it.
-    pub(crate) closed_by: Option<String>,
+    closed_by: Option<String>,
     /// Remarks for people.
-    pub(crate) notes: Vec<String>,
+    notes: Vec<String>,
 }
 
 /// A holder or a waiter.
 #[derive(Debug, Clone, Serialize, ToSchema)]
 pub(crate) struct PartyView {
     /// Its text for people. Text of others: it may hold anything, so show it as text only.
-    pub(crate) holder: String,
+    holder: String,
     /// In an election, what the candidate calls itself.
-    pub(crate) candidate: Option<String>,
+    candidate: Option<String>,
     /// `exclusive`, `read`, `write` or `permits`.
-    pub(crate) mode: &'static str,
+    mode: &'static str,
     /// How many permits it has or wants.
-    pub(crate) permits: Option<u32>,
+    permits: Option<u32>,
     /// Its token, if it is a holder.
-    pub(crate) token: Option<String>,
+    token: Option<String>,
     /// For how long it has held or waited, if the store knows.
-    pub(crate) age_ms: Option<u64>,
+    age_ms: Option<u64>,
     /// What remains of its lease by the store's clock; `null` if it never ends.
-    pub(crate) remaining_ms: Option<u64>,
+    remaining_ms: Option<u64>,
     /// Whether it is a Latchwork client; others cannot be evicted.
-    pub(crate) latchwork: bool,
+    latchwork: bool,
 }
 
-pub(crate) fn millis(length: Duration) -> u64 {
-    u64::try_from(length.as_millis()).unwrap_or(u64::MAX)
-}
-
-impl From<&Party> for PartyView {
-    fn from(party: &Party) -> Self {
-        let permits = match party.mode {
-            Mode::Permits { take, .. } => Some(take),
-            _ => None,
-        };
+impl From<&PartyStatus> for PartyView {
+    fn from(party: &PartyStatus) -> Self {
         Self {
-            holder: party.holder.text.to_string(),
-            candidate: party.holder.candidate.as_deref().map(str::to_owned),
-            mode: party.mode.word(),
-            permits,
-            token: party.token.map(|grant| FencingToken::from_grant(grant).to_string()),
+            holder: party.holder.clone(),
+            candidate: party.candidate.clone(),
+            mode: party.mode,
+            permits: party.permits,
+            token: party.token.map(|token| token.to_string()),
             age_ms: party.age.map(millis),
             remaining_ms: party.remaining.map(millis),
-            latchwork: party.id.is_some(),
+            latchwork: party.is_latchwork,
         }
     }
 }
 
 impl LockView {
-    /// The lock whose name in the service's namespace is `name`.
-    pub(crate) fn new(name: &str, seen: &Snapshot) -> Self {
-        let (kind, permits) = match seen.shape {
+    pub(crate) fn name(&self) -> &str {
+        &self.name
+    }
+}
+
+impl From<&LockStatus> for LockView {
+    fn from(lock: &LockStatus) -> Self {
+        let (kind, permits) = match lock.shape {
             Some(Shape::Mutex) => (Some("mutex"), None),
             Some(Shape::ReadWrite) => (Some("read-write"), None),
             Some(Shape::Semaphore { of }) => (Some("semaphore"), Some(of)),
             None => (None, None),
         };
         Self {
-            name: name.to_owned(),
-            key: seen.key.as_str().to_owned(),
-            held: !seen.holders.is_empty(),
+            name: lock.name.clone(),
+            key: lock.key.clone(),
+            held: !lock.holders.is_empty(),
             kind,
             permits,
-            token: (seen.token != 0).then(|| FencingToken::from_grant(seen.token).to_string()),
-            holders: seen.holders.iter().map(PartyView::from).collect(),
-            waiters: seen.waiters.iter().map(PartyView::from).collect(),
-            linger_ms: seen.linger.map(millis),
-            closed_by: seen.closed_by.as_ref().map(text_of),
-            notes: seen.notes.clone(),
+            token: lock.token.map(|token| token.to_string()),
+            holders: lock.holders.iter().map(PartyView::from).collect(),
+            waiters: lock.waiters.iter().map(PartyView::from).collect(),
+            linger_ms: lock.linger.map(millis),
+            closed_by: lock.closed_by.clone(),
+            notes: lock.notes.clone(),
         }
     }
 }
 
-impl PartyView {
-    /// About how many bytes of JSON it is.
-    fn length(&self) -> usize {
-        220 + self.holder.len() + self.candidate.as_ref().map_or(0, String::len)
+/// About how many bytes of JSON a lock is.
+pub(crate) fn length_of_lock(lock: &LockStatus) -> usize {
+    let length_of_party = |party: &PartyStatus| {
+        220 + party.holder.len() + party.candidate.as_ref().map_or(0, String::len)
+    };
+    let parties = lock.holders.iter().chain(&lock.waiters).map(length_of_party);
+    160 + lock.name.len() + lock.key.len() + parties.sum::<usize>()
+}
+
+/// A lock that is held, and for how long the client may rely on it.
+#[derive(Debug, Clone, Serialize, ToSchema)]
+pub(crate) struct HoldView {
+    /// The id of the hold, to renew and release it. Keep it to yourself.
+    hold: String,
+    /// The fencing token for the resource to check, of the first lock; a decimal number as text,
+    /// because it exceeds 2^53.
+    token: String,
+    /// All locks of the hold, each with its token.
+    locks: Vec<TokenView>,
+    /// `held`; or `suspect` while the store has to confirm it: do not use the resource then.
+    state: &'static str,
+    /// The ttl: a hold that is not renewed for so long is released by the service.
+    ttl_ms: u64,
+    /// For how long the client may rely on the hold. It counts from a moment **before the request was
+    /// sent**, by the client's own clock.
+    valid_for_ms: u64,
+    /// When to renew: so long after this answer came.
+    renew_in_ms: u64,
+    /// The period of a task that runs once in each.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    period: Option<PeriodView>,
+}
+
+/// A lock of a hold.
+#[derive(Debug, Clone, Serialize, ToSchema)]
+pub(crate) struct TokenView {
+    /// Its name.
+    name: String,
+    /// Its fencing token.
+    token: String,
+}
+
+/// A period, in milliseconds since 1970.
+#[derive(Debug, Clone, Serialize, ToSchema)]
+pub(crate) struct PeriodView {
+    /// When it began.
+    start_ms: u64,
+    /// When it ends.
+    end_ms: u64,
+}
+
+impl From<HoldStatus> for HoldView {
+    fn from(hold: HoldStatus) -> Self {
+        let locks: Vec<_> = hold
+            .locks
+            .into_iter()
+            .map(|(name, token)| TokenView { name, token: token.to_string() })
+            .collect();
+        Self {
+            hold: hold.id.to_string(),
+            token: locks.first().map(|lock| lock.token.clone()).unwrap_or_default(),
+            locks,
+            state: if hold.is_suspect { "suspect" } else { "held" },
+            ttl_ms: millis(hold.ttl),
+            valid_for_ms: millis(hold.valid_for),
+            renew_in_ms: millis(hold.renew_in),
+            period: hold.period.map(|period| PeriodView {
+                start_ms: millis(period.start),
+                end_ms: millis(period.end),
+            }),
+        }
     }
 }
 
-impl LockView {
-    /// About how many bytes of JSON it is.
-    pub(crate) fn length(&self) -> usize {
-        let parties = self.holders.iter().chain(&self.waiters).map(PartyView::length);
-        160 + self.name.len() + self.key.len() + parties.sum::<usize>()
-    }
+/// One event, as the data of a server-sent event.
+#[derive(Debug, Clone, Serialize, ToSchema)]
+pub(crate) struct EventView<'a> {
+    /// Its number: grows by one, and begins anew when the service does.
+    id: u64,
+    /// `granted`, `waiting`, `withdrawn`, `released`, `lost`, `handed_over`, `suspect`, `closing`.
+    event: &'static str,
+    /// The name of the lock; empty if it is about the service (`closing`).
+    name: &'a str,
+    /// The token of the hold.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    token: Option<String>,
+    /// The token of the hold before, if it was handed over.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    from: Option<String>,
+    /// The holder's text for people: anything, so show it as text only.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    holder: Option<&'a str>,
+    /// `exclusive`, `read`, `write` or `permits`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    mode: Option<&'static str>,
+    /// Why it was lost: `not_renewed`, `forced`, `expired`, `taken`, `session_ended`, `max_hold`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reason: Option<&'static str>,
+    /// The holder's ttl in milliseconds.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    ttl_ms: Option<u64>,
+    /// How long the hold has lasted, or the waiter has waited, in milliseconds.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    lasted_ms: Option<u64>,
+    /// How many wait for the lock now, if the store was asked.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    waiters: Option<usize>,
+    /// `service` if it happened to a lock of this service; `store` if it was seen in the store, up to
+    /// some seconds later, and may be a release as well as a loss.
+    by: &'static str,
+    /// When, by the wall clock of the service: milliseconds since 1970.
+    at_ms: u64,
 }
 
-fn text_of(holder: &Holder) -> String {
-    holder.text.to_string()
+impl<'a> From<&'a LockEvent> for EventView<'a> {
+    fn from(event: &'a LockEvent) -> Self {
+        Self {
+            id: event.id,
+            event: event.word,
+            name: &event.name,
+            token: event.token.map(|token| token.to_string()),
+            from: event.from.map(|token| token.to_string()),
+            holder: event.holder.as_deref(),
+            mode: event.mode,
+            reason: event.reason,
+            ttl_ms: event.ttl.map(millis),
+            lasted_ms: event.lasted.map(millis),
+            waiters: event.waiters,
+            by: event.by,
+            at_ms: event.at_millis,
+        }
+    }
 }

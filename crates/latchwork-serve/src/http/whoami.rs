@@ -8,7 +8,7 @@ use serde::Serialize;
 use utoipa::ToSchema;
 
 use super::error::{ApiError, Errors};
-use super::gate::Caller;
+use crate::domain::access::caller::Caller;
 use crate::domain::access::principal::Right;
 use crate::domain::service::Service;
 
@@ -37,6 +37,6 @@ pub(super) async fn whoami(
         name: principal.name.to_string(),
         rights: principal.rights.iter().map(|right| Right::word(*right)).collect(),
         prefixes: principal.prefixes.clone(),
-        tokens: service.has_tokens(),
+        tokens: service.access.has_tokens(),
     }))
 }

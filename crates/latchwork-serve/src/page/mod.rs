@@ -1,4 +1,6 @@
 //! The page that shows the locks, embedded: it needs no build step and no network.
+//!
+//! Its files are in `assets`. `http` imports this room, and it imports no other.
 
 use axum::Router;
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};

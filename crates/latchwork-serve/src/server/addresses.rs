@@ -85,7 +85,7 @@ pub(super) async fn open(settings: &Settings) -> Result<Vec<Listener>, Error> {
 
 /// Refuses an address that other hosts can reach, unless the service is protected there.
 fn check(settings: &Settings, address: &SocketAddr) -> Result<(), Error> {
-    if super::listener::is_loopback(address.ip()) {
+    if crate::domain::access::caller::is_loopback(address.ip()) {
         return Ok(());
     }
     let refused = |what: &str, step: &str| {

@@ -16,10 +16,10 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::watch;
 use tower::ServiceExt;
 
-use super::listener::Peer;
 use super::outlet::Outlet;
 use super::socket::Socket;
 use super::tls::Tls;
+use crate::domain::access::caller::Peer;
 use crate::time::at_most;
 
 /// How long the head of a request, or a TLS handshake, may take. A connection that is kept alive may be
@@ -39,7 +39,7 @@ pub(super) async fn serve(
 ) {
     match tls.filter(|_| !peer.is_unix()) {
         Some(tls) => {
-            // A handshake that fails is the client's matter; there is nobody to tell.
+            // A failed handshake concerns the client alone.
             match at_most(PATIENCE, tls.acceptor().accept(socket.clone())).await {
                 Some(Ok(stream)) => requests(stream, socket, peer, router, stopped).await,
                 Some(Err(error)) => tracing::debug!(%peer, %error, "no TLS handshake"),
@@ -52,7 +52,7 @@ pub(super) async fn serve(
 
 /// Completes when the service has stopped.
 pub(super) async fn has_stopped(stopped: &mut watch::Receiver<bool>) {
-    // An error means that the service is gone.
+    // An error means that the service has ended.
     let _ = stopped.wait_for(|it| *it).await;
 }
 
@@ -74,7 +74,7 @@ async fn requests<S>(
             tokio::select! {
                 biased;
                 Ok(answer) = answered => Ok(answer),
-                // A waiting request is withdrawn here, where its future is dropped.
+                // Dropping the future of a waiting request withdraws it.
                 () = socket.gone() => Err(io::Error::from(io::ErrorKind::ConnectionReset)),
             }
         }

@@ -1,9 +1,8 @@
-//! Sockets that the service listens on, and the peers that connect.
+//! Sockets that the service listens on.
 
-use std::fmt;
 use std::fs;
 use std::io;
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
 use std::os::unix::net::UnixStream as StdUnixStream;
 use std::path::{Path, PathBuf};
@@ -14,79 +13,30 @@ use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, sockop
 use tokio::net::{TcpListener, TcpSocket, TcpStream, UnixListener};
 
 use super::socket::Socket;
+use crate::domain::access::caller::{Peer, is_loopback};
 
-/// So many connections may come at once and wait to be accepted; the system has a bound of its own, mostly 4,096. A
-/// connection beyond it can look open to its client, and nobody ever answers it.
+/// The most connections that wait to be accepted; the system has its own limit, usually 4,096. A connection beyond it
+/// can look open to its client although it is never answered.
 const BACKLOG: u32 = 4_096;
 
-/// How many bytes of answers the system keeps for a client that does not read them.
+/// The most bytes of answers that the system keeps for a client that does not read them.
 const UNSENT: usize = 256 * 1024;
-
-/// Who is at the other end of a connection.
-#[derive(Debug, Clone, Default)]
-pub(crate) enum Peer {
-    /// A process of this machine that may open the socket.
-    Unix,
-    /// A host.
-    Tcp(SocketAddr),
-    /// Not known.
-    #[default]
-    Unknown,
-}
-
-impl Peer {
-    pub(crate) fn is_unix(&self) -> bool {
-        matches!(self, Self::Unix)
-    }
-
-    /// Whether it is a process of this machine, by its address.
-    pub(crate) fn is_loopback(&self) -> bool {
-        match self {
-            Self::Tcp(address) => is_loopback(address.ip()),
-            Self::Unix | Self::Unknown => false,
-        }
-    }
-
-    /// The host, without the port.
-    pub(crate) fn host(&self) -> String {
-        match self {
-            Self::Unix => "a local socket".to_owned(),
-            Self::Tcp(address) => address.ip().to_canonical().to_string(),
-            Self::Unknown => "an unknown host".to_owned(),
-        }
-    }
-}
-
-impl fmt::Display for Peer {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Unix => f.write_str("unix"),
-            Self::Tcp(address) => address.fmt(f),
-            Self::Unknown => f.write_str("unknown"),
-        }
-    }
-}
-
-/// Whether an address is this machine's own.
-pub(crate) fn is_loopback(address: IpAddr) -> bool {
-    address.to_canonical().is_loopback()
-}
 
 /// A socket that accepts connections.
 #[derive(Debug)]
 pub(crate) enum Listener {
     Tcp(TcpListener),
-    Unix(UnixListener, Option<Bound>),
+    Unix(UnixListener, Option<SocketFile>),
 }
 
 /// The file of a socket, removed when the service ends.
 #[derive(Debug)]
-pub(crate) struct Bound {
+pub(crate) struct SocketFile {
     path: PathBuf,
     inode: u64,
 }
 
-impl Drop for Bound {
+impl Drop for SocketFile {
     fn drop(&mut self) {
         // Another service may have taken its place.
         if fs::symlink_metadata(&self.path).is_ok_and(|found| found.ino() == self.inode) {
@@ -102,13 +52,13 @@ impl Listener {
             SocketAddr::V4(_) => TcpSocket::new_v4()?,
             SocketAddr::V6(_) => TcpSocket::new_v6()?,
         };
-        // After a restart, while the system still keeps the ends of old connections.
+        // After a restart, the system may still keep the ends of old connections.
         socket.set_reuseaddr(true)?;
         socket.bind(address)?;
         Ok(Self::Tcp(socket.listen(BACKLOG)?))
     }
 
-    /// Listens on a socket that only this user may open. The rights are set before anybody can connect.
+    /// Listens on a socket that only this user may open. The rights are set before a client can connect.
     pub(crate) fn unix(path: &Path) -> io::Result<Self> {
         remove_stale(path)?;
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
@@ -119,14 +69,14 @@ impl Listener {
         let inode = fs::symlink_metadata(path)?.ino();
         rustix::net::listen(&socket, BACKLOG as i32)?;
         let listener = UnixListener::from_std(socket.into())?;
-        Ok(Self::Unix(listener, Some(Bound { path: path.to_owned(), inode })))
+        Ok(Self::Unix(listener, Some(SocketFile { path: path.to_owned(), inode })))
     }
 
     pub(super) async fn accept(&self) -> io::Result<(Socket, Peer)> {
         match self {
             Self::Tcp(listener) => {
                 let (stream, address) = listener.accept().await?;
-                // A peer that has gone already is noticed at the first read.
+                // If the peer has already closed the connection, the first read shows it.
                 let _ = watch_peer(&stream);
                 Ok((Socket::Tcp(Arc::new(stream)), Peer::Tcp(address)))
             }
@@ -158,8 +108,8 @@ impl Listener {
     }
 }
 
-/// A host that is gone without a word must not keep its place in a queue, and one that does not read must
-/// not keep its buffers.
+/// Detects a host that has vanished, which must not keep its place in a queue, and one that does not read, which
+/// must not keep its buffers.
 fn watch_peer(stream: &TcpStream) -> io::Result<()> {
     const SECOND: Duration = Duration::from_secs(1);
     stream.set_nodelay(true)?;

@@ -1,5 +1,5 @@
-//! What a connection writes: a client that does not read is cut after a while, and the errors of the HTTP
-//! parser have the form of all others.
+//! The writes of a connection: the connection of a client that does not read is closed after a time limit, and the
+//! errors of the HTTP parser have the form of all others.
 
 use std::io::{self, IoSlice};
 use std::pin::Pin;
@@ -9,6 +9,7 @@ use std::time::Duration;
 use axum::http::StatusCode;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
+use crate::domain::refusal::{Kind, Refusal};
 use crate::http::error::ApiError;
 use crate::http::gate::HEADERS;
 use crate::time::Timeout;
@@ -21,7 +22,7 @@ pub(super) struct Outlet<S> {
     stream: S,
     /// Runs while the client takes nothing.
     stalled: Option<Timeout>,
-    /// What is written in place of an error of the parser, and how much of it was written.
+    /// The text that replaces an error of the parser, and how much of it was written.
     instead: Option<(Vec<u8>, usize)>,
 }
 
@@ -30,7 +31,7 @@ impl<S: AsyncWrite + Unpin> Outlet<S> {
         Self { stream, stalled: None, instead: None }
     }
 
-    /// Passes on what a write has answered, and cuts a client that takes nothing for too long.
+    /// Passes on the result of a write. If the client takes nothing for too long, the write fails.
     fn bounded<T>(
         &mut self,
         context: &mut Context<'_>,
@@ -46,7 +47,7 @@ impl<S: AsyncWrite + Unpin> Outlet<S> {
         Poll::Ready(Err(io::Error::new(io::ErrorKind::TimedOut, message)))
     }
 
-    /// Writes what stands in place of an error of the parser.
+    /// Writes the text that replaces an error of the parser.
     fn poll_instead(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         while let Some((bytes, from)) = &self.instead {
             let written = Pin::new(&mut self.stream).poll_write(context, &bytes[*from..]);
@@ -126,25 +127,24 @@ fn refusal(bytes: &[u8]) -> Option<Vec<u8>> {
     if end + 4 != head.len() || HEADERS.iter().any(|(name, _)| head.contains(name.as_str())) {
         return None;
     }
-    let error = match status {
-        400 => ApiError::invalid(
+    let error: ApiError = match status {
+        400 => Refusal::invalid(
             "request: it is not HTTP/1.1",
             "send a request line, headers and a body as RFC 9112 describes them",
-        ),
-        414 => ApiError::new(
-            StatusCode::URI_TOO_LONG,
-            "Invalid",
-            "path: it is longer than 65,534 bytes",
         )
-        .next_step("put long names into the body of POST /v1/holds"),
-        431 => ApiError::new(
-            StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE,
-            "Invalid",
-            "head: it is longer than 64 KiB, or has more than 100 headers",
-        )
-        .next_step(
-            "send fewer and shorter headers; put long names into the body of POST /v1/holds",
-        ),
+        .into(),
+        414 => {
+            let refusal = Refusal::new(Kind::Invalid, "path: it is longer than 65,534 bytes")
+                .next_step("put long names into the body of POST /v1/holds");
+            ApiError::new(StatusCode::URI_TOO_LONG, refusal)
+        }
+        431 => {
+            let message = "head: it is longer than 64 KiB, or has more than 100 headers";
+            let refusal = Refusal::new(Kind::Invalid, message).next_step(
+                "send fewer and shorter headers; put long names into the body of POST /v1/holds",
+            );
+            ApiError::new(StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE, refusal)
+        }
         _ => return None,
     };
     let (status, body) = (error.status(), error.json()?);

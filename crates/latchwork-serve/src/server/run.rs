@@ -12,12 +12,14 @@ use super::connection;
 use super::listener::Listener;
 use super::tls::Tls;
 use super::{addresses, descriptors, notify};
+use crate::domain::access::policy::AccessPolicy;
 use crate::domain::access::tokens::Tokens;
-use crate::domain::events::hub::{EventView, Hub};
-use crate::domain::events::observer::Ear;
+use crate::domain::events::event::LockEvent;
+use crate::domain::events::hub::Hub;
+use crate::domain::events::observer::LockObserver;
 use crate::domain::holds::registry::{Limits, Registry};
 use crate::domain::names::Names;
-use crate::domain::service::{Access, Parts, Service};
+use crate::domain::service::{Parts, Service};
 use crate::settings::Settings;
 use crate::time::{at_most, pause, spawn};
 
@@ -28,7 +30,7 @@ const GOODBYE: Duration = Duration::from_secs(2);
 ///
 /// Needs a tokio runtime with several threads. `SIGTERM` and `SIGINT` stop it: from then on no lock is taken
 /// or renewed, and it ends when all holds have ended, or after [`Settings::drain`] at the latest. What is held
-/// then is not released, because its client may rely on it yet: it ends by its ttl at the store. A second
+/// then is not released, because its client may still rely on it: it ends by its ttl at the store. A second
 /// signal ends it at once. `SIGHUP` reads tokens, certificates and the store's login again.
 ///
 /// # Errors
@@ -62,28 +64,25 @@ async fn run(settings: Settings, locks: LockManager) -> Result<(), Error> {
     let tls = settings.tls.as_ref().map(Tls::read).transpose()?.map(Arc::new);
     let listeners = addresses::open(&settings).await?;
     let mut signals = Signals::new()?;
-    let access = Access {
-        tokens,
-        always: settings.require_token,
-        nobody: settings.insecure_no_tokens && settings.tokens.is_none(),
-    };
+    let is_open = settings.insecure_no_tokens && tokens.is_none();
+    let access = AccessPolicy::new(tokens, settings.require_token, is_open);
     let (service, _driver) = service(&settings, locks, access)?;
-    let router = crate::http::router(service.clone());
+    let router = crate::http::router(service.clone(), settings.allow_hosts.clone());
     let shown: Vec<_> = listeners.iter().map(Listener::shown).collect();
     let most = descriptors::room(settings.max_connections, listeners.len())?;
     let mut all_places = Vec::new();
     for listener in listeners {
-        // Each socket has its own: whoever fills one of them locks nobody out of the others.
+        // Each socket has its own, so that clients of one socket cannot block the others.
         let places = Arc::new(Semaphore::new(most));
         all_places.push(places.clone());
-        let accepting = Accepting {
+        let acceptor = Acceptor {
             listener,
             tls: tls.clone(),
             router: router.clone(),
             places,
             stopped: service.stopped.subscribe(),
         };
-        spawn(accepting.run());
+        spawn(acceptor.run());
     }
     let mut watching = spawn(service.clone().watch());
     spawn(crate::metrics::keep_up());
@@ -92,13 +91,13 @@ async fn run(settings: Settings, locks: LockManager) -> Result<(), Error> {
     notify::ready(&shown);
     notify::keep_alive(&service);
     loop {
-        let asked = tokio::select! {
-            asked = signals.next() => asked,
+        let action = tokio::select! {
+            action = signals.next() => action,
             _ = &mut watching => return Err(broken()),
         };
-        match asked {
-            Asked::Reload => reload(&service, tls.as_deref()),
-            Asked::Stop => break,
+        match action {
+            SignalAction::Reload => reload(&service, tls.as_deref()),
+            SignalAction::Stop => break,
         }
     }
     stop(&service, &settings, &all_places, most, &mut signals).await;
@@ -113,14 +112,16 @@ fn broken() -> Error {
 fn service(
     settings: &Settings,
     locks: LockManager,
-    access: Access,
+    access: AccessPolicy,
 ) -> Result<(Arc<Service>, Driver), Error> {
     let names = Names::new(&settings.namespace);
-    let (losses, heard) = mpsc::unbounded_channel();
-    let hub = Arc::new(Hub::new());
-    let ear = Arc::new(Ear { hub: hub.clone(), names: names.clone(), losses });
-    let locks = locks.namespace(&*settings.namespace).observer(Arc::new((Metrics::new(), ear)));
-    // For its clock: it counts the time in which the machine sleeps.
+    let (sender, losses) = mpsc::unbounded_channel();
+    let hub = Arc::new(Hub::new(crate::http::events::json));
+    let observer =
+        Arc::new(LockObserver { hub: hub.clone(), names: names.clone(), losses: sender });
+    let locks =
+        locks.namespace(&*settings.namespace).observer(Arc::new((Metrics::new(), observer)));
+    // Only for its clock, which counts the time in which the machine sleeps.
     let driver = Driver::start()?;
     let clock = driver.io().clock().clone();
     let limits = Limits { holds: settings.max_holds, waiters: settings.max_waiters };
@@ -128,20 +129,18 @@ fn service(
     let service = Service::new(Parts {
         locks,
         names,
-        namespace: settings.namespace.clone(),
         store: settings.store.clone(),
         registry,
         hub,
         clock,
         access,
-        hosts: settings.allow_hosts.clone(),
-        losses: heard,
+        losses,
     });
     Ok((service, driver))
 }
 
 /// Accepts the connections of one socket.
-struct Accepting {
+struct Acceptor {
     listener: Listener,
     tls: Option<Arc<Tls>>,
     router: axum::Router,
@@ -149,7 +148,7 @@ struct Accepting {
     stopped: watch::Receiver<bool>,
 }
 
-impl Accepting {
+impl Acceptor {
     async fn run(mut self) {
         loop {
             // The places are never closed.
@@ -162,7 +161,7 @@ impl Accepting {
                 Ok(accepted) => accepted,
                 Err(error) => {
                     tracing::warn!(%error, "a connection was not accepted");
-                    // No descriptors are left, mostly; others may be closed meanwhile.
+                    // Usually because no descriptors are free; others may be closed meanwhile.
                     pause(Duration::from_millis(100)).await;
                     continue;
                 }
@@ -180,7 +179,7 @@ impl Accepting {
 }
 
 fn reload(service: &Service, tls: Option<&Tls>) {
-    match service.reload_tokens() {
+    match service.access.reload_tokens() {
         Ok(Some(count)) => tracing::info!(count, "the tokens were read again"),
         Ok(None) => {}
         Err(error) => tracing::error!(%error, "the tokens stay as they were"),
@@ -191,7 +190,7 @@ fn reload(service: &Service, tls: Option<&Tls>) {
         None => {}
     }
     let store = service.store.clone();
-    // It may be a command, which takes its time.
+    // It may be a command, which may take long.
     let reading = std::thread::Builder::new().name("latchwork-store".into());
     let reading = reading.spawn(move || match store.read_again() {
         Ok(true) => tracing::info!("the store's login was read again"),
@@ -213,7 +212,7 @@ async fn stop(
     notify::stopping();
     service.registry.close();
     service.stopping.send_replace(true);
-    service.hub.tell(EventView::new("closing", ""));
+    service.hub.publish(LockEvent::new("closing", ""));
     let holds = service.registry.count();
     tracing::info!(holds, drain = ?settings.drain, "stopping: no lock is taken or renewed");
     tokio::select! {
@@ -236,12 +235,12 @@ async fn stop(
     let _ = at_most(GOODBYE, service.locks.close()).await;
 }
 
-/// Completes when no client holds anything, and the store has answered all releases.
+/// Completes when there are no holds, and the store has answered all releases.
 async fn drained(service: &Service) {
     loop {
         let fewer = service.registry.fewer.notified();
         tokio::pin!(fewer);
-        // Enlist before looking, or an end in between would go unnoticed.
+        // Listen before the check, or an end in between would be missed.
         fewer.as_mut().enable();
         if service.registry.is_idle() {
             return;
@@ -250,13 +249,13 @@ async fn drained(service: &Service) {
     }
 }
 
-/// What a signal asks for.
-enum Asked {
+/// The action that a signal asks for.
+enum SignalAction {
     Stop,
     Reload,
 }
 
-/// The signals that the service heeds.
+/// The signals that the service handles.
 struct Signals {
     terminate: Signal,
     interrupt: Signal,
@@ -278,15 +277,15 @@ impl Signals {
         })
     }
 
-    async fn next(&mut self) -> Asked {
+    async fn next(&mut self) -> SignalAction {
         tokio::select! {
-            _ = self.terminate.recv() => Asked::Stop,
-            _ = self.interrupt.recv() => Asked::Stop,
-            _ = self.hang_up.recv() => Asked::Reload,
+            _ = self.terminate.recv() => SignalAction::Stop,
+            _ = self.interrupt.recv() => SignalAction::Stop,
+            _ = self.hang_up.recv() => SignalAction::Reload,
         }
     }
 
     async fn stop(&mut self) {
-        while let Asked::Reload = self.next().await {}
+        while let SignalAction::Reload = self.next().await {}
     }
 }

@@ -1,4 +1,4 @@
-//! A connection's socket: read and written at one place, and watched for its end at another.
+//! The socket of a connection: one part reads and writes it, another watches for its end.
 
 use std::io::{self, IoSlice};
 use std::pin::Pin;

@@ -1,10 +1,10 @@
-//! Who makes a request, and what it may do.
+//! The owner of a request, and its rights.
 
 use std::sync::Arc;
 
 use serde::Deserialize;
 
-use crate::http::error::ApiError;
+use crate::domain::refusal::Refusal;
 
 /// A right.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
@@ -31,18 +31,18 @@ impl Right {
 /// The name of a client without a token.
 pub(crate) const LOCAL: &str = "local";
 
-/// Who makes a request.
+/// The owner of a request.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Principal {
     /// The name of its token, for limits and logs.
     pub(crate) name: Arc<str>,
     pub(crate) rights: Vec<Right>,
-    /// The beginnings of the names that it may use; none are needed for all names.
+    /// The prefixes of the names that it may use; the empty prefix allows all names.
     pub(crate) prefixes: Vec<String>,
 }
 
 impl Principal {
-    /// Somebody without a token on this machine.
+    /// A client without a token.
     pub(crate) fn local(rights: &[Right]) -> Self {
         Self { name: LOCAL.into(), rights: rights.to_vec(), prefixes: vec![String::new()] }
     }
@@ -57,18 +57,18 @@ impl Principal {
         self.rights.contains(&right) && self.prefixes.iter().any(|it| name.starts_with(&**it))
     }
 
-    /// Refuses what it may not do.
+    /// Refuses a right that it does not have on this name.
     ///
     /// # Errors
     ///
     /// `Forbidden`, which names what is missing.
-    pub(crate) fn check(&self, right: Right, name: &str) -> Result<(), ApiError> {
+    pub(crate) fn check(&self, right: Right, name: &str) -> Result<(), Refusal> {
         self.check_right(right)?;
         if self.may(right, name) {
             return Ok(());
         }
         let message = "token: it may not use names that begin so";
-        Err(ApiError::forbidden(message, "use a name with one of the token's prefixes").key(name))
+        Err(Refusal::forbidden(message, "use a name with one of the token's prefixes").key(name))
     }
 
     /// Refuses a request that needs a right on any name.
@@ -76,11 +76,11 @@ impl Principal {
     /// # Errors
     ///
     /// `Forbidden`, which names the right.
-    pub(crate) fn check_right(&self, right: Right) -> Result<(), ApiError> {
+    pub(crate) fn check_right(&self, right: Right) -> Result<(), Refusal> {
         if self.rights.contains(&right) {
             return Ok(());
         }
         let message = format!("token: it does not have the right {:?}", right.word());
-        Err(ApiError::forbidden(message, "use a token with this right (serve --tokens FILE)"))
+        Err(Refusal::forbidden(message, "use a token with this right (serve --tokens FILE)"))
     }
 }

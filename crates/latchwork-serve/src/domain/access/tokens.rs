@@ -37,7 +37,7 @@ struct Entry {
     /// Or its SHA-256, as 64 hexadecimal digits.
     sha256: Option<String>,
     rights: Vec<Right>,
-    /// The beginnings of the names that it may use. All, if it is left out.
+    /// The prefixes of the names that it may use; all names if it is left out.
     prefixes: Option<Vec<String>>,
 }
 
@@ -149,7 +149,7 @@ impl Tokens {
         self.known.get(index).map(|(_, principal)| principal.clone())
     }
 
-    /// How many there are.
+    /// The number of tokens.
     pub(crate) fn count(&self) -> usize {
         self.known.len()
     }

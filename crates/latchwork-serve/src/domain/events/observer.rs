@@ -1,4 +1,4 @@
-//! Hears of every change of a lock from the library, and passes it on without waiting.
+//! Observes the locks in the library, and publishes their events without waiting.
 
 use std::sync::Arc;
 
@@ -6,11 +6,11 @@ use latchwork::store::Key;
 use latchwork::{Event, FencingToken, LostReason, Observer};
 use tokio::sync::mpsc::UnboundedSender;
 
-use super::hub::{EventView, Hub};
+use super::event::LockEvent;
+use super::hub::Hub;
 use crate::domain::names::Names;
-use crate::http::views::millis;
 
-/// A hold that the library has found to be lost.
+/// A hold that the library has lost.
 #[derive(Debug)]
 pub(crate) struct Loss {
     pub(crate) key: Key,
@@ -19,47 +19,43 @@ pub(crate) struct Loss {
 }
 
 /// Called from Latchwork's own threads: it neither waits nor calls back into the library.
-pub(crate) struct Ear {
+pub(crate) struct LockObserver {
     pub(crate) hub: Arc<Hub>,
     pub(crate) names: Names,
     pub(crate) losses: UnboundedSender<Loss>,
 }
 
-impl Ear {
-    fn event(&self, event: &'static str, key: &Key) -> EventView {
-        EventView::new(event, self.names.name_of(key.as_str()))
+impl LockObserver {
+    fn new_event(&self, word: &'static str, key: &Key) -> LockEvent {
+        LockEvent::new(word, self.names.name_of(key.as_str()))
     }
 }
 
-impl Observer for Ear {
+impl Observer for LockObserver {
     fn event(&self, event: &Event<'_>) {
-        // A grant and a release are told by those who know the holder: see `service`.
-        let told = match *event {
-            Event::WaitBegan { key } => self.event("waiting", key),
+        // The service itself publishes grants and releases: it knows the holder.
+        let event = match *event {
+            Event::WaitBegan { key } => self.new_event("waiting", key),
             Event::WaitEnded { key, waited, admitted: false } => {
-                let mut told = self.event("withdrawn", key);
-                told.lasted_ms = Some(millis(waited));
-                told
+                LockEvent { lasted: Some(waited), ..self.new_event("withdrawn", key) }
             }
-            Event::HandedOver { key, from, token, held } => {
-                let mut told = self.event("handed_over", key);
-                (told.from, told.token) = (Some(from.to_string()), Some(token.to_string()));
-                told.lasted_ms = Some(millis(held));
-                told
-            }
+            Event::HandedOver { key, from, token, held } => LockEvent {
+                from: Some(from),
+                token: Some(token),
+                lasted: Some(held),
+                ..self.new_event("handed_over", key)
+            },
             Event::Suspect { key, token } => {
-                let mut told = self.event("suspect", key);
-                told.token = Some(token.to_string());
-                told
+                LockEvent { token: Some(token), ..self.new_event("suspect", key) }
             }
             Event::Lost { key, token, lost, .. } => {
                 let loss = Loss { key: key.clone(), token, reason: lost.reason };
-                // Nobody listens any more once the service has ended.
+                // Fails once the service has ended.
                 let _ = self.losses.send(loss);
                 return;
             }
             _ => return,
         };
-        self.hub.tell(told);
+        self.hub.publish(event);
     }
 }

@@ -1,4 +1,4 @@
-//! Looks at the store for what happens to locks that other processes hold, while somebody listens.
+//! Watches the store for changes of locks that other processes hold, while there are listeners.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::hash::{BuildHasher, RandomState};
@@ -7,62 +7,71 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use latchwork::FencingToken;
-use latchwork::store::{Key, Moment};
+use latchwork::store::{Clock, Key, Moment};
+use tokio::sync::watch;
 
-use super::hub::EventView;
-use crate::domain::service::Service;
-use crate::http::views::LockView;
+use super::event::LockEvent;
+use super::hub::Hub;
+use crate::domain::lock_lists::LockLists;
+use crate::domain::lock_status::LockStatus;
 use crate::time::{pause, spawn};
 
-/// The shortest pause between two looks.
+/// The shortest pause between two lists.
 const SHORTEST: Duration = Duration::from_secs(1);
 
-/// The pause is so many times as long as a look takes: what many listeners see must not burden the store.
+/// The ratio of the pause to the time that a list takes: many listeners must not burden the store.
 const SHARE: u32 = 20;
 
-/// How long it is remembered that a hold was of this service: a look may have begun before its end.
+/// How long an ended hold of this service is remembered: the store may have been read before its end.
 const REMEMBERED: Duration = Duration::from_secs(60);
 
-/// A hold: its key and its token, as a hash, because a key may be long. Two that are the same hide an event.
+/// A hold: the hash of its key and its token, because a key may be long. Two equal hashes hide an event.
 type Id = u64;
 
-/// What was seen at the store.
-#[derive(Debug, Default)]
-pub(crate) struct Others(Mutex<State>);
+/// Compares what the store shows with what it showed before, and publishes the differences.
+#[derive(Debug)]
+pub(crate) struct StoreWatch {
+    state: Mutex<State>,
+    lists: Arc<LockLists>,
+    hub: Arc<Hub>,
+    clock: Arc<dyn Clock>,
+    /// Set when the service begins to stop.
+    stopping: watch::Receiver<bool>,
+}
 
 #[derive(Debug, Default)]
 struct State {
-    is_looking: bool,
-    /// The holds of this service. They are told by itself, at once.
-    ours: HashSet<Id>,
+    is_running: bool,
+    /// The holds of this service. It publishes their events itself, at once.
+    own: HashSet<Id>,
     ended: HashSet<Id>,
     /// The same, in the order of their ends.
     in_order: VecDeque<(Moment, Id)>,
-    seen: Option<Seen>,
+    before: Option<Observation>,
     hash: RandomState,
 }
 
-/// A hold as one look has shown it.
+/// A hold of another process.
 #[derive(Debug)]
-struct Held {
+struct OtherHold {
     name: String,
-    token: String,
+    token: Option<FencingToken>,
 }
 
-/// What one look has shown.
+/// The content of the store at one time.
 #[derive(Debug, Default)]
-struct Seen {
-    holds: HashMap<Id, Held>,
+struct Observation {
+    holds: HashMap<Id, OtherHold>,
     waiters: HashMap<String, usize>,
 }
 
 impl State {
-    fn id(&self, key: &str, token: &str) -> Id {
+    fn id(&self, key: &str, token: Option<FencingToken>) -> Id {
         self.hash.hash_one((key, token))
     }
 
-    /// Forgets the holds that ended long ago. Each release pays for as many as it finds.
-    fn forget(&mut self, now: Moment) {
+    /// Removes the holds that ended long ago.
+    fn sweep(&mut self, now: Moment) {
         while let Some((at, id)) = self.in_order.front() {
             if now.since(*at) < REMEMBERED {
                 break;
@@ -71,59 +80,43 @@ impl State {
             self.in_order.pop_front();
         }
     }
-}
-
-impl Others {
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 
     /// A hold of this service began.
-    pub(crate) fn ours(&self, key: &Key, token: FencingToken) {
-        let mut state = self.lock();
-        let id = state.id(key.as_str(), &token.to_string());
-        state.ours.insert(id);
+    fn began(&mut self, key: &Key, token: FencingToken) {
+        let id = self.id(key.as_str(), Some(token));
+        self.own.insert(id);
     }
 
     /// A hold of this service ended.
-    pub(crate) fn not_ours(&self, key: &Key, token: FencingToken, now: Moment) {
-        let mut state = self.lock();
-        let id = state.id(key.as_str(), &token.to_string());
-        state.ours.remove(&id);
-        state.ended.insert(id);
-        state.in_order.push_back((now, id));
-        state.forget(now);
+    fn ended(&mut self, key: &Key, token: FencingToken, now: Moment) {
+        let id = self.id(key.as_str(), Some(token));
+        self.own.remove(&id);
+        self.ended.insert(id);
+        self.in_order.push_back((now, id));
+        self.sweep(now);
     }
 
-    /// Somebody listens: looks from now on, until nobody does.
-    pub(crate) fn wanted(&self, service: &Arc<Service>) {
-        if !replace(&mut self.lock().is_looking, true) {
-            spawn(look(Arc::downgrade(service)));
-        }
-    }
-
-    /// What has changed since the last look.
-    fn changes(&self, locks: &[LockView], now: Moment) -> Vec<EventView> {
-        let mut state = self.lock();
-        state.forget(now);
-        let mut new = Seen::default();
+    /// The differences to the locks before.
+    fn changes(&mut self, locks: &[LockStatus], now: Moment) -> Vec<LockEvent> {
+        self.sweep(now);
+        let mut new = Observation::default();
         let mut changes = Vec::new();
-        let before = state.seen.take();
+        let before = self.before.take();
         for lock in locks {
             for holder in &lock.holders {
-                let token = holder.token.clone().unwrap_or_default();
-                let id = state.id(&lock.key, &token);
-                if state.ours.contains(&id) || state.ended.contains(&id) {
+                let id = self.id(&lock.key, holder.token);
+                if self.own.contains(&id) || self.ended.contains(&id) {
                     continue;
                 }
-                let is_new = before.as_ref().is_some_and(|seen| !seen.holds.contains_key(&id));
-                new.holds.insert(id, Held { name: lock.name.clone(), token: token.clone() });
+                let is_new = before.as_ref().is_some_and(|it| !it.holds.contains_key(&id));
+                new.holds.insert(id, OtherHold { name: lock.name.clone(), token: holder.token });
                 if is_new {
-                    let mut event = EventView::new("granted", lock.name.clone());
-                    event.token = Some(token).filter(|token| !token.is_empty());
-                    event.holder = Some(holder.holder.clone());
-                    event.mode = Some(holder.mode);
-                    changes.push(event);
+                    changes.push(LockEvent {
+                        token: holder.token,
+                        holder: Some(holder.holder.clone()),
+                        mode: Some(holder.mode),
+                        ..LockEvent::new("granted", lock.name.clone())
+                    });
                 }
             }
             if !lock.waiters.is_empty() {
@@ -131,56 +124,86 @@ impl Others {
             }
         }
         if let Some(before) = before {
-            for (id, held) in &before.holds {
+            for (id, hold) in &before.holds {
                 if !new.holds.contains_key(id) {
-                    let mut event = EventView::new("released", held.name.clone());
-                    event.token = Some(held.token.clone()).filter(|token| !token.is_empty());
-                    changes.push(event);
+                    let event = LockEvent::new("released", hold.name.clone());
+                    changes.push(LockEvent { token: hold.token, ..event });
                 }
             }
             let names: HashSet<&String> = before.waiters.keys().chain(new.waiters.keys()).collect();
             for name in names {
-                let count = |seen: &Seen| seen.waiters.get(name).copied().unwrap_or_default();
+                let count = |it: &Observation| it.waiters.get(name).copied().unwrap_or_default();
                 let (was, is) = (count(&before), count(&new));
                 if was != is {
                     let word = if is > was { "waiting" } else { "withdrawn" };
-                    let mut event = EventView::new(word, name.clone());
-                    event.waiters = Some(is);
-                    changes.push(event);
+                    let event = LockEvent::new(word, name.clone());
+                    changes.push(LockEvent { waiters: Some(is), ..event });
                 }
             }
         }
-        state.seen = Some(new);
+        self.before = Some(new);
         changes.iter_mut().for_each(|event| event.by = "store");
         changes
     }
+}
 
-    /// Whether to look on; a listener that comes later begins anew.
-    fn goes_on(&self, listeners: usize) -> bool {
-        let mut state = self.lock();
-        state.is_looking = listeners > 0;
-        if !state.is_looking {
-            state.seen = None;
+impl StoreWatch {
+    pub(crate) fn new(
+        lists: Arc<LockLists>,
+        hub: Arc<Hub>,
+        clock: Arc<dyn Clock>,
+        stopping: watch::Receiver<bool>,
+    ) -> Arc<Self> {
+        Arc::new(Self { state: Mutex::default(), lists, hub, clock, stopping })
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A hold of this service began.
+    pub(crate) fn began(&self, key: &Key, token: FencingToken) {
+        self.lock().began(key, token);
+    }
+
+    /// A hold of this service ended.
+    pub(crate) fn ended(&self, key: &Key, token: FencingToken) {
+        self.lock().ended(key, token, self.clock.now());
+    }
+
+    /// Watches the store from now on, until there are no listeners.
+    pub(crate) fn start(self: &Arc<Self>) {
+        if !replace(&mut self.lock().is_running, true) {
+            spawn(run(Arc::downgrade(self)));
         }
-        state.is_looking
+    }
+
+    /// Whether to go on. After an end, the next start compares with nothing.
+    fn goes_on(&self) -> bool {
+        let mut state = self.lock();
+        // Counted under the lock: a listener that comes later starts the watch again.
+        state.is_running = self.hub.listeners() > 0;
+        if !state.is_running {
+            state.before = None;
+        }
+        state.is_running
     }
 }
 
-async fn look(service: Weak<Service>) {
+async fn run(watch: Weak<StoreWatch>) {
     loop {
-        let Some(service) = service.upgrade() else { return };
-        if service.is_stopping() || !service.others.goes_on(service.hub.listeners()) {
+        let Some(watch) = watch.upgrade() else { return };
+        if *watch.stopping.borrow() || !watch.goes_on() {
             return;
         }
-        let start = service.clock.now();
-        // A store that does not answer shows nothing.
-        if let Ok(locks) = service.list("", start).await {
-            for event in service.others.changes(&locks.locks, start) {
-                service.hub.tell(event);
-            }
+        let start = watch.clock.now();
+        // If the store does not answer, there is nothing to compare.
+        if let Ok(list) = watch.lists.fresh("", start).await {
+            let changes = watch.lock().changes(&list.locks, start);
+            changes.into_iter().for_each(|event| watch.hub.publish(event));
         }
-        let took = service.clock.now().since(start);
-        drop(service);
+        let took = watch.clock.now().since(start);
+        drop(watch);
         pause(SHORTEST.max(took * SHARE)).await;
     }
 }
@@ -190,37 +213,34 @@ mod tests {
     use super::*;
     use latchwork::store::{Mode, Party, Snapshot};
 
-    fn lock(name: &str, tokens: &[u64], waiters: usize) -> LockView {
+    fn lock(name: &str, tokens: &[u64], waiters: usize) -> LockStatus {
         let seen = Snapshot::free(Key::new(name).unwrap()).with(|it| {
             let holder =
                 |token: &u64| Party::new(Mode::Exclusive, "me").with(|it| it.token = Some(*token));
             it.holders = tokens.iter().map(holder).collect();
             it.waiters = vec![Party::new(Mode::Exclusive, "you"); waiters];
         });
-        LockView::new(name, &seen)
+        LockStatus::new(name, &seen)
     }
 
-    fn told(others: &Others, locks: &[LockView]) -> Vec<(&'static str, String)> {
-        let mut told: Vec<_> = others
-            .changes(locks, Moment::from_nanos(0))
-            .into_iter()
-            .map(|it| (it.event, it.name))
-            .collect();
-        told.sort();
-        told
+    fn changes(state: &mut State, locks: &[LockStatus]) -> Vec<(&'static str, String)> {
+        let changes = state.changes(locks, Moment::from_nanos(0));
+        let mut changes: Vec<_> = changes.into_iter().map(|it| (it.word, it.name)).collect();
+        changes.sort();
+        changes
     }
 
     #[test]
     fn changes_at_the_store_are_told_once() {
-        let others = Others::default();
-        assert_eq!(told(&others, &[lock("a", &[1], 0)]), [], "the first look");
+        let mut state = State::default();
+        assert_eq!(changes(&mut state, &[lock("a", &[1], 0)]), [], "the first list");
         assert_eq!(
-            told(&others, &[lock("a", &[1], 1), lock("b", &[2], 0)]),
+            changes(&mut state, &[lock("a", &[1], 1), lock("b", &[2], 0)]),
             [("granted", "b".into()), ("waiting", "a".into())]
         );
-        assert_eq!(told(&others, &[lock("a", &[1], 1), lock("b", &[2], 0)]), []);
+        assert_eq!(changes(&mut state, &[lock("a", &[1], 1), lock("b", &[2], 0)]), []);
         assert_eq!(
-            told(&others, &[lock("a", &[3], 0)]),
+            changes(&mut state, &[lock("a", &[3], 0)]),
             [
                 ("granted", "a".into()),
                 ("released", "a".into()),
@@ -232,14 +252,14 @@ mod tests {
 
     #[test]
     fn holds_of_the_service_are_not_told_twice() {
-        let (others, key, token) =
-            (Others::default(), Key::new("a").unwrap(), FencingToken::from_grant(1));
-        assert_eq!(told(&others, &[]), []);
-        others.ours(&key, token);
-        assert_eq!(told(&others, &[lock("a", &[1], 0)]), []);
-        others.not_ours(&key, token, Moment::from_nanos(0));
-        // A look that began before the release.
-        assert_eq!(told(&others, &[lock("a", &[1], 0)]), []);
-        assert_eq!(told(&others, &[]), []);
+        let mut state = State::default();
+        let (key, token) = (Key::new("a").unwrap(), FencingToken::from_grant(1));
+        assert_eq!(changes(&mut state, &[]), []);
+        state.began(&key, token);
+        assert_eq!(changes(&mut state, &[lock("a", &[1], 0)]), []);
+        state.ended(&key, token, Moment::from_nanos(0));
+        // The store was read before the release.
+        assert_eq!(changes(&mut state, &[lock("a", &[1], 0)]), []);
+        assert_eq!(changes(&mut state, &[]), []);
     }
 }

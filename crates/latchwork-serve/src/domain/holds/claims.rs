@@ -1,18 +1,17 @@
-//! Requests that are repeated: the same `Idempotency-Key` is the same claim.
+//! Repeated requests: the same name, chosen by the client, is the same claim.
 
 use std::collections::HashMap;
 use std::future::Future;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use axum::http::StatusCode;
 use tokio::sync::watch;
 use tokio::task::AbortHandle;
 
 use super::id::HoldId;
-use crate::http::error::ApiError;
+use crate::domain::refusal::{Kind, Refusal};
 use crate::time::spawn;
 
-/// What became of a claim.
+/// The result of a claim.
 #[derive(Debug, Clone)]
 pub(crate) enum Outcome {
     /// It was granted.
@@ -21,45 +20,45 @@ pub(crate) enum Outcome {
     Skipped(Box<latchwork::once::Skipped>),
 }
 
-/// The name of a claim: who made it, and the key that it chose.
+/// The name of a claim: its owner, and the text that the client chose for it.
 type Name = (Arc<str>, String);
 
-/// What the request was, so that another one with the same key is noticed.
-pub(crate) type Print = [u8; 32];
+/// The hash of a request, to notice another request under the same name.
+pub(crate) type Fingerprint = [u8; 32];
 
-/// The claims with a key, from their first request until a while after their end.
+/// The claims with a name, from their first request until some time after their end.
 #[derive(Default)]
 pub(crate) struct Claims(Mutex<HashMap<Name, Entry>>);
 
 struct Entry {
-    print: Print,
+    fingerprint: Fingerprint,
     number: u64,
     stage: Stage,
 }
 
-/// A claim that was granted stays for as long as its hold, so it is small.
+/// An entry of a granted claim stays as long as its hold, so it is small.
 enum Stage {
-    Asked(Box<Asked>),
+    Pending(Box<PendingClaim>),
     Granted(HoldId),
 }
 
-/// A claim that waits.
-struct Asked {
-    /// How many requests wait for it.
+/// A claim without a result.
+struct PendingClaim {
+    /// The number of requests that wait for it.
     requests: usize,
     task: Option<AbortHandle>,
-    outcome: Told,
+    outcome: OutcomeReceiver,
 }
 
-/// What becomes of a claim, once it is known.
-type Told = watch::Receiver<Option<Result<Outcome, ApiError>>>;
+/// Receives the result of a claim.
+type OutcomeReceiver = watch::Receiver<Option<Result<Outcome, Refusal>>>;
 
-/// One request that waits for a claim. The last one that is dropped withdraws the claim.
-pub(crate) struct Ticket<'a>(Known<'a>);
+/// One request that waits for a claim. Dropping the last one withdraws the claim.
+pub(crate) struct Ticket<'a>(TicketState<'a>);
 
-enum Known<'a> {
+enum TicketState<'a> {
     Granted(HoldId),
-    Asked { claims: &'a Claims, name: Name, number: u64, outcome: Told },
+    Pending { claims: &'a Claims, name: Name, number: u64, outcome: OutcomeReceiver },
 }
 
 impl Claims {
@@ -67,8 +66,8 @@ impl Claims {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Joins the claim of this name, or begins it with `acquire`. `undo` gives back a hold that was
-    /// granted when the last request had just gone.
+    /// Joins the claim of this name, or begins it with `acquire`. If the claim is granted just after the last
+    /// request was dropped, `undo` releases the hold.
     ///
     /// # Errors
     ///
@@ -76,42 +75,41 @@ impl Claims {
     pub(crate) fn join<F>(
         self: &Arc<Self>,
         name: Name,
-        print: Print,
+        fingerprint: Fingerprint,
         number: u64,
         acquire: impl FnOnce() -> F,
         undo: impl FnOnce(HoldId) + Send + 'static,
-    ) -> Result<Ticket<'_>, ApiError>
+    ) -> Result<Ticket<'_>, Refusal>
     where
-        F: Future<Output = Result<Outcome, ApiError>> + Send + 'static,
+        F: Future<Output = Result<Outcome, Refusal>> + Send + 'static,
     {
         let mut claims = self.lock();
         if let Some(entry) = claims.get_mut(&name) {
-            if entry.print != print {
-                return Err(ApiError::new(
-                    StatusCode::UNPROCESSABLE_ENTITY,
-                    "Mismatch",
+            if entry.fingerprint != fingerprint {
+                return Err(Refusal::new(
+                    Kind::ReusedName,
                     "Idempotency-Key: it was used for another request",
                 )
                 .next_step("use a new key for each claim, and the same body when you repeat one"));
             }
             let number = entry.number;
             return Ok(Ticket(match &mut entry.stage {
-                Stage::Granted(hold) => Known::Granted(*hold),
-                Stage::Asked(asked) => {
-                    asked.requests += 1;
-                    let outcome = asked.outcome.clone();
-                    Known::Asked { claims: self, name, number, outcome }
+                Stage::Granted(hold) => TicketState::Granted(*hold),
+                Stage::Pending(pending) => {
+                    pending.requests += 1;
+                    let outcome = pending.outcome.clone();
+                    TicketState::Pending { claims: self, name, number, outcome }
                 }
             }));
         }
-        let (told, outcome) = watch::channel(None);
+        let (sender, outcome) = watch::channel(None);
         let (this, of, acquiring) = (self.clone(), name.clone(), acquire());
         let task = spawn(async move {
             let ended = acquiring.await;
             let mut claims = this.lock();
             let entry = claims.get_mut(&of).filter(|entry| entry.number == number);
             match (entry, &ended) {
-                // This lets go of the task: its memory stays while anything can abort it.
+                // This drops the handle of the task: the task's memory stays while a handle exists.
                 (Some(entry), Ok(Outcome::Hold(id))) => entry.stage = Stage::Granted(*id),
                 // A repeated request tries again.
                 (Some(_), _) => drop(claims.remove(&of)),
@@ -122,22 +120,22 @@ impl Claims {
                 (None, _) => {}
             }
             drop(claims);
-            // Nobody listens if all requests have gone.
-            let _ = told.send(Some(ended));
+            // Fails if all requests were dropped.
+            let _ = sender.send(Some(ended));
         });
-        // The task waits for the claims before it looks for its own.
+        // The task locks the claims before it searches its own, so it is entered in time.
         let task = Some(task.abort_handle());
-        let asked = Asked { requests: 1, task, outcome: outcome.clone() };
-        let entry = Entry { print, number, stage: Stage::Asked(Box::new(asked)) };
+        let pending = PendingClaim { requests: 1, task, outcome: outcome.clone() };
+        let entry = Entry { fingerprint, number, stage: Stage::Pending(Box::new(pending)) };
         claims.insert(name.clone(), entry);
         drop(claims);
-        Ok(Ticket(Known::Asked { claims: self, name, number, outcome }))
+        Ok(Ticket(TicketState::Pending { claims: self, name, number, outcome }))
     }
 
-    /// Forgets the claims whose holds are not known any more.
-    pub(crate) fn forget(&self, is_known: impl Fn(HoldId) -> bool) {
+    /// Removes the claims whose holds are no longer known.
+    pub(crate) fn sweep(&self, is_known: impl Fn(HoldId) -> bool) {
         self.lock().retain(|_, entry| match entry.stage {
-            Stage::Asked(_) => true,
+            Stage::Pending(_) => true,
             Stage::Granted(hold) => is_known(hold),
         });
     }
@@ -148,29 +146,29 @@ impl Ticket<'_> {
     ///
     /// # Errors
     ///
-    /// Those of the acquire, for all that wait for it.
-    pub(crate) async fn outcome(&mut self) -> Result<Outcome, ApiError> {
+    /// Those of the acquire, for all requests that wait for it.
+    pub(crate) async fn outcome(&mut self) -> Result<Outcome, Refusal> {
         let outcome = match &mut self.0 {
-            Known::Granted(hold) => return Ok(Outcome::Hold(*hold)),
-            Known::Asked { outcome, .. } => outcome,
+            TicketState::Granted(hold) => return Ok(Outcome::Hold(*hold)),
+            TicketState::Pending { outcome, .. } => outcome,
         };
         match outcome.wait_for(Option::is_some).await {
-            Ok(ended) => ended.clone().unwrap_or_else(|| Err(ApiError::closed())),
-            Err(_) => Err(ApiError::closed()),
+            Ok(ended) => ended.clone().unwrap_or_else(|| Err(Refusal::closed())),
+            Err(_) => Err(Refusal::closed()),
         }
     }
 }
 
 impl Drop for Ticket<'_> {
     fn drop(&mut self) {
-        let Known::Asked { claims, name, number, .. } = &self.0 else { return };
+        let TicketState::Pending { claims, name, number, .. } = &self.0 else { return };
         let mut claims = claims.lock();
         let Some(entry) = claims.get_mut(name).filter(|it| it.number == *number) else { return };
-        let Stage::Asked(asked) = &mut entry.stage else { return };
-        asked.requests -= 1;
-        if asked.requests == 0 {
-            // The claim is withdrawn where its future is dropped.
-            if let Some(task) = asked.task.take() {
+        let Stage::Pending(pending) = &mut entry.stage else { return };
+        pending.requests -= 1;
+        if pending.requests == 0 {
+            // Dropping the claim's future withdraws it.
+            if let Some(task) = pending.task.take() {
                 task.abort();
             }
             claims.remove(name);
@@ -182,7 +180,7 @@ impl Drop for Ticket<'_> {
 mod tests {
     use super::*;
 
-    /// A task keeps all of its memory while anything can abort it, so a claim must let go of its task.
+    /// A task keeps all of its memory while a handle can abort it, so a granted claim keeps no handle.
     #[tokio::test]
     async fn a_granted_claim_keeps_nothing_of_its_request() {
         let claims = Arc::<Claims>::default();
@@ -199,8 +197,8 @@ mod tests {
         assert!(matches!(claims.lock()[&name].stage, Stage::Granted(id) if id == hold));
         assert_eq!(Arc::strong_count(&room), 1);
         assert!(size_of::<(Name, Entry)>() <= 128, "{}", size_of::<(Name, Entry)>());
-        // A repeated request gets the same hold, and asks nobody for it.
-        let again = || async { Err(ApiError::closed()) };
+        // A repeated request gets the same hold, without another acquire.
+        let again = || async { Err(Refusal::closed()) };
         let mut ticket = claims.join(name, [0; 32], 2, again, |_| {}).ok().unwrap();
         assert!(matches!(ticket.outcome().await, Ok(Outcome::Hold(id)) if id == hold));
     }

@@ -1,101 +1,99 @@
-//! Holds that have ended, kept for a while: a client that asks again learns how its hold ended.
+//! The ends of holds, kept for some time: a client that asks again learns how its hold ended.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::http::StatusCode;
 use latchwork::store::Moment;
 
 use super::id::HoldId;
-use super::release::{How, Said};
-use crate::http::error::ApiError;
+use super::release::{Confirmation, ReleaseKind, ReleaseOutcome};
+use crate::domain::refusal::{Kind, Refusal};
 
-/// How long it is known what became of a hold.
+/// How long the end of a hold is kept.
 const KEPT: Duration = Duration::from_secs(10 * 60);
 
-/// Of how many holds of one token it is known at the most, so that no client makes the service forget those of
-/// another.
+/// The most ends that are kept for one token, so that no client displaces those of another.
 const MOST: usize = 20_000;
 
-/// And how many bytes their names have at the most.
+/// The most bytes of their names.
 const MOST_BYTES: usize = 4 * 1024 * 1024;
 
 /// How a hold has ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Ending {
-    /// Its client gave it up.
-    Left(How, Said),
+    /// Its client released it.
+    Released(ReleaseKind, ReleaseOutcome),
     /// Its client did not renew it within its ttl.
     NotRenewed,
-    /// Somebody took it away, by a forced release.
+    /// An administrator released it by force.
     Forced,
     /// The library says why.
     Lost(&'static str),
 }
 
 impl Ending {
-    /// The word for it, if it was a loss.
+    /// The cause as one word, if it was a loss.
     pub(crate) fn reason(self) -> Option<&'static str> {
         match self {
-            Self::Left(..) => None,
+            Self::Released(..) => None,
             Self::NotRenewed => Some("not_renewed"),
             Self::Forced => Some("forced"),
             Self::Lost(reason) => Some(reason),
         }
     }
 
-    /// The answer to a client that comes too late.
-    pub(crate) fn error(self, name: &str) -> ApiError {
-        let gone = |kind, message: String| ApiError::new(StatusCode::GONE, kind, message).key(name);
+    /// The refusal of a request for the hold after its end.
+    pub(crate) fn refusal(self, name: &str) -> Refusal {
+        let gone = |kind, message: String| Refusal::new(kind, message).key(name);
         match self {
-            Self::Left(_, Said::Held) => gone("Released", "hold: it was released before".to_owned())
+            Self::Released(_, ReleaseOutcome::Held) => gone(Kind::Released, "hold: it was released before".to_owned())
                 .next_step("nothing to do; to lock again, acquire with another Idempotency-Key"),
-            Self::Left(_, Said::Lost(reason)) => Self::Lost(reason).error(name),
-            Self::Left(_, Said::Nothing) => gone(
-                "Unconfirmed",
+            Self::Released(_, ReleaseOutcome::Lost(reason)) => Self::Lost(reason).refusal(name),
+            Self::Released(_, ReleaseOutcome::Pending) => gone(
+                Kind::Unconfirmed,
                 "hold: it was given up, and the store has not answered its release yet".to_owned(),
             )
             .next_step("repeat the release to learn what the store says"),
-            Self::Left(How::Release, Said::Unknown) => gone(
-                "Unconfirmed",
+            Self::Released(ReleaseKind::Release, ReleaseOutcome::Unknown) => gone(
+                Kind::Unconfirmed,
                 "hold: it was released, but the store has not confirmed that it was held until then"
                     .to_owned(),
             )
             .next_step("check what was written under its token, if an overlap would do harm"),
-            Self::Left(How::Succeed, Said::Unknown) => gone(
-                "Unconfirmed",
+            Self::Released(ReleaseKind::Succeed, ReleaseOutcome::Unknown) => gone(
+                Kind::Unconfirmed,
                 "hold: the store has not confirmed that the task is closed for its period".to_owned(),
             )
             .next_step("expect that the task runs again; begin it to see whether it is done"),
             Self::NotRenewed => gone(
-                "Lost",
+                Kind::Lost,
                 "hold: it was not renewed within its ttl, so the service released it".to_owned(),
             )
             .reason("not_renewed")
             .next_step("stop the work, and check what was written under its token; renew earlier"),
-            Self::Forced => gone("Lost", "hold: it was released by force".to_owned())
+            Self::Forced => gone(Kind::Lost, "hold: it was released by force".to_owned())
                 .reason("forced")
                 .next_step("stop the work, and check what was written under its token"),
-            Self::Lost(reason) => gone("Lost", format!("hold: the lock was lost ({reason})"))
+            Self::Lost(reason) => gone(Kind::Lost, format!("hold: the lock was lost ({reason})"))
                 .reason(reason)
                 .next_step("stop the work, and check what was written under its token"),
         }
     }
 }
 
-/// What is known of a hold that has ended.
+/// A hold that has ended.
 #[derive(Debug, Clone)]
-pub(crate) struct Epitaph {
+pub(crate) struct EndedHold {
     pub(crate) owner: Arc<str>,
     pub(crate) name: Arc<str>,
     pub(crate) ending: Ending,
 }
 
-/// The holds that have ended lately.
+/// The holds that have ended recently.
 #[derive(Debug, Default)]
-pub(crate) struct Ended {
-    by_id: HashMap<HoldId, Epitaph>,
+pub(crate) struct EndedHolds {
+    by_id: HashMap<HoldId, EndedHold>,
     /// By owner, the oldest first.
     in_order: HashMap<Arc<str>, InOrder>,
 }
@@ -104,31 +102,31 @@ pub(crate) struct Ended {
 #[derive(Debug, Default)]
 struct InOrder {
     ends: VecDeque<(Moment, HoldId)>,
-    /// How long their names are.
+    /// The length of their names.
     bytes: usize,
 }
 
 impl InOrder {
-    /// Takes the oldest out.
-    fn drop_first(&mut self, by_id: &mut HashMap<HoldId, Epitaph>) {
+    /// Removes the oldest.
+    fn drop_first(&mut self, by_id: &mut HashMap<HoldId, EndedHold>) {
         let first = self.ends.pop_front().and_then(|(_, id)| by_id.remove(&id));
-        self.bytes -= first.map_or(0, |epitaph| epitaph.name.len());
+        self.bytes -= first.map_or(0, |hold| hold.name.len());
     }
 }
 
-impl Ended {
-    pub(crate) fn add(&mut self, now: Moment, id: HoldId, epitaph: Epitaph) {
-        let in_order = self.in_order.entry(epitaph.owner.clone()).or_default();
+impl EndedHolds {
+    pub(crate) fn add(&mut self, now: Moment, id: HoldId, hold: EndedHold) {
+        let in_order = self.in_order.entry(hold.owner.clone()).or_default();
         in_order.ends.push_back((now, id));
-        in_order.bytes += epitaph.name.len();
-        self.by_id.insert(id, epitaph);
+        in_order.bytes += hold.name.len();
+        self.by_id.insert(id, hold);
         while in_order.ends.len() > MOST || in_order.bytes > MOST_BYTES {
             in_order.drop_first(&mut self.by_id);
         }
     }
 
-    /// Forgets what ended long ago.
-    pub(crate) fn forget(&mut self, now: Moment) {
+    /// Removes those that ended long ago.
+    pub(crate) fn sweep(&mut self, now: Moment) {
         self.in_order.retain(|_, in_order| {
             while in_order.ends.front().is_some_and(|(at, _)| now.since(*at) >= KEPT) {
                 in_order.drop_first(&mut self.by_id);
@@ -139,13 +137,44 @@ impl Ended {
 
     /// Changes how a hold has ended, if it is known.
     pub(crate) fn correct(&mut self, id: HoldId, ending: Ending) {
-        if let Some(epitaph) = self.by_id.get_mut(&id) {
-            epitaph.ending = ending;
+        if let Some(hold) = self.by_id.get_mut(&id) {
+            hold.ending = ending;
         }
     }
 
-    pub(crate) fn find(&self, id: HoldId) -> Option<&Epitaph> {
+    pub(crate) fn find(&self, id: HoldId) -> Option<&EndedHold> {
         self.by_id.get(&id)
+    }
+}
+
+/// The answer to a request for `asked`, about a hold that was released by `kind` with this outcome.
+///
+/// # Errors
+///
+/// `Lost`, `Unconfirmed`; and `Released` for a success after a release.
+pub(crate) fn answer(
+    asked: ReleaseKind,
+    kind: ReleaseKind,
+    outcome: ReleaseOutcome,
+    name: &str,
+) -> Result<Confirmation, Refusal> {
+    match (asked, kind, outcome) {
+        (
+            ReleaseKind::Succeed,
+            ReleaseKind::Release,
+            ReleaseOutcome::Pending | ReleaseOutcome::Held | ReleaseOutcome::Unknown,
+        ) => {
+            let message = "hold: it was released before, so the task is not closed for its period";
+            Err(Refusal::new(Kind::Released, message)
+                .key(name)
+                .next_step("to run the task again, begin it; succeed before any DELETE"))
+        }
+        (_, _, ReleaseOutcome::Held) => {
+            Ok(Confirmation { is_closed: kind == ReleaseKind::Succeed })
+        }
+        (_, _, ReleaseOutcome::Pending | ReleaseOutcome::Lost(_) | ReleaseOutcome::Unknown) => {
+            Err(Ending::Released(kind, outcome).refusal(name))
+        }
     }
 }
 
@@ -155,13 +184,14 @@ mod tests {
 
     #[test]
     fn one_token_does_not_make_others_forgotten() {
-        let mut ended = Ended::default();
+        let mut ended = EndedHolds::default();
         let now = Moment::from_nanos(0);
         let long: Arc<str> = "x".repeat(64 * 1024).into();
         let mut add = |owner: &str, name: &Arc<str>| {
             let id = HoldId::random();
-            let (name, ending) = (name.clone(), Ending::Left(How::Release, Said::Held));
-            ended.add(now, id, Epitaph { owner: owner.into(), name, ending });
+            let (name, ending) =
+                (name.clone(), Ending::Released(ReleaseKind::Release, ReleaseOutcome::Held));
+            ended.add(now, id, EndedHold { owner: owner.into(), name, ending });
             id
         };
         let (quiet, first) = (add("quiet", &"x".into()), add("loud", &"x".into()));
@@ -174,7 +204,7 @@ mod tests {
         }
         assert!(ended.find(quiet).is_some());
         assert!(ended.find(first).is_none() && ended.find(longest).is_none());
-        ended.forget(now.plus(KEPT));
+        ended.sweep(now.plus(KEPT));
         assert!(ended.by_id.is_empty() && ended.in_order.is_empty());
     }
 }

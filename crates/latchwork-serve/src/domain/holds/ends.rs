@@ -1,33 +1,35 @@
-//! The ends of holds: given up by their clients, lost, taken away, not renewed.
+//! The ends of holds: released by their clients, lost, released by force, not renewed.
 
 use std::sync::Arc;
 
 use latchwork::store::{Key, Moment};
 use latchwork::{FencingToken, HoldState, LostReason};
 
-use super::ended::Ending;
+use super::ended::{Ending, answer};
 use super::id::{FIRST, HoldId};
 use super::registry::{Hold, Registry};
-use super::release::{Confirmed, How, Said, Teller, Told, answer, course};
-use crate::http::error::ApiError;
+use super::release::{
+    Confirmation, ProgressReceiver, ProgressSender, ReleaseKind, ReleaseOutcome, progress,
+};
+use crate::domain::refusal::Refusal;
 
-/// A hold that its client gives up.
-pub(crate) enum GivenUp {
-    /// By this request: the hold is to be released.
-    Now { hold: Box<Hold>, teller: Teller, told: Told },
-    /// By an earlier request, which waits for the store.
-    Before { how: How, name: Arc<str>, told: Told },
-    /// By an earlier request that was confirmed.
-    Confirmed(Confirmed),
+/// How far the release of a hold is when a request for it comes.
+pub(crate) enum ReleaseState {
+    /// This request is the first: the hold is to be released.
+    New { hold: Box<Hold>, sender: ProgressSender, receiver: ProgressReceiver },
+    /// An earlier request waits for the store.
+    UnderWay { kind: ReleaseKind, name: Arc<str>, receiver: ProgressReceiver },
+    /// An earlier request was confirmed.
+    Confirmed(Confirmation),
 }
 
-/// A forced release under way.
-pub(crate) struct Forcing<'a> {
+/// A forced release under way, until it is dropped.
+pub(crate) struct ForcedRelease<'a> {
     registry: &'a Registry,
     key: &'a Key,
 }
 
-impl Drop for Forcing<'_> {
+impl Drop for ForcedRelease<'_> {
     fn drop(&mut self) {
         let mut state = self.registry.lock();
         if let Some(count) = state.forcing.get_mut(self.key) {
@@ -40,70 +42,78 @@ impl Drop for Forcing<'_> {
 }
 
 impl Registry {
-    /// Takes a hold out because its client gives it up; says what an earlier request has done.
+    /// Removes a hold because its client releases it; a repeat learns the result of the first request.
     ///
     /// # Errors
     ///
-    /// `NotFound`, `Lost`, `Released` and `Unconfirmed` for a hold that is not there any more; `Invalid` for the success
-    /// of what is no task.
-    pub(crate) fn give_up(&self, id: HoldId, owner: &str, asked: How) -> Result<GivenUp, ApiError> {
+    /// `NotFound`, `Lost`, `Released` and `Unconfirmed` for a hold that has ended; `Invalid` for the success of a
+    /// lock that is no task.
+    pub(crate) fn release(
+        &self,
+        id: HoldId,
+        owner: &str,
+        asked: ReleaseKind,
+    ) -> Result<ReleaseState, Refusal> {
         let now = self.clock.now();
         let mut state = self.lock();
         let Some(hold) = state.holds.get(&id).filter(|hold| *hold.owner == *owner) else {
-            let Some(epitaph) = state.ended.find(id).filter(|it| *it.owner == *owner) else {
-                return Err(ApiError::no_hold());
+            let Some(ended) = state.ended.find(id).filter(|it| *it.owner == *owner) else {
+                return Err(Refusal::no_hold());
             };
-            let Ending::Left(how, said) = epitaph.ending else {
-                return Err(epitaph.ending.error(&epitaph.name));
+            let Ending::Released(kind, outcome) = ended.ending else {
+                return Err(ended.ending.refusal(&ended.name));
             };
-            let name = epitaph.name.clone();
-            return match (said, state.leaving.get(&id)) {
-                (Said::Nothing, Some(told)) if asked != How::Succeed || how != How::Release => {
-                    Ok(GivenUp::Before { how, name, told: told.clone() })
+            let name = ended.name.clone();
+            // A success after a release is none, whatever the store will answer.
+            let can_join = asked != ReleaseKind::Succeed || kind != ReleaseKind::Release;
+            return match (outcome, state.releasing.get(&id)) {
+                (ReleaseOutcome::Pending, Some(receiver)) if can_join => {
+                    Ok(ReleaseState::UnderWay { kind, name, receiver: receiver.clone() })
                 }
-                _ => answer(asked, how, said, &name).map(GivenUp::Confirmed),
+                _ => answer(asked, kind, outcome, &name).map(ReleaseState::Confirmed),
             };
         };
-        if asked == How::Succeed && hold.held.period().is_none() {
-            return Err(ApiError::invalid(
+        if asked == ReleaseKind::Succeed && hold.guards.period().is_none() {
+            return Err(Refusal::invalid(
                 "hold: it is a lock, and no task of a period",
                 "release it with DELETE /v1/holds/{hold}",
             ));
         }
         if now >= hold.end {
             self.sooner.notify_one();
-            return Err(Ending::NotRenewed.error(&hold.name(&self.names)));
+            return Err(Ending::NotRenewed.refusal(&hold.name(&self.names)));
         }
-        let hold = state.bury(now, id, Ending::Left(asked, Said::Nothing), &self.names);
-        let (teller, told) = course();
-        state.leaving.insert(id, told.clone());
+        let ending = Ending::Released(asked, ReleaseOutcome::Pending);
+        let hold = state.remove(now, id, ending, &self.names);
+        let (sender, receiver) = progress();
+        state.releasing.insert(id, receiver.clone());
         drop(state);
         self.fewer.notify_waiters();
-        let hold = Box::new(hold.ok_or_else(ApiError::no_hold)?);
-        Ok(GivenUp::Now { hold, teller, told })
+        let hold = Box::new(hold.ok_or_else(Refusal::no_hold)?);
+        Ok(ReleaseState::New { hold, sender, receiver })
     }
 
-    /// Keeps what the store has said to a release.
-    pub(crate) fn settled(&self, id: HoldId, how: How, said: Said) {
+    /// Keeps the store's answer to a release.
+    pub(crate) fn settled(&self, id: HoldId, kind: ReleaseKind, outcome: ReleaseOutcome) {
         let mut state = self.lock();
-        state.leaving.remove(&id);
-        state.ended.correct(id, Ending::Left(how, said));
+        state.releasing.remove(&id);
+        state.ended.correct(id, Ending::Released(kind, outcome));
         drop(state);
         self.fewer.notify_waiters();
     }
 
-    /// Takes a hold out of which no client has heard.
+    /// Removes a hold that no client has learned of.
     pub(crate) fn withdraw(&self, id: HoldId) -> Option<Hold> {
-        self.end(id, Ending::Left(How::Release, Said::Unknown))
+        self.end(id, Ending::Released(ReleaseKind::Release, ReleaseOutcome::Unknown))
     }
 
     fn end(&self, id: HoldId, ending: Ending) -> Option<Hold> {
-        let hold = self.lock().bury(self.clock.now(), id, ending, &self.names);
+        let hold = self.lock().remove(self.clock.now(), id, ending, &self.names);
         self.fewer.notify_waiters();
         hold
     }
 
-    /// Takes out a hold that its library guard has lost, and says how it ended; `None` if it is not known.
+    /// Removes a hold whose guard in the library was lost, with its ending; `None` if there is no such hold.
     pub(crate) fn lost(
         &self,
         key: &Key,
@@ -117,25 +127,25 @@ impl Registry {
         self.end(id, ending).map(|hold| (hold, ending))
     }
 
-    /// Takes out a hold that was lost before it was noted here.
+    /// Removes a hold if the library has lost it, also before it was entered here.
     pub(crate) fn lost_already(&self, id: HoldId) -> Option<(Hold, Ending)> {
         let ending = {
             let state = self.lock();
             let hold = state.holds.get(&id)?;
-            let HoldState::Lost(lost) = hold.held.state() else { return None };
-            let keys = hold.held.locks().map(|(key, _)| state.loss(key, lost.reason));
+            let HoldState::Lost(lost) = hold.guards.state() else { return None };
+            let keys = hold.guards.locks().map(|(key, _)| state.loss(key, lost.reason));
             keys.min_by_key(|ending| *ending != Ending::Forced)?
         };
         self.end(id, ending).map(|hold| (hold, ending))
     }
 
-    /// A forced release of this key begins: what is taken away until its end was released by force.
-    pub(crate) fn forcing<'a>(&'a self, key: &'a Key) -> Forcing<'a> {
+    /// Begins a forced release of this key: until its end, holds that are taken away were released by force.
+    pub(crate) fn forcing<'a>(&'a self, key: &'a Key) -> ForcedRelease<'a> {
         *self.lock().forcing.entry(key.clone()).or_default() += 1;
-        Forcing { registry: self, key }
+        ForcedRelease { registry: self, key }
     }
 
-    /// Takes out the holds of this key that the library has lost by now: those that a forced release has ended,
+    /// Removes the holds of this key that the library has lost by now: those that a forced release has ended,
     /// and none that the store has granted since.
     pub(crate) fn evicted(&self, key: &Key) -> Vec<(Hold, Ending)> {
         let of_key: Vec<_> = {
@@ -146,7 +156,7 @@ impl Registry {
         of_key.into_iter().filter_map(|id| self.lost_already(id)).collect()
     }
 
-    /// Takes out the holds that have ended, each with how; and when the next one ends.
+    /// Removes the holds that were not renewed in time, each with its ending. Returns when the next one ends, too.
     pub(crate) fn over(&self) -> (Vec<(Hold, Ending)>, Moment) {
         let now = self.clock.now();
         let mut state = self.lock();
@@ -155,7 +165,7 @@ impl Registry {
         for id in late {
             over.extend(
                 state
-                    .bury(now, id, Ending::NotRenewed, &self.names)
+                    .remove(now, id, Ending::NotRenewed, &self.names)
                     .map(|hold| (hold, Ending::NotRenewed)),
             );
         }
@@ -167,21 +177,21 @@ impl Registry {
         (over, next)
     }
 
-    /// Forgets the holds that ended long ago.
-    pub(crate) fn forget(&self) {
+    /// Removes the ends that are too old to be kept.
+    pub(crate) fn sweep(&self) {
         let now = self.clock.now();
-        self.lock().ended.forget(now);
+        self.lock().ended.sweep(now);
     }
 
-    /// Leaves all holds to their leases: they end by their ttl at the store. Their clients may rely on
-    /// them yet, so they must not be released.
+    /// Leaves all holds to their leases: they end by their ttl at the store. They must not be released, because
+    /// their clients may still rely on them.
     pub(crate) fn leave(&self) -> usize {
         let mut state = self.lock();
         let holds = std::mem::take(&mut state.holds);
         state.by_end.clear();
         state.by_lock.clear();
         let count = holds.len();
-        // To drop a guard is to release it.
+        // Dropping a guard would release it.
         holds.into_values().for_each(std::mem::forget);
         count
     }

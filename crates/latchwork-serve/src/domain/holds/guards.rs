@@ -1,4 +1,4 @@
-//! What a hold is to the library: a lock, several, or a task of a period.
+//! The guards of a hold in the library: of one lock, of several, or of a task of a period.
 
 use std::ops::Range;
 use std::time::Duration;
@@ -7,17 +7,17 @@ use latchwork::once::Run;
 use latchwork::store::{Key, Moment};
 use latchwork::{Error, FencingToken, Guard, HoldState, MultiGuard};
 
-use super::release::How;
+use super::release::ReleaseKind;
 
-/// What the library holds for a client. Dropping it releases in the background.
+/// The guards that the library gave for a hold. Dropping them releases in the background.
 #[derive(Debug)]
-pub(crate) enum Held {
+pub(crate) enum Guards {
     One(Guard),
     Several(MultiGuard),
     Task(Run),
 }
 
-impl Held {
+impl Guards {
     fn guards(&self) -> &[Guard] {
         match self {
             Self::One(guard) => std::slice::from_ref(guard),
@@ -26,7 +26,7 @@ impl Held {
         }
     }
 
-    /// Until when the store's leases allow to rely on all of it.
+    /// The end of the first of the store's leases.
     pub(crate) fn valid_until(&self) -> Moment {
         self.guards().iter().map(Guard::valid_until).min().unwrap_or(Moment::from_nanos(0))
     }
@@ -53,17 +53,17 @@ impl Held {
         }
     }
 
-    /// Ends it as its client asks, until the store answers or the lease is over. A lock has no success.
+    /// Ends the hold as its client asks, until the store answers or the lease is over. A lock has no success.
     ///
     /// # Errors
     ///
     /// As [`Guard::release_until_answered`].
-    pub(crate) async fn end(self, how: How, failed: impl Fn(&Error)) -> Result<(), Error> {
-        match (self, how) {
+    pub(crate) async fn end(self, kind: ReleaseKind, failed: impl Fn(&Error)) -> Result<(), Error> {
+        match (self, kind) {
             (Self::One(guard), _) => guard.release_until_answered(failed).await,
             (Self::Several(guards), _) => guards.release_until_answered(failed).await,
-            (Self::Task(run), How::Release) => run.fail_until_answered(failed).await,
-            (Self::Task(run), How::Succeed) => run.succeed_until_answered(failed).await,
+            (Self::Task(run), ReleaseKind::Release) => run.fail_until_answered(failed).await,
+            (Self::Task(run), ReleaseKind::Succeed) => run.succeed_until_answered(failed).await,
         }
     }
 }

@@ -4,6 +4,7 @@ pub(crate) mod claims;
 pub(crate) mod ended;
 pub(crate) mod ends;
 pub(crate) mod guards;
+pub(crate) mod hold_status;
 pub(crate) mod id;
 pub(crate) mod queue;
 pub(crate) mod registry;

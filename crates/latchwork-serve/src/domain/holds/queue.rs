@@ -1,12 +1,12 @@
-//! The requests of this service that wait. The store does not know all of them: those that wait for a lock
-//! which another client of this service holds share one place in its queue.
+//! The waiting requests of this service. The store does not know all of them: requests for a lock that another
+//! client of this service holds share one place in its queue.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use latchwork::store::Moment;
 
-use crate::http::views::{LockView, PartyView, millis};
+use crate::domain::lock_status::{LockStatus, PartyStatus};
 
 /// The requests that wait, by the names of their locks, in the order of their arrival.
 #[derive(Debug, Default, Clone)]
@@ -22,15 +22,15 @@ struct State {
 struct Entry {
     number: u64,
     holder: Arc<str>,
-    /// What it calls itself in an election, which the store may not tell of a waiter.
+    /// The candidate's text in an election, which a store may not show for a waiter.
     candidate: Option<Arc<str>>,
     mode: &'static str,
     since: Moment,
 }
 
-/// A request that waits, until it is dropped.
+/// The place of a waiting request, until it is dropped.
 #[derive(Debug)]
-pub(crate) struct Queued {
+pub(crate) struct QueuePlace {
     queue: Queue,
     number: u64,
     names: Vec<String>,
@@ -41,14 +41,14 @@ impl Queue {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Notes a request for locks, each a name with its mode.
+    /// Enters a request for locks, each a name with its mode.
     pub(crate) fn enter<'a>(
         &self,
         locks: impl Iterator<Item = (&'a str, &'static str)>,
         holder: &Arc<str>,
         candidate: Option<&str>,
         now: Moment,
-    ) -> Queued {
+    ) -> QueuePlace {
         let mut state = self.lock();
         state.last += 1;
         let number = state.last;
@@ -60,11 +60,11 @@ impl Queue {
             names.push(name.to_owned());
         }
         drop(state);
-        Queued { queue: self.clone(), number, names }
+        QueuePlace { queue: self.clone(), number, names }
     }
 
-    /// Adds to a lock those that wait here and that the store does not know.
-    pub(crate) fn complete(&self, lock: &mut LockView, now: Moment) {
+    /// Adds to a lock the waiters of this service that the store does not know.
+    pub(crate) fn complete(&self, lock: &mut LockStatus, now: Moment) {
         let state = self.lock();
         let Some(waiting) = state.waiting.get(&lock.name) else { return };
         let mut known: Vec<usize> = (0..lock.waiters.len()).collect();
@@ -79,21 +79,21 @@ impl Queue {
                 party.candidate = party.candidate.take().or(candidate);
                 continue;
             }
-            lock.waiters.push(PartyView {
+            lock.waiters.push(PartyStatus {
                 holder: entry.holder.to_string(),
                 candidate,
                 mode: entry.mode,
                 permits: None,
                 token: None,
-                age_ms: Some(millis(now.since(entry.since))),
-                remaining_ms: None,
-                latchwork: true,
+                age: Some(now.since(entry.since)),
+                remaining: None,
+                is_latchwork: true,
             });
         }
     }
 }
 
-impl Drop for Queued {
+impl Drop for QueuePlace {
     fn drop(&mut self) {
         let mut state = self.queue.lock();
         for name in &self.names {
@@ -121,12 +121,12 @@ mod tests {
         let seen = Snapshot::free(Key::new("a").unwrap())
             .with(|it| it.waiters = vec![Party::new(Mode::Exclusive, "one")]);
         let shown = |queue: &Queue| -> Vec<String> {
-            let mut lock = LockView::new("a", &seen);
+            let mut lock = LockStatus::new("a", &seen);
             queue.complete(&mut lock, now);
             lock.waiters.into_iter().map(|it| it.holder).collect()
         };
         assert_eq!(shown(&queue), ["one", "two"]);
-        let mut lock = LockView::new("a", &seen);
+        let mut lock = LockStatus::new("a", &seen);
         queue.complete(&mut lock, now);
         assert_eq!(lock.waiters[0].candidate.as_deref(), Some("10.0.0.1"));
         drop(two);

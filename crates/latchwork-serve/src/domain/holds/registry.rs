@@ -4,29 +4,27 @@ use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use axum::http::StatusCode;
 use latchwork::store::{Clock, Key, Moment};
 use latchwork::{FencingToken, HoldState, LostReason};
 use tokio::sync::Notify;
 
-use super::ended::{Ended, Ending, Epitaph};
-use super::guards::Held;
+use super::ended::{EndedHold, EndedHolds, Ending};
+use super::guards::Guards;
+use super::hold_status::HoldStatus;
 use super::id::HoldId;
-use super::release::Told;
+use super::release::ProgressReceiver;
 use super::validity::{keep_until, valid_for};
 use crate::domain::names::Names;
-use crate::http::error::ApiError;
-use crate::http::holds::{HoldView, PeriodView, TokenView};
-use crate::http::views::millis;
+use crate::domain::refusal::{Kind, Refusal};
 
-/// How many locks and waiting requests one token may have.
+/// The most locks and waiting requests of one token.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Limits {
     pub(crate) holds: usize,
     pub(crate) waiters: usize,
 }
 
-/// What a name counts among the locks of its token: one for each KiB, so that long names cost as much memory as
+/// The weight of a name in the limit of its token: one for each KiB, because a long name takes as much memory as
 /// many short ones.
 pub(crate) fn weight(name: &str) -> usize {
     name.len().div_ceil(1024).max(1)
@@ -37,9 +35,9 @@ pub(crate) fn weight(name: &str) -> usize {
 pub(crate) struct Hold {
     /// The name of the token that made it.
     pub(crate) owner: Arc<str>,
-    pub(crate) held: Held,
+    pub(crate) guards: Guards,
     pub(crate) ttl: Duration,
-    /// When the service lets go of it: never before its client has stopped relying on it.
+    /// When the service releases it: never before its client has stopped relying on it.
     pub(super) end: Moment,
     pub(crate) since: Moment,
 }
@@ -47,7 +45,7 @@ pub(crate) struct Hold {
 impl Hold {
     /// The name of its first lock.
     pub(crate) fn name(&self, names: &Names) -> String {
-        let first = self.held.locks().next();
+        let first = self.guards.locks().next();
         first.map(|(key, _)| names.name_of(key.as_str())).unwrap_or_default()
     }
 }
@@ -58,9 +56,9 @@ pub(crate) struct Registry {
     pub(super) clock: Arc<dyn Clock>,
     limits: Limits,
     pub(super) names: Names,
-    /// Told when a hold ends earlier than all others.
+    /// Notified when a new hold ends before all others.
     pub(crate) sooner: Notify,
-    /// Told when a hold has ended.
+    /// Notified when a hold has ended.
     pub(crate) fewer: Notify,
 }
 
@@ -69,16 +67,16 @@ pub(super) struct State {
     pub(super) holds: HashMap<HoldId, Hold>,
     pub(super) by_end: BTreeSet<(Moment, HoldId)>,
     pub(super) by_lock: HashMap<(Key, FencingToken), HoldId>,
-    pub(super) ended: Ended,
+    pub(super) ended: EndedHolds,
     /// The releases that the store has not answered yet.
-    pub(super) leaving: HashMap<HoldId, Told>,
+    pub(super) releasing: HashMap<HoldId, ProgressReceiver>,
     /// The forced releases under way, by their keys.
     pub(super) forcing: HashMap<Key, usize>,
     counts: HashMap<Arc<str>, Counts>,
     is_closing: bool,
 }
 
-/// What one token has.
+/// The holds and requests of one token.
 #[derive(Debug, Default, Clone, Copy)]
 struct Counts {
     locks: usize,
@@ -87,15 +85,15 @@ struct Counts {
     wanted: usize,
 }
 
-/// A request that may wait, counted until it is dropped.
-pub(crate) struct Waiting {
+/// The place of a request in the limits of its token, until it is dropped.
+pub(crate) struct Reservation {
     registry: Arc<Registry>,
     owner: Arc<str>,
     requests: usize,
     locks: usize,
 }
 
-impl Drop for Waiting {
+impl Drop for Reservation {
     fn drop(&mut self) {
         self.registry.lock().count(&self.owner, |counts| {
             counts.waiters -= self.requests;
@@ -105,7 +103,7 @@ impl Drop for Waiting {
 }
 
 impl State {
-    /// Changes what a token has, and forgets a token that has nothing.
+    /// Changes the counts of a token, and removes those that are zero.
     fn count(&mut self, owner: &Arc<str>, change: impl FnOnce(&mut Counts)) {
         let counts = self.counts.entry(owner.clone()).or_default();
         change(counts);
@@ -114,8 +112,8 @@ impl State {
         }
     }
 
-    /// Takes a hold out, and keeps what became of it.
-    pub(super) fn bury(
+    /// Removes a hold, and keeps how it ended.
+    pub(super) fn remove(
         &mut self,
         now: Moment,
         id: HoldId,
@@ -125,17 +123,17 @@ impl State {
         let hold = self.holds.remove(&id)?;
         self.by_end.remove(&(hold.end, id));
         let mut locks = 0;
-        for (key, token) in hold.held.locks() {
+        for (key, token) in hold.guards.locks() {
             self.by_lock.remove(&(key.clone(), token));
             locks += weight(key.as_str());
         }
         self.count(&hold.owner.clone(), |counts| counts.locks -= locks);
         let name = hold.name(names).into();
-        self.ended.add(now, id, Epitaph { owner: hold.owner.clone(), name, ending });
+        self.ended.add(now, id, EndedHold { owner: hold.owner.clone(), name, ending });
         Some(hold)
     }
 
-    /// How a hold of this key has ended that the library has lost.
+    /// The ending of a hold of this key that the library has lost.
     pub(super) fn loss(&self, key: &Key, reason: LostReason) -> Ending {
         match reason {
             LostReason::Taken if self.forcing.contains_key(key) => Ending::Forced,
@@ -144,11 +142,11 @@ impl State {
     }
 
     /// Why there is no such hold of this owner.
-    fn missing(&self, id: HoldId, owner: &str) -> ApiError {
+    fn missing(&self, id: HoldId, owner: &str) -> Refusal {
         match self.ended.find(id) {
-            Some(epitaph) if &*epitaph.owner == owner => epitaph.ending.error(&epitaph.name),
-            // Also for a hold of another token: nobody learns which ids there are.
-            _ => ApiError::no_hold(),
+            Some(hold) if &*hold.owner == owner => hold.ending.refusal(&hold.name),
+            // Also for a hold of another token: no client learns which ids exist.
+            _ => Refusal::no_hold(),
         }
     }
 }
@@ -163,7 +161,7 @@ impl Registry {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Counts so many requests, which may wait, and locks that they may get.
+    /// Counts requests that may wait, and the locks that they may get.
     ///
     /// # Errors
     ///
@@ -173,59 +171,59 @@ impl Registry {
         owner: &Arc<str>,
         requests: usize,
         locks: usize,
-    ) -> Result<Waiting, ApiError> {
+    ) -> Result<Reservation, Refusal> {
         let mut state = self.lock();
         if state.is_closing {
-            return Err(ApiError::closed());
+            return Err(Refusal::closed());
         }
         let counts = state.counts.get(owner).copied().unwrap_or_default();
         if counts.locks + counts.wanted + locks > self.limits.holds {
             let message = format!("holds: this token has {} locks, the most allowed", counts.locks);
-            return Err(ApiError::busy(message, "release locks that are no longer needed"));
+            return Err(Refusal::limit(message, "release locks that are no longer needed"));
         }
         if counts.waiters + requests > self.limits.waiters {
             let message = format!(
                 "waiters: {} requests of this token wait, the most allowed",
                 counts.waiters
             );
-            return Err(ApiError::busy(message, "wait in fewer requests at a time"));
+            return Err(Refusal::limit(message, "wait in fewer requests at a time"));
         }
         state.count(owner, |counts| {
             counts.waiters += requests;
             counts.wanted += locks;
         });
-        Ok(Waiting { registry: self.clone(), owner: owner.clone(), requests, locks })
+        Ok(Reservation { registry: self.clone(), owner: owner.clone(), requests, locks })
     }
 
-    /// Takes what was granted to the request that arrived at `arrival`.
+    /// Keeps the hold that was granted to the request that arrived at `arrival`.
     ///
     /// # Errors
     ///
-    /// `Closed` if the service stops, and gives it back: no client knows of it yet.
+    /// `Closed` if the service stops, and releases it: no client knows of it yet.
     pub(crate) fn insert(
         &self,
         owner: &Arc<str>,
-        held: Held,
+        guards: Guards,
         ttl: Duration,
         arrival: Moment,
-    ) -> Result<HoldId, ApiError> {
+    ) -> Result<HoldId, Refusal> {
         let (id, now) = (HoldId::random(), self.clock.now());
         let end = keep_until(arrival, now, ttl);
         let mut state = self.lock();
         if state.is_closing {
-            // Not under the lock: it is released where it is dropped.
+            // Not under the lock: dropping the guards releases them.
             drop(state);
-            return Err(ApiError::closed());
+            return Err(Refusal::closed());
         }
         let mut locks = 0;
-        for (key, token) in held.locks() {
+        for (key, token) in guards.locks() {
             state.by_lock.insert((key.clone(), token), id);
             locks += weight(key.as_str());
         }
         state.count(owner, |counts| counts.locks += locks);
         let is_first = state.by_end.first().is_none_or(|(first, _)| end < *first);
         state.by_end.insert((end, id));
-        state.holds.insert(id, Hold { owner: owner.clone(), held, ttl, end, since: now });
+        state.holds.insert(id, Hold { owner: owner.clone(), guards, ttl, end, since: now });
         drop(state);
         if is_first {
             self.sooner.notify_one();
@@ -237,28 +235,27 @@ impl Registry {
     ///
     /// # Errors
     ///
-    /// `NotFound`, `Lost` and `Released` for a hold that is not there any more, `Suspect` and
-    /// `Closed` for one that cannot be renewed now.
+    /// `NotFound`, `Lost` and `Released` for a hold that has ended, `Suspect` and `Closed` for one that cannot
+    /// be renewed now.
     pub(crate) fn look(
         &self,
         id: HoldId,
         owner: &str,
         arrival: Moment,
         renew: bool,
-    ) -> Result<HoldView, ApiError> {
+    ) -> Result<HoldStatus, Refusal> {
         let now = self.clock.now();
         let mut state = self.lock();
         let is_closing = state.is_closing;
         let Some(hold) = state.holds.get_mut(&id).filter(|hold| *hold.owner == *owner) else {
             return Err(state.missing(id, owner));
         };
-        let over = match hold.held.state() {
+        let over = match hold.guards.state() {
             HoldState::Lost(lost) => Some(Ending::Lost(lost.reason.word())),
             _ if now >= hold.end => Some(Ending::NotRenewed),
             HoldState::Suspect if renew => {
-                return Err(ApiError::new(
-                    StatusCode::SERVICE_UNAVAILABLE,
-                    "Suspect",
+                return Err(Refusal::new(
+                    Kind::Suspect,
                     "hold: in doubt until the store confirms it: a clock was set, or the machine paused",
                 )
                 .next_step("do not use the resource; renew again at once"));
@@ -266,85 +263,73 @@ impl Registry {
             _ => None,
         };
         if let Some(ending) = over {
-            // It is taken out, and told, by the one who watches the ends.
+            // The loop that ends holds removes it, and publishes the event.
             self.sooner.notify_one();
-            return Err(ending.error(&hold.name(&self.names)));
+            return Err(ending.refusal(&hold.name(&self.names)));
         }
         if renew {
             if is_closing {
-                return Err(ApiError::closed());
+                return Err(Refusal::closed());
             }
-            // Never earlier than what an answer before has promised.
+            // Never earlier than an earlier answer has promised.
             let (before, end) = (hold.end, hold.end.max(keep_until(arrival, arrival, hold.ttl)));
             hold.end = end;
-            let view = self.view(id, hold, arrival);
+            let status = self.status(id, hold, arrival);
             state.by_end.remove(&(before, id));
             state.by_end.insert((end, id));
-            if view.valid_for_ms == 0 {
-                return Err(ApiError::new(
-                    StatusCode::SERVICE_UNAVAILABLE,
-                    "Unreachable",
+            if status.valid_for.is_zero() {
+                return Err(Refusal::new(
+                    Kind::Unreachable,
                     "hold: the store has not confirmed the lease in time",
                 )
                 .next_step(
                     "stop before the validity of the last answer ends; renew again at once",
                 ));
             }
-            return Ok(view);
+            return Ok(status);
         }
-        Ok(self.view(id, hold, arrival))
+        Ok(self.status(id, hold, arrival))
     }
 
-    fn view(&self, id: HoldId, hold: &Hold, arrival: Moment) -> HoldView {
+    fn status(&self, id: HoldId, hold: &Hold, arrival: Moment) -> HoldStatus {
         let now = self.clock.now();
-        let is_suspect = hold.held.state() != HoldState::Held;
-        let end = hold.end.min(hold.held.valid_until());
+        let is_suspect = hold.guards.state() != HoldState::Held;
+        let end = hold.end.min(hold.guards.valid_until());
         let valid = if is_suspect { Duration::ZERO } else { valid_for(arrival, end) };
-        // From now on, which is what a client can count that did not look at its clock.
+        // Counted from now: a client that did not read its clock can count from the answer.
         let left = valid.saturating_sub(now.since(arrival));
-        let locks: Vec<_> = hold
-            .held
-            .locks()
-            .map(|(key, token)| TokenView {
-                name: self.names.name_of(key.as_str()),
-                token: token.to_string(),
-            })
-            .collect();
-        HoldView {
-            hold: id.to_string(),
-            token: locks.first().map(|lock| lock.token.clone()).unwrap_or_default(),
-            locks,
-            state: if is_suspect { "suspect" } else { "held" },
-            ttl_ms: millis(hold.ttl),
-            valid_for_ms: millis(valid),
-            renew_in_ms: millis(left / 3),
-            period: hold.held.period().map(|period| PeriodView {
-                start_ms: millis(period.start),
-                end_ms: millis(period.end),
-            }),
+        let locks = hold.guards.locks();
+        HoldStatus {
+            id,
+            locks: locks.map(|(key, token)| (self.names.name_of(key.as_str()), token)).collect(),
+            is_suspect,
+            ttl: hold.ttl,
+            valid_for: valid,
+            renew_in: left / 3,
+            period: hold.guards.period(),
         }
     }
 
-    /// Whether something is known of this hold.
+    /// Whether this hold exists, or its end is kept.
     pub(crate) fn knows(&self, id: HoldId) -> bool {
         let state = self.lock();
         state.holds.contains_key(&id) || state.ended.find(id).is_some()
     }
 
-    /// From now on nothing is taken or renewed.
+    /// Refuses all new holds and renewals from now on.
     pub(crate) fn close(&self) {
         self.lock().is_closing = true;
     }
 
-    /// How many holds there are.
+    /// The number of holds.
     pub(crate) fn count(&self) -> usize {
         self.lock().holds.len()
     }
 
-    /// Whether nothing is held, and the store has answered all releases.
+    /// Whether there are no holds, and the store has answered all releases.
     pub(crate) fn is_idle(&self) -> bool {
         let state = self.lock();
-        state.holds.is_empty() && state.leaving.is_empty()
+        state.holds.is_empty() && state.releasing.is_empty()
     }
 }
 
@@ -363,7 +348,7 @@ mod tests {
         let registry = Registry::new(clock.clone(), limits, Names::new(""));
         let guard = locks.mutex("a").acquire().await.unwrap();
         let (ttl, now) = (Duration::from_secs(60), clock.now());
-        registry.insert(&"me".into(), Held::One(guard), ttl, now).unwrap();
+        registry.insert(&"me".into(), Guards::One(guard), ttl, now).unwrap();
         (driver, registry, locks)
     }
 

@@ -1,4 +1,4 @@
-//! The ends of holds: given up, not renewed, lost, or taken away; and the loop that notices them.
+//! The ends of holds: released, not renewed, lost, or taken away; and the loop that notices them.
 
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
@@ -7,19 +7,18 @@ use latchwork::store::Key;
 use latchwork::{Error, ErrorKind, ForceReleased};
 
 use super::Service;
-use crate::domain::events::hub::EventView;
+use crate::domain::access::caller::Caller;
+use crate::domain::events::event::LockEvent;
 use crate::domain::events::observer::Loss;
-use crate::domain::holds::ended::Ending;
-use crate::domain::holds::ends::GivenUp;
+use crate::domain::holds::ended::{Ending, answer};
+use crate::domain::holds::ends::ReleaseState;
 use crate::domain::holds::id::HoldId;
 use crate::domain::holds::registry::Hold;
-use crate::domain::holds::release::{Confirmed, How, Said, Teller, answer};
-use crate::http::Caller;
-use crate::http::error::ApiError;
-use crate::http::views::millis;
+use crate::domain::holds::release::{Confirmation, ProgressSender, ReleaseKind, ReleaseOutcome};
+use crate::domain::refusal::Refusal;
 use crate::time::spawn;
 
-/// How often claims that are long over are forgotten.
+/// How often the claims and ends that are too old are removed.
 const SWEEP: Duration = Duration::from_secs(30);
 
 impl Service {
@@ -32,16 +31,16 @@ impl Service {
         loop {
             let (over, next) = self.registry.over();
             for (hold, ending) in over {
-                self.told_end(&hold, ending);
+                self.publish_end(&hold, ending);
                 crate::metrics::not_renewed();
-                // Released in the background.
+                // It is released in the background.
                 drop(hold);
             }
             let now = self.clock.now();
             if now.since(swept) >= SWEEP {
                 swept = now;
-                self.registry.forget();
-                self.claims.forget(|id| self.registry.knows(id));
+                self.registry.sweep();
+                self.claims.sweep(|id| self.registry.knows(id));
             }
             self.turns.send_modify(|count| *count = count.wrapping_add(1));
             let wake = next.min(now.plus(SWEEP));
@@ -56,12 +55,12 @@ impl Service {
         }
     }
 
-    /// Completes when the loop that ends holds has turned once more, and the threads that renew leases have run
-    /// a task. The store is not asked: to end the service would not bring it back.
+    /// Completes after another turn of the loop that ends holds, and after the threads that renew leases have run a
+    /// task. The store is not asked, because a restart of the service would not repair the store.
     pub(crate) async fn turn(&self) {
         let mut turns = self.turns.subscribe();
         self.registry.sooner.notify_one();
-        // An error means that the service is gone.
+        // An error means that the service has ended.
         let _ = turns.changed().await;
         self.locks.heartbeat().await;
     }
@@ -70,7 +69,7 @@ impl Service {
         if let Some((hold, ending)) = self.registry.lost(&loss.key, loss.token, loss.reason) {
             let (name, reason) = (self.names.name_of(loss.key.as_str()), ending.reason());
             tracing::warn!(name, token = %loss.token, reason, "a hold was lost");
-            self.told_end(&hold, ending);
+            self.publish_end(&hold, ending);
         }
     }
 
@@ -86,80 +85,84 @@ impl Service {
     ) -> Result<ForceReleased, Error> {
         let forcing = self.registry.forcing(key);
         let done = self.locks.force_release(name).await;
-        // The library has ended those that the store evicted, also where not all of them could be. The store may
-        // have granted the lock again meanwhile, even to a client of this service.
+        // The library has ended the holds that the store evicted, also if it could not evict all. Meanwhile the store
+        // may have granted the lock again, even to a client of this service.
         for (hold, ending) in self.registry.evicted(key) {
-            self.told_end(&hold, ending);
+            self.publish_end(&hold, ending);
         }
         drop(forcing);
         done
     }
 
-    /// Releases a hold, or ends its task with success; tells a repeat what the first request did.
+    /// Releases a hold, or ends its task with success. A repeat learns the result of the first request.
     ///
     /// # Errors
     ///
-    /// As [`give_up`](crate::domain::holds::registry::Registry::give_up); `Unreachable` while the store does not answer.
-    pub(crate) async fn give_up(
+    /// As [`Registry::release`](crate::domain::holds::registry::Registry::release); `Unreachable` while the store does
+    /// not answer.
+    pub(crate) async fn release(
         self: &Arc<Self>,
         id: HoldId,
         caller: &Caller,
-        asked: How,
-    ) -> Result<Confirmed, ApiError> {
-        let (how, name, told) = match self.registry.give_up(id, &caller.principal.name, asked)? {
-            GivenUp::Confirmed(confirmed) => return Ok(confirmed),
-            GivenUp::Before { how, name, told } => (how, name, told),
-            GivenUp::Now { hold, teller, told } => {
-                self.told_end(&hold, Ending::Left(asked, Said::Nothing));
+        asked: ReleaseKind,
+    ) -> Result<Confirmation, Refusal> {
+        let state = self.registry.release(id, &caller.principal.name, asked)?;
+        let (kind, name, receiver) = match state {
+            ReleaseState::Confirmed(confirmation) => return Ok(confirmation),
+            ReleaseState::UnderWay { kind, name, receiver } => (kind, name, receiver),
+            ReleaseState::New { hold, sender, receiver } => {
+                let ending = Ending::Released(asked, ReleaseOutcome::Pending);
+                self.publish_end(&hold, ending);
                 let name = Arc::from(hold.name(&self.names));
-                // It goes on if the client has gone.
-                spawn(self.clone().end(id, hold, asked, Arc::clone(&name), teller));
-                (asked, name, told)
+                // It goes on if the client closes its connection.
+                spawn(self.clone().end(id, hold, asked, Arc::clone(&name), sender));
+                (asked, name, receiver)
             }
         };
-        answer(asked, how, told.said().await?, &name)
+        answer(asked, kind, receiver.outcome().await?, &name)
     }
 
-    /// Asks the store until it answers, and keeps what it says.
+    /// Asks the store until it answers, and keeps its answer.
     async fn end(
         self: Arc<Self>,
         id: HoldId,
         hold: Box<Hold>,
-        how: How,
+        kind: ReleaseKind,
         name: Arc<str>,
-        teller: Teller,
+        sender: ProgressSender,
     ) {
         let failed = |error: &Error| {
-            let refused = ApiError::of(error, Some(&name));
-            teller.failed(refused.next_step(
+            let refusal = Refusal::of(error, Some(&name));
+            sender.failed(refusal.next_step(
                 "repeat this request: the service asks the store until the lease is over, and tells what it says",
             ));
         };
-        let said = match hold.held.end(how, failed).await {
-            Ok(()) => Said::Held,
+        let outcome = match hold.guards.end(kind, failed).await {
+            Ok(()) => ReleaseOutcome::Held,
             Err(error) => match (error.kind(), error.lost()) {
-                (_, Some(lost)) => Said::Lost(lost.reason.word()),
-                (ErrorKind::Lost, None) => Said::Lost("taken"),
+                (_, Some(lost)) => ReleaseOutcome::Lost(lost.reason.word()),
+                (ErrorKind::Lost, None) => ReleaseOutcome::Lost("taken"),
                 _ => {
                     tracing::warn!(name = ?name, %error, "a release was not confirmed");
-                    Said::Unknown
+                    ReleaseOutcome::Unknown
                 }
             },
         };
-        self.registry.settled(id, how, said);
-        teller.done(said);
+        self.registry.settled(id, kind, outcome);
+        sender.done(outcome);
     }
 
-    /// Tells listeners that a hold has ended.
-    pub(crate) fn told_end(&self, hold: &Hold, ending: Ending) {
-        for (key, token) in hold.held.locks() {
-            let word = if let Ending::Left(..) = ending { "released" } else { "lost" };
-            let mut event = EventView::new(word, self.names.name_of(key.as_str()));
-            event.token = Some(token.to_string());
-            event.reason = ending.reason();
-            event.lasted_ms = Some(millis(self.clock.now().since(hold.since)));
-            self.others.not_ours(key, token, self.clock.now());
-            self.hub.tell(event);
+    /// Publishes the end of a hold.
+    pub(crate) fn publish_end(&self, hold: &Hold, ending: Ending) {
+        let word = if let Ending::Released(..) = ending { "released" } else { "lost" };
+        for (key, token) in hold.guards.locks() {
+            self.store_watch.ended(key, token);
+            self.hub.publish(LockEvent {
+                token: Some(token),
+                reason: ending.reason(),
+                lasted: Some(self.clock.now().since(hold.since)),
+                ..LockEvent::new(word, self.names.name_of(key.as_str()))
+            });
         }
     }
 }

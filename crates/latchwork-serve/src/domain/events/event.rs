@@ -1,0 +1,57 @@
+//! One event of a lock.
+
+use std::time::Duration;
+
+use latchwork::FencingToken;
+
+use crate::time::wall_millis;
+
+/// An event of a lock, or of the service.
+#[derive(Debug, Clone)]
+pub(crate) struct LockEvent {
+    /// Its number: grows by one, and begins again with each start of the service.
+    pub(crate) id: u64,
+    /// `granted`, `waiting`, `withdrawn`, `released`, `lost`, `handed_over`, `suspect`, `closing`.
+    pub(crate) word: &'static str,
+    /// The name of the lock; empty if it is about the service (`closing`).
+    pub(crate) name: String,
+    pub(crate) token: Option<FencingToken>,
+    /// The token of the hold before, if it was handed over.
+    pub(crate) from: Option<FencingToken>,
+    /// The holder's text for people. Clients choose it freely.
+    pub(crate) holder: Option<String>,
+    /// The mode as one word.
+    pub(crate) mode: Option<&'static str>,
+    /// The cause of a loss, as one word.
+    pub(crate) reason: Option<&'static str>,
+    pub(crate) ttl: Option<Duration>,
+    /// How long the hold has lasted, or the waiter has waited.
+    pub(crate) lasted: Option<Duration>,
+    /// The number of waiters now, if the store was asked.
+    pub(crate) waiters: Option<usize>,
+    /// `service` for a lock of this service; `store` if the store showed it, up to some seconds later.
+    pub(crate) by: &'static str,
+    /// The time by the wall clock of the service: milliseconds since 1970.
+    pub(crate) at_millis: u64,
+}
+
+impl LockEvent {
+    /// An event of a lock that this service holds or waits for.
+    pub(crate) fn new(word: &'static str, name: impl Into<String>) -> Self {
+        Self {
+            id: 0,
+            word,
+            name: name.into(),
+            token: None,
+            from: None,
+            holder: None,
+            mode: None,
+            reason: None,
+            ttl: None,
+            lasted: None,
+            waiters: None,
+            by: "service",
+            at_millis: wall_millis(),
+        }
+    }
+}

@@ -1,0 +1,90 @@
+//! A lock at one moment: its holders, and the waiters in the order of the queue.
+
+use std::time::Duration;
+
+use latchwork::FencingToken;
+use latchwork::store::{Mode, Party, Shape, Snapshot};
+
+/// A lock as the store and the queue of this service show it.
+#[derive(Debug, Clone)]
+pub(crate) struct LockStatus {
+    /// The name in the namespace of the service.
+    pub(crate) name: String,
+    /// The key in the store.
+    pub(crate) key: String,
+    /// The kind of lock; `None` while nobody holds it or waits for it.
+    pub(crate) shape: Option<Shape>,
+    /// The last token that was given.
+    pub(crate) token: Option<FencingToken>,
+    pub(crate) holders: Vec<PartyStatus>,
+    /// The waiters, in the order of the queue if there is one.
+    pub(crate) waiters: Vec<PartyStatus>,
+    /// For how much longer it stays closed after a release.
+    pub(crate) linger: Option<Duration>,
+    /// The holder that closed it.
+    pub(crate) closed_by: Option<String>,
+    /// Remarks for people.
+    pub(crate) notes: Vec<String>,
+}
+
+impl LockStatus {
+    /// The lock whose name in the service's namespace is `name`.
+    pub(crate) fn new(name: &str, seen: &Snapshot) -> Self {
+        Self {
+            name: name.to_owned(),
+            key: seen.key.as_str().to_owned(),
+            shape: seen.shape,
+            token: (seen.token != 0).then(|| FencingToken::from_grant(seen.token)),
+            holders: seen.holders.iter().map(PartyStatus::from).collect(),
+            waiters: seen.waiters.iter().map(PartyStatus::from).collect(),
+            linger: seen.linger,
+            closed_by: seen.closed_by.as_ref().map(|holder| holder.text.to_string()),
+            notes: seen.notes.clone(),
+        }
+    }
+
+    /// Whether nobody holds it or waits for it, and it is not closed.
+    pub(crate) fn is_free(&self) -> bool {
+        self.holders.is_empty() && self.waiters.is_empty() && self.linger.is_none()
+    }
+}
+
+/// A holder or a waiter.
+#[derive(Debug, Clone)]
+pub(crate) struct PartyStatus {
+    /// The text for people. Clients choose it freely.
+    pub(crate) holder: String,
+    /// The candidate's text in an election.
+    pub(crate) candidate: Option<String>,
+    /// The mode as one word.
+    pub(crate) mode: &'static str,
+    /// The number of permits that it has or wants, if it is known.
+    pub(crate) permits: Option<u32>,
+    /// The token of a holder.
+    pub(crate) token: Option<FencingToken>,
+    /// For how long it has held or waited, if that is known.
+    pub(crate) age: Option<Duration>,
+    /// What remains of the lease by the store's clock; `None` if it never ends.
+    pub(crate) remaining: Option<Duration>,
+    /// Whether it is a Latchwork client.
+    pub(crate) is_latchwork: bool,
+}
+
+impl From<&Party> for PartyStatus {
+    fn from(party: &Party) -> Self {
+        let permits = match party.mode {
+            Mode::Permits { take, .. } => Some(take),
+            _ => None,
+        };
+        Self {
+            holder: party.holder.text.to_string(),
+            candidate: party.holder.candidate.as_deref().map(str::to_owned),
+            mode: party.mode.word(),
+            permits,
+            token: party.token.map(FencingToken::from_grant),
+            age: party.age,
+            remaining: party.remaining,
+            is_latchwork: party.id.is_some(),
+        }
+    }
+}
