@@ -11,10 +11,8 @@ mod settings;
 mod time;
 
 pub use logs::Detail;
-pub use server::addresses::{DEFAULT as DEFAULT_ADDRESS, Listen};
 pub use server::serve;
-pub use server::tls::TlsFiles;
-pub use settings::Settings;
+pub use settings::{DEFAULT_ADDRESS, Listen, Settings, TlsFiles};
 
 /// Returns the OpenAPI document of the API, as JSON.
 pub fn openapi() -> String {

@@ -230,9 +230,7 @@ impl Nemesis for Breaks {
 ///
 /// As [`latchwork_serve::serve`].
 pub fn serve(store: &str, namespace: &str, listen: Vec<Listen>) -> Result<(), latchwork::Error> {
-    let mut settings = Settings::new(store);
-    settings.namespace = namespace.to_owned();
-    settings.listen = listen;
+    let settings = Settings::new(store).with_namespace(namespace).with_listen(listen);
     let runtime =
         tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
     let runtime = runtime.map_err(|error| {

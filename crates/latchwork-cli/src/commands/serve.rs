@@ -53,28 +53,26 @@ fn check_for_threads(count: usize) -> io::Result<()> {
 async fn serve(args: &ServeArgs, place: &Place) -> Result<(), Error> {
     place.tell();
     super::refuse_a_store_of_one_process(&place.store)?;
-    let mut settings = Settings::new(place.store.source().clone());
-    settings.namespace = place.namespace.clone();
-    settings.listen = args.listen.clone();
-    settings.tls = args
-        .tls_cert
-        .clone()
-        .zip(args.tls_key.clone())
-        .map(|(certificate, key)| TlsFiles { certificate, key });
-    settings.tokens = args.tokens.clone();
-    settings.require_token = args.require_token;
-    settings.allow_hosts = args.allow_host.clone();
-    settings.insecure_plain_http = args.insecure_plain_http;
-    settings.insecure_no_tokens = args.insecure_no_tokens;
-    settings.max_holds = args.max_holds;
-    settings.max_waiters = args.max_waiters;
-    settings.max_connections = args.max_connections;
-    settings.drain = args.drain;
-    settings.json = place.output.json;
-    settings.detail = match place.output {
+    let tls = args.tls_cert.clone().zip(args.tls_key.clone());
+    let detail = match place.output {
         Output { verbose: true, .. } => Detail::All,
         Output { quiet: true, .. } => Detail::Quiet,
         _ => Detail::Usual,
     };
+    let settings = Settings::new(place.store.source().clone())
+        .with_namespace(place.namespace.clone())
+        .with_listen(args.listen.clone())
+        .with_tls(tls.map(|(certificate, key)| TlsFiles { certificate, key }))
+        .with_tokens(args.tokens.clone())
+        .with_require_token(args.require_token)
+        .with_allow_hosts(args.allow_host.clone())
+        .with_insecure_plain_http(args.insecure_plain_http)
+        .with_insecure_no_tokens(args.insecure_no_tokens)
+        .with_max_holds(args.max_holds)
+        .with_max_waiters(args.max_waiters)
+        .with_max_connections(args.max_connections)
+        .with_drain(args.drain)
+        .with_json(place.output.json)
+        .with_detail(detail);
     latchwork_serve::serve(settings, place.connect().await?).await
 }

@@ -1,45 +1,13 @@
 //! The addresses to listen on, and whether it is safe to do so.
 
 use std::net::SocketAddr;
-use std::path::PathBuf;
-use std::str::FromStr;
 
 use latchwork::{Error, ErrorKind};
 use listenfd::ListenFd;
 
 use super::listener::Listener;
-use crate::settings::Settings;
-
-/// Where to listen.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Listen {
-    /// A host and a port.
-    Tcp(String),
-    /// A socket in the file system.
-    Unix(PathBuf),
-}
-
-/// Where to listen if nothing is said.
-pub const DEFAULT: &str = "127.0.0.1:7117";
-
-impl FromStr for Listen {
-    type Err = String;
-
-    /// Reads `HOST:PORT` or `unix:PATH`.
-    fn from_str(text: &str) -> Result<Self, String> {
-        match text.strip_prefix("unix:") {
-            Some("") => Err("the path after unix: is missing".to_owned()),
-            Some(path) => Ok(Self::Unix(path.into())),
-            None if text
-                .rsplit_once(':')
-                .is_some_and(|(host, port)| !host.is_empty() && port.parse::<u16>().is_ok()) =>
-            {
-                Ok(Self::Tcp(text.to_owned()))
-            }
-            None => Err(format!("write HOST:PORT, such as {DEFAULT}, or unix:PATH")),
-        }
-    }
-}
+use crate::domain::access::caller::is_loopback;
+use crate::settings::{DEFAULT_ADDRESS, Listen, Settings};
 
 fn failed(address: &str, error: &std::io::Error) -> Error {
     Error::new(ErrorKind::Unreachable, format!("listen: cannot listen on {address}: {error}"))
@@ -49,7 +17,7 @@ fn failed(address: &str, error: &std::io::Error) -> Error {
 /// Opens the sockets: those that systemd hands over, or those of the settings.
 pub(super) async fn open(settings: &Settings) -> Result<Vec<Listener>, Error> {
     let mut listeners = inherited()?;
-    let usual = [Listen::Tcp(DEFAULT.to_owned())];
+    let usual = [Listen::Tcp(DEFAULT_ADDRESS.to_owned())];
     let named = match (&settings.listen[..], listeners.is_empty()) {
         ([], true) => &usual[..],
         (named, _) => named,
@@ -85,7 +53,7 @@ pub(super) async fn open(settings: &Settings) -> Result<Vec<Listener>, Error> {
 
 /// Refuses an address that other hosts can reach, unless the service is protected there.
 fn check(settings: &Settings, address: &SocketAddr) -> Result<(), Error> {
-    if crate::domain::access::caller::is_loopback(address.ip()) {
+    if is_loopback(address.ip()) {
         return Ok(());
     }
     let refused = |what: &str, step: &str| {
@@ -128,18 +96,4 @@ fn inherited() -> Result<Vec<Listener>, Error> {
         listeners.push(listener);
     }
     Ok(listeners)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn addresses_are_read() {
-        assert_eq!("[::1]:7117".parse(), Ok(Listen::Tcp("[::1]:7117".into())));
-        assert_eq!("unix:/run/l.sock".parse(), Ok(Listen::Unix("/run/l.sock".into())));
-        for bad in ["", "7117", ":7117", "host", "host:", "host:99999", "unix:"] {
-            assert!(bad.parse::<Listen>().is_err(), "{bad}");
-        }
-    }
 }

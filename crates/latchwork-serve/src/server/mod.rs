@@ -1,13 +1,15 @@
-//! The server: addresses, connections, TLS, signals and the stop.
+//! The server: addresses, connections, TLS, signals, and the life of a service from its start to its stop.
+//!
+//! It puts the other rooms together, so it imports `domain` and `http`. No room imports it.
 
-pub(crate) mod addresses;
+mod addresses;
 mod connection;
 mod descriptors;
-pub(crate) mod listener;
+mod listener;
 mod notify;
 mod outlet;
 mod run;
 mod socket;
-pub(crate) mod tls;
+mod tls;
 
 pub use run::serve;

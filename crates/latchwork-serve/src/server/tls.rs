@@ -1,6 +1,6 @@
 //! TLS of the service, with certificates that can be replaced while it runs.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::{Arc, PoisonError, RwLock};
 
 use latchwork::{Error, ErrorKind};
@@ -10,14 +10,7 @@ use tokio_rustls::rustls::crypto::ring;
 use tokio_rustls::rustls::pki_types::pem::PemObject;
 use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
 
-/// The files of a certificate and its key, in the PEM format.
-#[derive(Debug, Clone)]
-pub struct TlsFiles {
-    /// The certificate, followed by those of its authorities.
-    pub certificate: PathBuf,
-    /// The key.
-    pub key: PathBuf,
-}
+use crate::settings::TlsFiles;
 
 /// The certificate in use.
 pub(super) struct Tls {
