@@ -55,7 +55,7 @@ pub(crate) struct Service {
     pub(crate) streams: OpenAnswers,
     /// The open answers with many locks.
     pub(crate) lists: OpenAnswers,
-    /// The time of the store's last answer for `/readyz`. One request at a time asks.
+    /// The time of the store's last answer to a check of readiness. One check at a time asks.
     pub(crate) answered: tokio::sync::Mutex<Option<Moment>>,
     /// One examination of the store at a time.
     pub(crate) examination: tokio::sync::Mutex<()>,

@@ -53,7 +53,7 @@ pub(crate) struct ApiError {
 }
 
 impl ApiError {
-    /// A refusal with a status that its kind does not tell.
+    /// A refusal with another status than the usual one of its kind.
     pub(crate) fn new(status: StatusCode, refusal: Refusal) -> Self {
         Self { status, refusal: Box::new(refusal) }
     }

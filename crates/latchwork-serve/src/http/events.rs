@@ -22,7 +22,7 @@ use crate::domain::events::hub::Message;
 use crate::domain::refusal::Refusal;
 use crate::domain::service::Service;
 
-/// A comment now and then shows both sides that the other one is there.
+/// Comments at intervals show each side that the other one is still connected.
 #[expect(non_snake_case, reason = "a value that cannot be a constant")]
 pub(super) fn KEEP_ALIVE() -> KeepAlive {
     KeepAlive::new().interval(Duration::from_secs(10))

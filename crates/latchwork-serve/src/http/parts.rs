@@ -1,4 +1,4 @@
-//! Reads the path, the query and the headers of a request, with a clear error for what is wrong there.
+//! Reads the path, the query and the headers of a request, with a clear error for each mistake.
 
 use axum::extract::rejection::PathRejection;
 use axum::extract::{FromRequestParts, OptionalFromRequestParts, Path, Query};

@@ -1,4 +1,4 @@
-//! Who the caller is, and what it may do: a page shows only what works.
+//! The name and the rights of the caller: the page shows only the actions that it may do.
 
 use std::sync::Arc;
 

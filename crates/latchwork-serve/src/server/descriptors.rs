@@ -1,16 +1,16 @@
-//! Descriptors: as many connections as fit, so that the store is never without one.
+//! The limit on connections, so that they never take the descriptors that the store needs.
 
 use latchwork::store::system::open_files_limit;
 use latchwork::{Error, ErrorKind};
 use rustix::process::{Resource, Rlimit, setrlimit};
 
-/// How many descriptors are left to the store, and to files: what is held needs them for its renewals.
+/// The descriptors that are reserved for files and for the store: renewals need them.
 const RESERVED: u64 = 192;
 
-/// The fewest connections of a socket that are of use.
+/// With fewer connections of a socket, the service does not start.
 const FEWEST: usize = 4;
 
-/// The most connections that a socket may have by the settings. More would be no semaphore.
+/// The most connections of a socket that the settings may allow; a semaphore cannot count more.
 const MOST: usize = 1 << 20;
 
 /// Raises the limit of this process as far as it may, and returns how many connections each socket can have.
@@ -47,7 +47,7 @@ pub(super) fn room(wanted: usize, sockets: usize) -> Result<usize, Error> {
     Ok(fits.min(wanted))
 }
 
-/// How many connections fit for each of so many sockets; no limit is `None`.
+/// The most connections of each socket. Without a limit, `allowed` is `None`.
 fn fits(allowed: Option<u64>, sockets: usize) -> usize {
     let Some(allowed) = allowed else { return MOST };
     let sockets = u64::try_from(sockets.max(1)).unwrap_or(u64::MAX);

@@ -22,10 +22,10 @@ pub(super) enum Socket {
 }
 
 impl Socket {
-    /// Completes when the client has closed the connection, or does not exist any more; at the earliest after
-    /// [`LOOK`], which leaves the parser the time to notice it by itself.
+    /// Completes when the client has closed the connection or has vanished, at the earliest after [`LOOK`]. Usually the
+    /// parser notices it before.
     ///
-    /// The parser reads no further while it answers a request with bytes behind it, and so would not notice.
+    /// While the parser answers a request that is followed by more bytes, it reads nothing, so it does not notice.
     pub(super) async fn gone(&self) {
         loop {
             pause(LOOK).await;

@@ -61,7 +61,7 @@ impl Principal {
     ///
     /// # Errors
     ///
-    /// `Forbidden`, which names what is missing.
+    /// `Forbidden`, which names the right, or says that no prefix of the token fits.
     pub(crate) fn check(&self, right: Right, name: &str) -> Result<(), Refusal> {
         self.check_right(right)?;
         if self.may(right, name) {

@@ -1,4 +1,4 @@
-//! The file of tokens: who may do what. No token is kept as text, and none is in an argument.
+//! The file of tokens and their rights. The service keeps no token as text, and takes none as an argument.
 
 use std::fmt;
 use std::fs;

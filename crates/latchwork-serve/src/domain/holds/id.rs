@@ -5,7 +5,7 @@ use std::str::FromStr;
 
 use latchwork::store::random_u128;
 
-/// The id of a hold. Whoever has it can renew and release the hold, so it is in no log and no event.
+/// The id of a hold. It allows to renew and release the hold, so no log and no event shows it.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct HoldId(u128);
 

@@ -338,7 +338,7 @@ mod tests {
     use super::*;
     use latchwork::Driver;
 
-    /// A lock in a new folder, held and noted.
+    /// A registry with a hold of a lock in a new folder.
     async fn held(dir: &tempfile::TempDir) -> (Driver, Arc<Registry>, latchwork::LockManager) {
         let url = format!("file://{}", dir.path().display());
         let locks = latchwork::connect(&url).await.unwrap();

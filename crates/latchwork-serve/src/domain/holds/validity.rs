@@ -2,8 +2,8 @@
 //!
 //! Three clocks are at work. The client counts from before it sent its request. The service counts
 //! from the arrival of that request, which is later. The store counts from the arrival of the
-//! service's request, which is later still. So whoever relies on a promise always stops before the
-//! one who gave it.
+//! service's request, which is later still. So the side that relies on a promise always stops before
+//! the side that gave it.
 
 use std::ops::RangeInclusive;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use latchwork::store::Moment;
 use latchwork::store::validity::drift;
 use latchwork::{Error, ErrorKind};
 
-/// The lease at the store is so many times as long as the client's ttl. The service renews it every
+/// The ratio of the lease at the store to the client's ttl. The service renews the lease every
 /// third of its length, so what remains of it is never less than 1.3 times the client's ttl while the
 /// store answers: a renewal by the client can always give the whole ttl.
 const LEASE: u32 = 2;
