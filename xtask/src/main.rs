@@ -74,7 +74,7 @@ fn main() -> ExitCode {
     let command = args.next();
     let rest: Vec<String> = args.collect();
     let done = match command.as_deref() {
-        Some("test") => stages::test(),
+        Some("test") => stages::test(&rest),
         Some("check") => stages::check(),
         Some("fix") => stages::fix(),
         Some("setup") => setup::run(),
@@ -86,7 +86,7 @@ fn main() -> ExitCode {
         Some("readme") => readme::write(),
         Some("python") => python::run(),
         // A part of `test`.
-        Some("python-prepare") => python::prepare(),
+        Some("python-prepare") => python::prepare(&rest),
         // Parts of `mutations`.
         Some("python-build") => python::installed(),
         Some("pytest") => python::pytest(&rest),

@@ -52,17 +52,19 @@ impl Build {
 /// A wheel that is larger than this is not published.
 const LARGEST: u64 = 12_000_000;
 
-/// Builds the wheel and the environment of the tests.
-pub(crate) fn prepare() -> Result<(), String> {
-    lints()?;
-    installed()
+/// Builds the wheel, with lints, and the environment of the tests. The command may be that of the tests beside these.
+pub(crate) fn prepare(args: &[String]) -> Result<(), String> {
+    if args != ["--command-is-built"] {
+        command(Build::Test)?;
+    }
+    let tools = environment()?;
+    let wheel = package(&tools, Build::Test)?;
+    install(&tools, &wheel)
 }
 
 /// Builds the package and installs it into the environment of the tests.
 pub(crate) fn installed() -> Result<(), String> {
-    let tools = environment()?;
-    let wheel = build(&tools, Build::Test)?;
-    install(&tools, &wheel)
+    prepare(&[])
 }
 
 /// Runs pytest with these arguments on what was installed.
@@ -86,7 +88,7 @@ pub(crate) fn test() -> Result<(), String> {
 
 /// All of it, for `cargo xtask python`.
 pub(crate) fn run() -> Result<(), String> {
-    prepare()?;
+    prepare(&[])?;
     test()
 }
 
@@ -119,20 +121,20 @@ fn bare(wheel: &Path) -> Result<(), String> {
     ran(Command::new(&python).args(["-m", "latchwork", "--version"]))
 }
 
-/// Lints of the native half, which is no member of the workspace.
-fn lints() -> Result<(), String> {
-    let manifest = manifest();
-    let manifest = manifest.to_string_lossy();
-    let target = target();
-    let target = target.to_string_lossy();
-    let clippy = ["clippy", "--quiet", "--manifest-path", &manifest];
-    ran(cargo_command().args(clippy).args(["--target-dir", &target, "--", "-D", "warnings"]))
+fn build(tools: &Path, build: Build) -> Result<PathBuf, String> {
+    command(build)?;
+    package(tools, build)
 }
 
-fn build(tools: &Path, build: Build) -> Result<PathBuf, String> {
+/// Builds the command.
+fn command(build: Build) -> Result<(), String> {
     let mut command = cargo_command();
     command.args(["build", "--quiet", "--package", "latchwork-cli", "--target-dir"]).arg(target());
-    ran(command.args(["--profile", build.profile()]))?;
+    ran(command.args(["--profile", build.profile()]))
+}
+
+/// Builds the package, with the command that was built.
+fn package(tools: &Path, build: Build) -> Result<PathBuf, String> {
     // What is there is installed beside Python as it is.
     let scripts = root().join(PACKAGE).join("latchwork.data/scripts");
     let said = |what: &Path, error: std::io::Error| format!("{}: {error}", what.display());
@@ -146,6 +148,10 @@ fn build(tools: &Path, build: Build) -> Result<PathBuf, String> {
     }
     let mut maturin = Command::new(tools.with_file_name("maturin"));
     maturin.args(["build", "--quiet"]).args(build.arguments());
+    if build == Build::Test {
+        // The native half is no member of the workspace: its lints are those of its own build.
+        crate::trials::lint(&mut maturin)?;
+    }
     maturin.arg("--manifest-path").arg(manifest()).arg("--target-dir").arg(target());
     ran(maturin.arg("--out").arg(&wheels).arg("--interpreter").arg(tools))?;
     wheel_in(build)

@@ -40,7 +40,7 @@ const BESIDE: &[Stage] = &[
     ),
     ("doc tests", &["test", "--workspace", "--all-features", "--doc"], &[]),
     ("packages", &["xtask", "package"], &[]),
-    ("python package", &["xtask", "python-prepare"], &[]),
+    ("python package", &["xtask", "python-prepare", "--command-is-built"], &[]),
 ];
 
 const FIX: &[Stage] = &[
@@ -76,7 +76,12 @@ pub(crate) fn fix() -> Result<(), String> {
 }
 
 /// Everything that must pass. What is only compiled is compiled while the tests wait.
-pub(crate) fn test() -> Result<(), String> {
+pub(crate) fn test(args: &[String]) -> Result<(), String> {
+    let with_long = match args {
+        [] => false,
+        [all] if all == "--all" => true,
+        _ => return Err("test takes --all, for the long tests too, or nothing".into()),
+    };
     let start = Instant::now();
     let mut table = Vec::new();
     timed(&mut table, "setup", crate::setup::run)?;
@@ -102,7 +107,7 @@ pub(crate) fn test() -> Result<(), String> {
     let logs = root().join("target").join("trials");
     let (tests, beside) = std::thread::scope(|scope| {
         let others = scope.spawn(|| beside(&logs));
-        let tests = timed(&mut table, "tests", || crate::trials::run(binaries, &logs));
+        let tests = timed(&mut table, "tests", || crate::trials::run(binaries, with_long, &logs));
         let ended = timed(&mut table, "the rest", || {
             others.join().unwrap_or(Err("what runs beside the tests has panicked".into()))
         });

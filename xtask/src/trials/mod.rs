@@ -33,10 +33,10 @@ pub(crate) fn build() -> Result<Vec<Binary>, String> {
 }
 
 /// Runs the binaries; their output goes to files in `logs`, and what failed is shown.
-pub(crate) fn run(binaries: Vec<Binary>, logs: &Path) -> Result<(), String> {
+pub(crate) fn run(binaries: Vec<Binary>, with_long: bool, logs: &Path) -> Result<(), String> {
     std::fs::create_dir_all(logs).map_err(|e| format!("{}: {e}", logs.display()))?;
     let start = Instant::now();
-    let queue = Mutex::new(plan::runs(binaries));
+    let queue = Mutex::new(plan::runs(binaries, with_long));
     let processors = std::thread::available_parallelism().unwrap_or(NonZero::<usize>::MIN);
     let room = plan::Room::of(processors);
     let ended = Mutex::new(Vec::new());

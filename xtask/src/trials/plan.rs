@@ -127,6 +127,51 @@ const TIGHT: &[(Named, Needs)] = &[
 ];
 const TIGHTLY: Needs = Needs { threads: 3, weight: 3, rank: 8 };
 
+/// Tests that take minutes of a processor and show what a shorter one shows for the same store, or under more faults:
+/// `cargo xtask test --all` runs them too.
+const LONG: &[Named] = &[
+    (
+        "latchwork-nemesis",
+        "it",
+        &[
+            "etcd::a_deleted_key",
+            "etcd::members_of_etcd",
+            "etcd::the_network_of_etcd",
+            "eye::both_judges_find_every_lie",
+            "file::a_silent_store",
+            "file::calm",
+            "file::the_next_renewal",
+            "file::workers_are_stopped",
+            "foreign::curator",
+            "foreign::go_concurrency",
+            "foreign::kazoo",
+            "foreign::redsync",
+            "http::connections_to_the_service",
+            "http::locks_of_the_service",
+            "http::the_fence_stops",
+            "http::the_store_of_the_service",
+            "postgres::a_pooler_that_fails",
+            "postgres::an_unguarded_promotion",
+            "postgres::the_network_of_postgres",
+            "redis::a_cluster_split",
+            "redis::a_failover_keeps",
+            "redis::a_failover_may",
+            "redis::a_guarded_cluster_split",
+            "redis::a_guarded_split",
+            "redis::a_node_of_a_cluster",
+            "redis::a_restart_with_data",
+            "redis::a_split_makes",
+            "redis::an_empty_server",
+            "redis::guarded_voters",
+            "redis::the_next_renewal",
+            "redis::unguarded_voters",
+            "zookeeper::members_of",
+            "zookeeper::the_network_of",
+        ],
+    ),
+    ("latchwork-postgres", "it", &["h135_a_hundred_thousand_cycles"]),
+];
+
 /// Tests of a package's program, by parts of their names.
 type Named = (&'static str, &'static str, &'static [&'static str]);
 
@@ -135,6 +180,8 @@ type Named = (&'static str, &'static str, &'static [&'static str]);
 pub(crate) struct Run {
     pub(crate) binary: Binary,
     pub(crate) part: Part,
+    /// Tests that are left out, by parts of their names.
+    left_out: &'static [&'static str],
 }
 
 /// Which of its tests are run.
@@ -158,13 +205,15 @@ impl Run {
 
     /// The arguments that choose its tests.
     pub(crate) fn arguments(&self) -> Vec<&'static str> {
-        match self.part {
+        let mut arguments = match self.part {
             Part::All => Vec::new(),
             Part::Without(crowds, tight) => {
                 crowds.iter().chain(tight).flat_map(|name| ["--skip", name]).collect()
             }
             Part::Crowds(names, _) | Part::Tight(names, _) => names.to_vec(),
-        }
+        };
+        arguments.extend(self.left_out.iter().flat_map(|name| ["--skip", name]));
+        arguments
     }
 
     fn needs_api_server(&self) -> bool {
@@ -182,7 +231,7 @@ impl Run {
 
 /// All runs of the binaries, the longest first. No test is in two of them, unless it has a crowd's and
 /// a tight one's name.
-pub(crate) fn runs(binaries: Vec<Binary>) -> VecDeque<Run> {
+pub(crate) fn runs(binaries: Vec<Binary>, with_long: bool) -> VecDeque<Run> {
     let mut runs = Vec::new();
     let named = |list: &'static [(Named, Needs)], binary: &Binary| {
         let is_it = |((package, target, _), _): &&(Named, Needs)| {
@@ -191,17 +240,22 @@ pub(crate) fn runs(binaries: Vec<Binary>) -> VecDeque<Run> {
         list.iter().find(is_it).map_or((&[][..], SHORT), |((_, _, names), needs)| (*names, *needs))
     };
     for binary in binaries {
+        let long = LONG.iter().filter(|_| !with_long);
+        let mut long = long
+            .filter(|(package, target, _)| *package == binary.package && *target == binary.target);
+        let left_out = long.next().map_or(&[][..], |(.., names)| *names);
+        let run = |part| Run { binary: binary.clone(), part, left_out };
         let ((crowd, for_crowd), (tight, for_tight)) =
             (named(CROWDS, &binary), named(TIGHT, &binary));
         if !crowd.is_empty() {
-            runs.push(Run { binary: binary.clone(), part: Part::Crowds(crowd, for_crowd) });
+            runs.push(run(Part::Crowds(crowd, for_crowd)));
         }
         if !tight.is_empty() {
-            runs.push(Run { binary: binary.clone(), part: Part::Tight(tight, for_tight) });
+            runs.push(run(Part::Tight(tight, for_tight)));
         }
         let is_whole = crowd.is_empty() && tight.is_empty();
         let part = if is_whole { Part::All } else { Part::Without(crowd, tight) };
-        runs.push(Run { binary, part });
+        runs.push(run(part));
     }
     runs.sort_by_key(|run| std::cmp::Reverse(run.needs().rank));
     runs.into()
@@ -303,30 +357,40 @@ mod tests {
     #[test]
     fn the_longest_test_group_runs_first() {
         let all = vec![binary("xtask", "xtask"), binary("latchwork-etcd", "it")];
-        let order: Vec<_> = runs(all).iter().map(Run::name).collect();
+        let order: Vec<_> = runs(all, false).iter().map(Run::name).collect();
         assert_eq!(order, ["latchwork-etcd it", "latchwork-etcd it crowds", "xtask xtask"]);
         assert_eq!(of(&binary("new", "lib")), SHORT);
     }
 
     #[test]
     fn a_run_waits_for_its_api_server_or_comes_last() {
-        let mut queue = runs(vec![binary(KUBERNETES, "it"), binary("xtask", "xtask")]);
+        let mut queue = runs(vec![binary(KUBERNETES, "it"), binary("xtask", "xtask")], false);
         assert_eq!(next(&mut queue.clone(), || true).unwrap().binary.package, KUBERNETES);
         assert_eq!(next(&mut queue, || false).unwrap().binary.package, "xtask");
         assert_eq!(next(&mut queue, || false).unwrap().binary.package, KUBERNETES);
         assert_eq!(next(&mut queue, || false), None);
-        let mut queue = runs(vec![binary("latchwork-nemesis", "it")]);
+        let mut queue = runs(vec![binary("latchwork-nemesis", "it")], false);
         assert_eq!(next(&mut queue, || false).unwrap().name(), "latchwork-nemesis it");
-        assert_eq!(next(&mut queue, || true).unwrap().arguments(), AT_KUBERNETES);
+        assert_eq!(next(&mut queue, || true).unwrap().arguments()[..1], *AT_KUBERNETES);
     }
 
     #[test]
     fn each_test_is_in_one_run() {
-        let runs = runs(vec![binary("latchwork-file", "it")]);
+        let runs = runs(vec![binary("latchwork-file", "it")], false);
         let [crowds, rest] = [&runs[0], &runs[1]].map(Run::arguments);
         let skipped: Vec<_> = rest.iter().filter(|word| **word != "--skip").collect();
         assert_eq!(skipped, crowds.iter().collect::<Vec<_>>());
         assert_eq!(rest.len(), 2 * crowds.len());
+    }
+
+    #[test]
+    fn long_tests_are_left_out_unless_all_are_asked_for() {
+        let nemesis = || vec![binary("latchwork-nemesis", "it")];
+        let skipped = |runs: VecDeque<Run>| {
+            let of = |run: &Run| run.arguments().contains(&"redis::a_split_makes");
+            runs.iter().any(of)
+        };
+        assert!(skipped(runs(nemesis(), false)) && !skipped(runs(nemesis(), true)));
     }
 
     #[test]

@@ -10,7 +10,7 @@ use latchwork_postgres::{PostgresBackend, PostgresConfig};
 use latchwork_services::{Folder, PostgresOptions, PostgresServer};
 use latchwork_store::Source;
 
-const TTL_SECS: u32 = 3;
+const TTL_SECS: u32 = 5;
 
 fn replace(file: &Path, text: &str) {
     let new = file.with_extension("new");
