@@ -205,7 +205,7 @@ impl Service {
         let id = inserted?;
         for (key, token) in &locks {
             let name = self.names.name_of(key.as_str());
-            self.store_watch.began(key, *token);
+            self.store_watch.add_own(key, *token);
             self.hub.publish(LockEvent {
                 mode: Some(wish.mode_of(&name)),
                 token: Some(*token),

@@ -65,19 +65,21 @@ pub(super) async fn follow(
             return Err(Refusal::invalid(message, "leave it out, or send an id").into());
         }
     };
-    let follow = service.hub.follow(seen);
+    let subscription = service.hub.subscribe(seen);
     service.store_watch.start();
-    let mut first =
-        vec![Event::default().event("hello").data(format!(r#"{{"last_event":{}}}"#, follow.last))];
+    let mut first = vec![
+        Event::default().event("hello").data(format!(r#"{{"last_event":{}}}"#, subscription.last)),
+    ];
     let filter = EventFilter { principal: caller.principal.clone(), prefix: query.prefix };
-    match follow.missed {
+    match subscription.missed {
         Some(missed) => {
             first.extend(missed.iter().filter(|it| filter.has(it)).map(|it| written(it)))
         }
         None => first.push(reset()),
     }
-    let live =
-        stream::unfold((follow.live, filter, place), |(mut live, filter, place)| async move {
+    let live = stream::unfold(
+        (subscription.live, filter, place),
+        |(mut live, filter, place)| async move {
             loop {
                 let event = match live.recv().await {
                     Ok(message) if filter.has(&message) => written(&message),
@@ -87,7 +89,8 @@ pub(super) async fn follow(
                 };
                 return Some((event, (live, filter, place)));
             }
-        });
+        },
+    );
     let events = stream::iter(first).chain(live).map(Ok);
     Ok(Sse::new(until_over(events, &service, &caller)).keep_alive(KEEP_ALIVE()))
 }

@@ -44,7 +44,7 @@ struct State {
 }
 
 /// The events that a listener has missed, and those that follow.
-pub(crate) struct Follow {
+pub(crate) struct Subscription {
     /// The events after the last one that it has seen; `None` if some of them are no longer kept.
     pub(crate) missed: Option<Vec<Arc<Message>>>,
     /// The number of the last event so far.
@@ -79,7 +79,7 @@ impl Hub {
     }
 
     /// Follows the events after number `seen`, or from now on.
-    pub(crate) fn follow(&self, seen: Option<u64>) -> Follow {
+    pub(crate) fn subscribe(&self, seen: Option<u64>) -> Subscription {
         let state = self.lock();
         let live = self.live.subscribe();
         let missed = match seen {
@@ -93,7 +93,7 @@ impl Hub {
                 (seen + 1 >= first).then(after)
             }
         };
-        Follow { missed, last: state.last, live }
+        Subscription { missed, last: state.last, live }
     }
 
     /// The number of the last event.
@@ -125,18 +125,18 @@ mod tests {
         for name in ["a", "b", "c"] {
             hub.publish(LockEvent::new("granted", name));
         }
-        assert_eq!(names(hub.follow(Some(1)).missed).unwrap(), ["b", "c"]);
-        assert_eq!(names(hub.follow(Some(3)).missed).unwrap(), [""; 0]);
-        assert_eq!(names(hub.follow(None).missed).unwrap(), [""; 0]);
-        assert!(hub.follow(Some(4)).missed.is_none(), "of another start");
+        assert_eq!(names(hub.subscribe(Some(1)).missed).unwrap(), ["b", "c"]);
+        assert_eq!(names(hub.subscribe(Some(3)).missed).unwrap(), [""; 0]);
+        assert_eq!(names(hub.subscribe(None).missed).unwrap(), [""; 0]);
+        assert!(hub.subscribe(Some(4)).missed.is_none(), "of another start");
     }
 
     #[test]
     fn a_gap_is_told() {
         let hub = hub();
         (0..KEPT + 5).for_each(|_| hub.publish(LockEvent::new("granted", "a")));
-        assert!(hub.follow(Some(4)).missed.is_none());
-        assert_eq!(hub.follow(Some(5)).missed.unwrap().len(), KEPT);
+        assert!(hub.subscribe(Some(4)).missed.is_none());
+        assert_eq!(hub.subscribe(Some(5)).missed.unwrap().len(), KEPT);
     }
 
     #[test]

@@ -81,14 +81,14 @@ impl State {
         }
     }
 
-    /// A hold of this service began.
-    fn began(&mut self, key: &Key, token: FencingToken) {
+    /// Enters a new hold of this service.
+    fn add_own(&mut self, key: &Key, token: FencingToken) {
         let id = self.id(key.as_str(), Some(token));
         self.own.insert(id);
     }
 
-    /// A hold of this service ended.
-    fn ended(&mut self, key: &Key, token: FencingToken, now: Moment) {
+    /// Removes a hold of this service that has ended.
+    fn remove_own(&mut self, key: &Key, token: FencingToken, now: Moment) {
         let id = self.id(key.as_str(), Some(token));
         self.own.remove(&id);
         self.ended.insert(id);
@@ -161,14 +161,14 @@ impl StoreWatch {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A hold of this service began.
-    pub(crate) fn began(&self, key: &Key, token: FencingToken) {
-        self.lock().began(key, token);
+    /// Enters a new hold of this service.
+    pub(crate) fn add_own(&self, key: &Key, token: FencingToken) {
+        self.lock().add_own(key, token);
     }
 
-    /// A hold of this service ended.
-    pub(crate) fn ended(&self, key: &Key, token: FencingToken) {
-        self.lock().ended(key, token, self.clock.now());
+    /// Removes a hold of this service that has ended.
+    pub(crate) fn remove_own(&self, key: &Key, token: FencingToken) {
+        self.lock().remove_own(key, token, self.clock.now());
     }
 
     /// Watches the store from now on, until there are no listeners.
@@ -255,9 +255,9 @@ mod tests {
         let mut state = State::default();
         let (key, token) = (Key::new("a").unwrap(), FencingToken::from_grant(1));
         assert_eq!(changes(&mut state, &[]), []);
-        state.began(&key, token);
+        state.add_own(&key, token);
         assert_eq!(changes(&mut state, &[lock("a", &[1], 0)]), []);
-        state.ended(&key, token, Moment::from_nanos(0));
+        state.remove_own(&key, token, Moment::from_nanos(0));
         // The store was read before the release.
         assert_eq!(changes(&mut state, &[lock("a", &[1], 0)]), []);
         assert_eq!(changes(&mut state, &[]), []);

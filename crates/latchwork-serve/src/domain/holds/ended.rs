@@ -95,18 +95,18 @@ pub(crate) struct EndedHold {
 pub(crate) struct EndedHolds {
     by_id: HashMap<HoldId, EndedHold>,
     /// By owner, the oldest first.
-    in_order: HashMap<Arc<str>, InOrder>,
+    in_order: HashMap<Arc<str>, OwnerEnds>,
 }
 
 /// The holds of one token that have ended, the oldest first.
 #[derive(Debug, Default)]
-struct InOrder {
+struct OwnerEnds {
     ends: VecDeque<(Moment, HoldId)>,
     /// The length of their names.
     bytes: usize,
 }
 
-impl InOrder {
+impl OwnerEnds {
     /// Removes the oldest.
     fn drop_first(&mut self, by_id: &mut HashMap<HoldId, EndedHold>) {
         let first = self.ends.pop_front().and_then(|(_, id)| by_id.remove(&id));

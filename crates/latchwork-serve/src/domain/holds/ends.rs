@@ -94,7 +94,7 @@ impl Registry {
     }
 
     /// Keeps the store's answer to a release.
-    pub(crate) fn settled(&self, id: HoldId, kind: ReleaseKind, outcome: ReleaseOutcome) {
+    pub(crate) fn settle(&self, id: HoldId, kind: ReleaseKind, outcome: ReleaseOutcome) {
         let mut state = self.lock();
         state.releasing.remove(&id);
         state.ended.correct(id, Ending::Released(kind, outcome));
@@ -140,7 +140,7 @@ impl Registry {
     }
 
     /// Begins a forced release of this key: until its end, holds that are taken away were released by force.
-    pub(crate) fn forcing<'a>(&'a self, key: &'a Key) -> ForcedRelease<'a> {
+    pub(crate) fn begin_forced_release<'a>(&'a self, key: &'a Key) -> ForcedRelease<'a> {
         *self.lock().forcing.entry(key.clone()).or_default() += 1;
         ForcedRelease { registry: self, key }
     }
@@ -157,7 +157,7 @@ impl Registry {
     }
 
     /// Removes the holds that were not renewed in time, each with its ending. Returns when the next one ends, too.
-    pub(crate) fn over(&self) -> (Vec<(Hold, Ending)>, Moment) {
+    pub(crate) fn remove_late(&self) -> (Vec<(Hold, Ending)>, Moment) {
         let now = self.clock.now();
         let mut state = self.lock();
         let mut over = Vec::new();

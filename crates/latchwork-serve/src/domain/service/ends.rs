@@ -29,7 +29,7 @@ impl Service {
         let Some(mut losses) = losses else { return };
         let mut swept = self.clock.now();
         loop {
-            let (over, next) = self.registry.over();
+            let (over, next) = self.registry.remove_late();
             for (hold, ending) in over {
                 self.publish_end(&hold, ending);
                 crate::metrics::not_renewed();
@@ -83,7 +83,7 @@ impl Service {
         name: &str,
         key: &Key,
     ) -> Result<ForceReleased, Error> {
-        let forcing = self.registry.forcing(key);
+        let forcing = self.registry.begin_forced_release(key);
         let done = self.locks.force_release(name).await;
         // The library has ended the holds that the store evicted, also if it could not evict all. Meanwhile the store
         // may have granted the lock again, even to a client of this service.
@@ -148,7 +148,7 @@ impl Service {
                 }
             },
         };
-        self.registry.settled(id, kind, outcome);
+        self.registry.settle(id, kind, outcome);
         sender.done(outcome);
     }
 
@@ -156,7 +156,7 @@ impl Service {
     pub(crate) fn publish_end(&self, hold: &Hold, ending: Ending) {
         let word = if let Ending::Released(..) = ending { "released" } else { "lost" };
         for (key, token) in hold.guards.locks() {
-            self.store_watch.ended(key, token);
+            self.store_watch.remove_own(key, token);
             self.hub.publish(LockEvent {
                 token: Some(token),
                 reason: ending.reason(),
