@@ -34,7 +34,8 @@ use std::process::ExitCode;
 const HELP: &str = "\
 cargo xtask COMMAND
 
-  test               sets up, checks and tests everything; what CI runs
+  test [--all]       sets up, checks and tests everything; what CI runs. With --all,
+                     the long tests too
   check              formatting, lints, docs; only reads
   fix                formats and applies what the lints can mend; writes
   setup              installs what the tests need and is not there
