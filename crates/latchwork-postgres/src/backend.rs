@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use latchwork_store::kit::mailbox::PROBATION;
 use latchwork_store::{
     Attempt, Backend, BackendError, Blocked, Capabilities, Claim, ClaimId, Error, Fencing, Io, Key,
     Linger, Query, Released, Renewal, Snapshot, Verb, Wake, Watch,
@@ -21,9 +22,8 @@ use crate::pool::Pool;
 use crate::statements::Ask;
 use crate::values::{Uuid, column, strange};
 
-/// How long a grant that the store makes by itself lasts at first, at least; and at least so many round trips:
-/// it is renewed within a third of that.
-const PROBATION: Duration = Duration::from_secs(2);
+/// A grant that the store makes by itself lasts at least so many round trips at first: it is renewed within a third of
+/// that.
 const TRIPS: u32 = 20;
 /// How often rows that nobody uses are removed.
 const SWEEP: Duration = Duration::from_secs(600);

@@ -3,6 +3,7 @@
 //! A template has `@word@` or `@word:of@` where something is filled in; [`Names::stands_for`] has all words. What comes
 //! of it, and so what the server runs, is in `assembled/`, which a test writes and compares.
 
+use latchwork_store::kit::record::PATIENCE;
 use tokio_postgres::types::Type;
 
 use crate::config::PostgresConfig;
@@ -244,6 +245,9 @@ impl Names {
             "channel" => text(channel(class())),
             "class" => text(class().to_string()),
             "brief" => template(BRIEF),
+            // For how long one that could take the key may keep others waiting, as in the kit.
+            "patience_us" => text(PATIENCE.as_micros().to_string()),
+            "patience" => text(format!("interval '{} seconds'", PATIENCE.as_secs())),
             "functions" => text(FUNCTIONS.to_string()),
             "revision" => text(revision()),
             "made" => text(made()),

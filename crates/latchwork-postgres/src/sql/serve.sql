@@ -61,7 +61,7 @@
     IF FOUND AND NOT w.told THEN
       UPDATE @line@ p SET told = true WHERE p.k = a_k AND p.pos = w.pos;
       SELECT count(*) INTO seen FROM @line@ p WHERE p.k = a_k AND p.held IS NULL AND p.fifo AND p.ends > t AND p.pos < w.pos;
-      tell := tell || w.process::text || concat_ws(' ', 'l', w.claim, seen * 2000000 + 1000);
+      tell := tell || w.process::text || concat_ws(' ', 'l', w.claim, seen * @patience_us@ + 1000);
     END IF;
   END IF;
   -- If who was given the key has stopped, the next one comes when its probation is over.

@@ -98,7 +98,7 @@ BEGIN
       SELECT a_k, c.last + 1, a_me, a_mode, a_take, a_lim, a_fifo, NULL, t + a_ttl * interval '1 microsecond', t, t,
         a_ttl, a_probation, a_word, a_process, false, a_holder FROM c
     )
-    SELECT 'h', 0, (date_part('epoch', r.ends - t) * 1000000)::bigint + c.way * 2000000, c.way, r.holder,
+    SELECT 'h', 0, (date_part('epoch', r.ends - t) * 1000000)::bigint + c.way * @patience_us@, c.way, r.holder,
       set_config('synchronous_commit', 'off', true)
     INTO what, given, retry, ahead, whom, ignored FROM c;
     IF FOUND THEN
@@ -168,7 +168,7 @@ BEGIN
       what := 'x'; retry := (date_part('epoch', opens - t) * 1000000)::bigint;
     ELSIF r.closed > t THEN
       what := 'c'; retry := (date_part('epoch', r.closed - t) * 1000000)::bigint; whom := r.closed_by;
-    ELSIF fits AND (way = 0 OR others_fit AND t >= since + way * interval '2 seconds') THEN
+    ELSIF fits AND (way = 0 OR others_fit AND t >= since + way * @patience@) THEN
       what := 'g'; durable := true;
       IF mine.pos = head THEN
         r.open := greatest(r.open, t);
@@ -188,7 +188,7 @@ BEGIN
       END IF;
     ELSIF fits AND others_fit THEN
       what := 'q';
-      retry := (date_part('epoch', since + way * interval '2 seconds' - t) * 1000000)::bigint;
+      retry := (date_part('epoch', since + way * @patience@ - t) * 1000000)::bigint;
       SELECT p.holder INTO whom FROM @line@ p WHERE p.k = a_k AND p.held IS NULL AND p.fifo AND p.ends > t AND p.claim <> a_me
         AND NOT (p.mode = 2 AND a_mode = 2) AND p.pos < upto ORDER BY p.pos LIMIT 1;
     ELSE
@@ -197,7 +197,7 @@ BEGIN
         SELECT min(p.ends), (array_agg(p.holder ORDER BY p.held))[1] INTO first_end, whom
         FROM @line@ p WHERE p.k = a_k AND p.held IS NOT NULL;
       END IF;
-      retry := (date_part('epoch', first_end - t) * 1000000)::bigint + way * 2000000;
+      retry := (date_part('epoch', first_end - t) * 1000000)::bigint + way * @patience_us@;
     END IF;
     IF what <> 'g' THEN
       given := 0;

@@ -122,7 +122,8 @@ pub(crate) fn probe(sharded: bool) -> Probe {
 mod tests {
     use super::*;
     use crate::protocol::scripts::{
-        FREE, GUARD_INIT, GUARD_LOOK, INSPECT, RELEASE, RENEW, of_plain_mode, without_comments,
+        FREE, GUARD_INIT, GUARD_LOOK, INSPECT, RELEASE, RENEW, of_plain_mode, whole,
+        without_comments,
     };
 
     #[test]
@@ -165,12 +166,68 @@ mod tests {
             .unwrap();
         for file in files.map(|file| file.unwrap().path()).filter(|file| file.is_file()) {
             let text = std::fs::read_to_string(&file).unwrap();
-            let text = without_comments(&text);
+            let text = without_comments(&whole(&text));
             let is_in = |(_, source): &(_, String)| {
                 let source = without_comments(source);
                 text.lines().all(|line| source.contains(line))
             };
             assert!(scripts.iter().any(is_in), "{} is in no script", file.display());
+        }
+    }
+
+    /// A script with its indents, which the server does not get.
+    fn indented(source: &str) -> String {
+        let (mut text, mut depth) = (String::new(), 0_usize);
+        for line in source.lines() {
+            let words: Vec<&str> = line.split(|c: char| c != '_' && !c.is_alphanumeric()).collect();
+            let count = |those: &[&str]| words.iter().filter(|word| those.contains(word)).count();
+            let (opened, closed) = (count(&["function", "then", "do"]), count(&["end", "elseif"]));
+            let is_back = ["end", "else", "elseif"].iter().any(|it| words.first() == Some(it));
+            let at = depth - usize::from(is_back && depth > 0);
+            text.push_str(&format!("{}{line}\n", "  ".repeat(at)));
+            depth = (depth + opened).saturating_sub(closed);
+        }
+        text
+    }
+
+    /// What the server runs, in the form of one server. `LATCHWORK_WRITE=1` writes it.
+    #[test]
+    fn what_the_server_runs_stands_in_assembled() {
+        let others: [(&str, &Script); 6] = [
+            ("renew", &RENEW),
+            ("release of a key that nobody waits for", &FREE),
+            ("release of many", &RELEASE),
+            ("inspect", &INSPECT),
+            ("guard_look", &GUARD_LOOK),
+            ("guard_init", &GUARD_INIT),
+        ];
+        let plain = of_plain_mode().map(|(name, source)| (name, without_comments(&source)));
+        let of = |granting: &Granting| granting.each().map(|(name, it)| (name, it.source.clone()));
+        let usual = of(&GRANTING[0][0]).into_iter();
+        let usual = usual.chain(others.map(|(name, it)| (name, it.source.clone())));
+        let files = [
+            ("scripts.lua", usual.collect::<Vec<_>>()),
+            ("guarded.lua", of(&GRANTING[1][0]).into()),
+            ("plain.lua", plain.into()),
+        ];
+        let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("assembled");
+        for (file, scripts) in files {
+            let mut text =
+                String::from("-- What the server runs, with indents that it does not get.\n");
+            for (name, source) in scripts {
+                text.push_str(&format!("\n-- {name}\n{}", indented(&source)));
+            }
+            let path = folder.join(file);
+            if std::env::var_os("LATCHWORK_WRITE").is_some() {
+                std::fs::create_dir_all(&folder).unwrap();
+                std::fs::write(&path, &text).unwrap();
+            }
+            let tracked = std::fs::read_to_string(&path).unwrap_or_default();
+            assert!(
+                tracked == text,
+                "{}: LATCHWORK_WRITE=1 cargo test -p latchwork-redis --lib assembled",
+                path.display()
+            );
         }
     }
 }

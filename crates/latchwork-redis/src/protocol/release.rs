@@ -5,13 +5,14 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
+use latchwork_store::kit::mailbox::PROBATION;
 use latchwork_store::{BackendError, BackendErrorKind, Claim, ClaimId, Linger, Released};
 use redis::Value;
 
 use crate::protocol::answers::{goes_on, is_to_warn, released};
 use crate::protocol::names::Names;
 use crate::protocol::push::UnclaimedGrants;
-use crate::protocol::scripted::{Calls, PROBATION, Scripted};
+use crate::protocol::scripted::{Calls, Scripted};
 use crate::protocol::value::{millis, stored};
 use crate::server::errors::strange;
 use crate::server::link::Link;

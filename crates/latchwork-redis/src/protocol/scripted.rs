@@ -5,6 +5,7 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use latchwork_store::kit::combine::{Combiner, Lanes};
+use latchwork_store::kit::mailbox::PROBATION;
 use latchwork_store::{
     Attempt, BackendError, BackendErrorKind, Claim, Effect, FencingToken, Grant, Mode, Order, Wake,
 };
@@ -21,9 +22,6 @@ use crate::protocol::value::{KeyValue, head, letter, millis, stored, tail, up_to
 use crate::server::errors::strange;
 use crate::server::link::Link;
 use crate::server::topology::Route;
-
-/// A pushed grant lasts at least so long until it is renewed.
-pub(crate) const PROBATION: Duration = Duration::from_secs(2);
 
 /// The longest ttl of a claim that the short script queues: the end of a longer one may not have 13 digits.
 const SHORT: Duration = Duration::from_secs(100_000_000);

@@ -14,6 +14,17 @@ const INCLUDED: [(&str, &str); 6] = [
     ("--#include displaced.lua\n", include_str!("scripts/displaced.lua")),
 ];
 
+/// The times (ms) of scripts, each written `@NAME@` there.
+const TIMES: [(&str, &str); 3] = [
+    // How long after the moment at which it promised to look a waiter is taken for stopped.
+    ("@LATE@", "500"),
+    // The longest pause between two looks of a waiter.
+    ("@REST@", "10000"),
+    // Over how long the looks of a long queue are spread when its holder does not come. Less than LATE, so that who
+    // waits behind a grant on probation need not be warned.
+    ("@SPREAD@", "490"),
+];
+
 /// The piece in front of a script while the restart guard is on.
 const GUARD: &str = include_str!("scripts/guard.lua");
 /// The pieces of the guard inside scripts. Without the guard they are left out.
@@ -38,7 +49,9 @@ fn assembled(source: &str, choose: impl Fn(&'static str) -> &'static str) -> Scr
         source = source.replace(mark, choose(piece));
     }
     // A mark that no piece replaces would be removed with the comments.
-    debug_assert!(!source.contains("--#"), "{source}");
+    let mut parts = source.split('@').skip(1);
+    let is_left = parts.any(|part| part.starts_with(|c: char| c.is_ascii_uppercase()));
+    debug_assert!(!source.contains("--#") && !is_left, "{source}");
     Script::new(without_comments(&source))
 }
 
@@ -66,8 +79,9 @@ pub(crate) fn without_comments(source: &str) -> String {
 }
 
 /// A script with what it includes.
-fn whole(source: &str) -> String {
-    INCLUDED.iter().fold(source.to_owned(), |source, (mark, piece)| source.replace(mark, piece))
+pub(crate) fn whole(source: &str) -> String {
+    let marks = INCLUDED.iter().chain(&TIMES);
+    marks.fold(source.to_owned(), |source, (mark, piece)| source.replace(mark, piece))
 }
 
 pub(crate) static RENEW: LazyLock<Script> =

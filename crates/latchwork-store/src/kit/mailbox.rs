@@ -15,6 +15,9 @@ use crate::clock::Moment;
 use crate::io::Io;
 use crate::words::{Grant, Wake};
 
+/// How long a grant that the store makes by itself lasts at least, until its first renewal.
+pub const PROBATION: Duration = Duration::from_secs(2);
+
 /// The looks that messages may cause at once, and the pause after which there is one more.
 const LOOKS: u32 = 32;
 const LOOK_EVERY: Duration = Duration::from_millis(20);

@@ -30,14 +30,10 @@ local now_us = time[1] * 1000000 + time[2]
 -- lease must not lose them.
 local now = math.floor(now_us / 1000)
 
--- How long after the moment at which it promised to look a waiter is taken for stopped; hand_on.lua
--- and warn.lua have it too.
-local LATE = 500
--- The longest pause between two looks of a waiter; enqueue.lua has it too.
-local REST = 10000
--- Over how long the looks of a long line are spread when its holder does not come; enqueue.lua has it
--- too. Less than LATE, so that who waits behind a grant on probation need not be warned.
-local SPREAD = 490
+-- These times (ms) are explained in scripts.rs, which fills them in.
+local LATE = @LATE@
+local REST = @REST@
+local SPREAD = @SPREAD@
 -- The largest time (ms) that its field in an entry can have.
 local LAST = 9999999999999
 -- How many of those that have ended one call drops: the server does nothing else meanwhile.

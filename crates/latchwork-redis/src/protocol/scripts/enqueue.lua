@@ -22,8 +22,8 @@ if #time[1] ~= 10 then
   return false
 end
 local left, ahead, ttl = redis.call('PTTL', KEYS[1]), redis.call('LLEN', KEYS[2]), tonumber(ARGV[3])
-local retry = left >= 0 and left + 1 + math.min(ahead * 10, 490) or -1 -- SPREAD of common.lua
-local rest = math.min(math.floor(ttl / 3), 10000) -- REST of common.lua
+local retry = left >= 0 and left + 1 + math.min(ahead * 10, @SPREAD@) or -1
+local rest = math.min(math.floor(ttl / 3), @REST@)
 rest = retry >= 0 and math.min(rest, retry) or rest
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 redis.call('RPUSH', KEYS[2], string.format('%s%.0f%.0f%s%06d%s%s%06d%s', ARGV[2], now + rest, now + ttl,

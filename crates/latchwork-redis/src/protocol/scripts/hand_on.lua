@@ -18,7 +18,7 @@ if not value or sub(value, 8, 39) ~= ARGV[1] then
 end
 -- Two entries, so one waiter behind the first is checked: to check four takes 1.13 times as many
 -- instructions (measured). What a stopped holder with a stopped successor costs the next is bounded by
--- the pause between two looks (REST of common.lua).
+-- the pause between two looks (REST).
 local entries = redis.call('LRANGE', KEYS[3], 0, 1)
 local entry, behind = entries[1], entries[2]
 if not entry then
@@ -35,7 +35,7 @@ local time = redis.call('TIME')
 local now_us = time[1] * 1000000 + time[2]
 local now = math.floor(now_us / 1000)
 if mode ~= sub(value, 4, 4) or not look or not ends or not tried or not p or sub(process, 1, 1) == '-'
-  or ends <= now or look + 500 < now then -- LATE of common.lua
+  or ends <= now or look + @LATE@ < now then
   return false
 end
 local channel = ARGV[2] .. process .. ARGV[3]
@@ -66,7 +66,7 @@ if type(heard) ~= 'number' or heard == 0 then
   return 3
 end
 redis.call('LPOP', KEYS[3])
-if behind and (tonumber(sub(behind, 33, 45)) or 0) > now + p + 500 then -- LATE again
+if behind and (tonumber(sub(behind, 33, 45)) or 0) > now + p + @LATE@ then
   return 2
 end
 return 1

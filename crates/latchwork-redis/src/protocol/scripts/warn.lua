@@ -1,6 +1,6 @@
 -- Tells the next in line to look when all before them may not have come, from the one who was granted
 -- the key on, unless they promised to look about as early. Whoever is further behind looks by itself
--- about as early (REST of common.lua). Sent after a release that has granted the key, and not
+-- about as early (REST). Sent after a release that has granted the key, and not
 -- awaited: whoever is not told looks by itself as well. KEYS: 1 the lock, 2 the line. ARGV: 1 channel
 -- prefix, 2 channel suffix, 3 what PUBSUB calls the number of those who listen (empty: do not ask).
 local redis, sub = redis, string.sub
@@ -17,7 +17,7 @@ for i, entry in ipairs(redis.call('LRANGE', KEYS[2], 0, 3)) do
   if not look or not p then
     break
   end
-  if look > by + 500 and sub(entry, 80, 80) ~= '-' then -- LATE of common.lua
+  if look > by + @LATE@ and sub(entry, 80, 80) ~= '-' then
     local channel = ARGV[1] .. sub(entry, 80, 95) .. ARGV[2]
     -- As in serve.lua.
     local count = ARGV[3] ~= '' and redis.pcall('PUBSUB', ARGV[3], channel)
