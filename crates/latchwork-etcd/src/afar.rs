@@ -3,7 +3,7 @@
 //! A claim looks every few seconds to keep its place. Among thousands, each of these looks would read
 //! thousands of places to learn that it still waits. While its own place and those that it waits for
 //! are the ones of the last look, it is told what it was told then; if one of them is not, it reads
-//! the line.
+//! the queue.
 
 use latchwork_store::{BackendError, Blocked, Cause, Claim};
 
@@ -11,8 +11,8 @@ use crate::backend::{Shared, went_back};
 use crate::claims::{Far, Own};
 use crate::errors::{Failure, error, strange};
 use crate::keep_alive::Lane;
-use crate::line::Place;
 use crate::proto::response_op::Response;
+use crate::queue::Place;
 use crate::{names, requests};
 
 impl Shared {
@@ -46,7 +46,7 @@ impl Shared {
         if told < newest {
             return Err(went_back(newest, told));
         }
-        // A leader that is behind may say that there is no such lease; who reads the line asks again.
+        // A leader that is behind may say that there is no such lease; who reads the queue asks again.
         let (true, Some(granted)) = (answer.succeeded, alive) else {
             self.claims.set_far(claim.id, lease.id, None);
             return Ok(None);

@@ -18,12 +18,12 @@ use crate::claims::{Claims, Own};
 use crate::config::EtcdConfig;
 use crate::errors::{Failure, Reaction, error, strange, unsupported};
 use crate::keep_alive::Lane;
-use crate::line::{Line, value};
 use crate::link::Link;
 use crate::lookout::Lookout;
 use crate::members::Members;
 use crate::names;
 use crate::pool::{Lease, Pool, Reading, spare};
+use crate::queue::{Queue, value};
 use crate::requests::{self, Ask, If};
 use crate::vetting::keep_examining;
 use crate::watch::{Listener, Words};
@@ -33,10 +33,10 @@ const SHORTEST: Duration = Duration::from_secs(2);
 const LONGEST: Duration = Duration::from_secs(24 * 60 * 60);
 const DEFAULT_TTL: Duration = Duration::from_secs(30);
 
-/// How many tries of one key are under way at a time: a try reads the whole line.
+/// How many tries of one key are under way at a time: a try reads the whole queue.
 const TRIES_AT_ONCE: usize = 8;
 
-/// How often a try begins again because its lease ended on the way, or others joined the line.
+/// How often a try begins again because its lease ended on the way, or others joined the queue.
 const ROUNDS: u32 = 32;
 
 /// A [`Backend`] over etcd.
@@ -106,8 +106,8 @@ enum Round {
     Done(Attempt),
     /// The lease is gone, and it takes another; or the place is not the one that it was.
     Again,
-    /// The line as it is without the claim, which might join it.
-    Seen(Line),
+    /// The queue as it is without the claim, which might join it.
+    Seen(Queue),
 }
 
 impl Shared {
@@ -131,14 +131,14 @@ impl Shared {
             ));
         }
         self.members.identity().may_grant()?;
-        let prefix = names::line(&claim.key);
+        let prefix = names::queue(&claim.key);
         let takes_place = claim.waits && claim.order == Order::Fifo;
         let mut condition = if takes_place { If::NoPlace } else { If::NobodyThere };
         for _ in 0..ROUNDS {
             match self.round(claim, &prefix, condition, takes_place).await? {
                 Round::Done(attempt) => return Ok(attempt),
                 Round::Again => {}
-                Round::Seen(line) => condition = If::NobodyJoinedSince(line.revision),
+                Round::Seen(queue) => condition = If::NobodyJoinedSince(queue.revision),
             }
         }
         // Others have joined all the time; whoever does not want a place cannot prevail.
@@ -178,19 +178,19 @@ impl Shared {
             .ask(|link| {
                 // A claim with a place only reads: a transaction that may put costs the servers a write.
                 let request = match revision.filter(|_| takes_place) {
-                    Some(own) => Ask::Read(requests::line_up_to(prefix, own)),
+                    Some(own) => Ask::Read(requests::queue_up_to(prefix, own)),
                     None => Ask::Put(requests::put(condition, prefix, &key, &value, lease.id)),
                 };
                 let (key, value) = (&key, &value);
                 async move {
-                    let line = async {
+                    let queue = async {
                         match request {
                             Ask::Read(read) => {
-                                link.range(read).await.map(requests::line_in).map(Some)
+                                link.range(read).await.map(requests::queue_in).map(Some)
                             }
                             Ask::Put(put) => {
                                 let answer = link.txn(put).await;
-                                answer.map(|it| requests::line_of(it, key, value, lease.id))
+                                answer.map(|it| requests::queue_of(it, key, value, lease.id))
                             }
                         }
                     };
@@ -201,7 +201,7 @@ impl Shared {
                         }
                     };
                     // In one flight; both answers are needed.
-                    let (answer, alive) = tokio::join!(line, alive);
+                    let (answer, alive) = tokio::join!(queue, alive);
                     match answer {
                         Ok(answer) => Ok((Ok(answer), alive)),
                         Err(gone) if gone.reaction == Reaction::LeaseGone => Ok((Err(gone), alive)),
@@ -211,23 +211,23 @@ impl Shared {
             })
             .await
             .map_err(|failure| self.failed(claim, lease, failure))?;
-        let line = match answer {
+        let queue = match answer {
             Err(_) => {
                 self.claims.forget(claim.id, lease.id);
                 return Ok(Round::Again);
             }
-            Ok(line) => line
+            Ok(queue) => queue
                 .ok_or_else(|| strange("a transaction"))?
                 .without_what_is_over(self.io.clock().wall()),
         };
-        let me = line.find(&key);
+        let me = queue.find(&key);
         self.claims.answered(claim.id, lease.id, |own| {
-            own.revision = me.and_then(|me| NonZeroI64::new(line.places[me].revision));
+            own.revision = me.and_then(|me| NonZeroI64::new(queue.places[me].revision));
         });
-        if line.revision < newest {
-            return Err(went_back(newest, line.revision));
+        if queue.revision < newest {
+            return Err(went_back(newest, queue.revision));
         }
-        self.newest.fetch_max(line.revision, Ordering::SeqCst);
+        self.newest.fetch_max(queue.revision, Ordering::SeqCst);
         // The transaction's effect is known; the lease's ttl must be, too.
         let ttl = match alive {
             Ok(Some(granted)) => lease.usable(granted),
@@ -248,39 +248,39 @@ impl Shared {
         let alive_at = if is_fresh { lease.alive_at } else { sent_at };
         self.claims.alive(claim.id, lease.id, ttl, alive_at);
         match me {
-            Some(me) => self.in_line(claim, &line, me, prefix, ttl, takes_place).await,
+            Some(me) => self.in_queue(claim, &queue, me, prefix, ttl, takes_place).await,
             // Its place was made anew by a request without an answer, and stands further behind.
             None if takes_place && revision.is_some() => Ok(Round::Again),
-            None => self.beside(claim, line, prefix, lease.id).await,
+            None => self.beside(claim, queue, prefix, lease.id).await,
         }
     }
 
     /// Judges a claim that has a place.
-    async fn in_line(
+    async fn in_queue(
         self: &Arc<Self>,
         claim: &Claim,
-        line: &Line,
+        queue: &Queue,
         me: usize,
         prefix: &[u8],
         ttl: Duration,
         takes_place: bool,
     ) -> Result<Round, BackendError> {
-        let place = &line.places[me];
-        if let Some(used) = line.clash(claim.mode, me) {
+        let place = &queue.places[me];
+        if let Some(used) = queue.clash(claim.mode, me) {
             self.withdraw(claim).await?;
             return Err(mismatch(used, claim.mode.shape()));
         }
         let is_held = self.claims.get(claim.id).is_some_and(|own| own.granted);
-        let admission = if is_held { line.admission(me) } else { line.admission_of_waiter(me) };
+        let admission = if is_held { queue.admission(me) } else { queue.admission_of_waiter(me) };
         if admission == Admission::Granted {
             let token = place.revision as u64;
             self.holds(claim, place.lease, None);
             return Ok(Round::Done(Attempt::Granted(Grant { token, ttl, store_time: None })));
         }
-        let blocked = line.blocked(me, &admission, prefix.len());
-        let blocked = Box::pin(self.until_it_opens(line, blocked)).await;
+        let blocked = queue.blocked(me, &admission, prefix.len());
+        let blocked = Box::pin(self.until_it_opens(queue, blocked)).await;
         if takes_place {
-            let far = line.far(me, &admission, prefix.len(), &blocked);
+            let far = queue.far(me, &admission, prefix.len(), &blocked);
             self.claims.set_far(claim.id, place.lease, far);
         } else {
             self.withdraw(claim).await?;
@@ -292,15 +292,15 @@ impl Shared {
     async fn beside(
         self: &Arc<Self>,
         claim: &Claim,
-        line: Line,
+        queue: Queue,
         prefix: &[u8],
         lease: i64,
     ) -> Result<Round, BackendError> {
-        let end = line.places.len();
-        let clash = line.clash(claim.mode, end);
-        let admission = line.admission_of_newcomer(claim.mode);
+        let end = queue.places.len();
+        let clash = queue.clash(claim.mode, end);
+        let admission = queue.admission_of_newcomer(claim.mode);
         if clash.is_none() && admission == Admission::Granted {
-            return Ok(Round::Seen(line));
+            return Ok(Round::Seen(queue));
         }
         // A request without answer may still put the key: then the release has to know of it.
         if self.is_settled(claim)
@@ -311,8 +311,8 @@ impl Shared {
         match clash {
             Some(used) => Err(mismatch(used, claim.mode.shape())),
             None => {
-                let blocked = line.blocked(end, &admission, prefix.len());
-                let blocked = Box::pin(self.until_it_opens(&line, blocked)).await;
+                let blocked = queue.blocked(end, &admission, prefix.len());
+                let blocked = Box::pin(self.until_it_opens(&queue, blocked)).await;
                 Ok(Round::Done(Attempt::Blocked(blocked)))
             }
         }

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use latchwork_store::{Blocked, ClaimId, Key, Moment};
 
-use crate::line::Target;
 use crate::pool::{Lease, Reading};
+use crate::queue::Target;
 use crate::watch::Listener;
 use crate::{names, room};
 
@@ -32,7 +32,7 @@ pub(crate) struct Own {
 #[derive(Debug, Clone)]
 pub(crate) struct Far {
     pub(crate) behind: Vec<Target>,
-    /// The key of the first in line.
+    /// The key of the first in queue.
     pub(crate) first: Vec<u8>,
     pub(crate) blocked: Blocked,
 }
@@ -51,7 +51,7 @@ impl Entry {
     /// The key that it holds, and its create revision.
     fn place(&self) -> Option<(Vec<u8>, NonZeroI64)> {
         let (_, lock) = self.held.as_ref()?;
-        Some((names::claim(&names::line(lock), self.own.lease.id), self.own.revision?))
+        Some((names::claim(&names::queue(lock), self.own.lease.id), self.own.revision?))
     }
 }
 

@@ -142,7 +142,7 @@ fn version(text: &str) -> Finding {
     let mut next = || numbers.next().flatten().unwrap_or(0);
     let version = (next(), next(), next());
     let found = format!("etcd {text}");
-    // The first version of each line that has the repair; later lines have had it from the start.
+    // The first version of each queue that has the repair; later queues have had it from the start.
     let is_before = |firsts: &[(u32, u32, u32)]| {
         let first = firsts.iter().find(|first| (first.0, first.1) == (version.0, version.1));
         first.map_or(version < firsts[0], |first| version < *first)

@@ -5,9 +5,9 @@ use latchwork_store::Blocked;
 use prost::Message as _;
 
 use crate::config::EtcdConfig;
-use crate::line::{Line, Target};
 use crate::names;
 use crate::proto::{KeyValue, RangeResponse, ResponseOp, TxnResponse, WatchResponse};
+use crate::queue::{Queue, Target};
 use crate::requests;
 
 fn entry(key: &[u8], value: &[u8], lease: i64) -> KeyValue {
@@ -22,7 +22,7 @@ fn hostile_names_of_keys() {
         if let Some(lease) = names::lease_in(name)
             && let Some(key) = names::lock_of(name, lease)
         {
-            assert_eq!(names::claim(&names::line(&key), lease), name);
+            assert_eq!(names::claim(&names::queue(&key), lease), name);
         }
         assert!(names::end_of(name) > name.to_vec() || names::end_of(name) == [0]);
     });
@@ -38,12 +38,12 @@ fn hostile_values_of_places() {
     ];
     survives("values", &samples, |value| {
         let places = vec![entry(b"k/1", samples[1], 1), entry(b"k/2", value, 2)];
-        let line = Line::new(places, 9).without_what_is_over(std::time::Duration::MAX);
-        let line = if line.places.len() < 2 { return } else { line };
-        let admission = line.admission_of_waiter(1);
-        let Blocked { resume, .. } = line.blocked(1, &admission, 2);
+        let queue = Queue::new(places, 9).without_what_is_over(std::time::Duration::MAX);
+        let queue = if queue.places.len() < 2 { return } else { queue };
+        let admission = queue.admission_of_waiter(1);
+        let Blocked { resume, .. } = queue.blocked(1, &admission, 2);
         assert!(Target::read_all(&resume.unwrap()).len() <= 2);
-        line.holding();
+        queue.holding();
     });
 }
 
@@ -70,26 +70,26 @@ fn hostile_addresses() {
 /// The library decodes them; what is made of them is ours.
 #[test]
 fn hostile_answers() {
-    let line = RangeResponse {
+    let queue = RangeResponse {
         kvs: vec![entry(b"k/1f", b"lw1 x", 0x1f)],
         more: true,
         ..RangeResponse::default()
     };
-    let response = crate::proto::response_op::Response::ResponseRange(line.clone());
+    let response = crate::proto::response_op::Response::ResponseRange(queue.clone());
     let txn = TxnResponse {
         header: Some(Default::default()),
         responses: vec![ResponseOp { response: Some(response) }],
         ..TxnResponse::default()
     };
-    let samples = [line.encode_to_vec(), txn.encode_to_vec()];
+    let samples = [queue.encode_to_vec(), txn.encode_to_vec()];
     let samples: Vec<&[u8]> = samples.iter().map(Vec::as_slice).collect();
     survives("answers", &samples, |bytes| {
         if let Ok(answer) = TxnResponse::decode(bytes) {
-            requests::line_of(answer.clone(), b"k/1f", b"", 0x1f);
+            requests::queue_of(answer.clone(), b"k/1f", b"", 0x1f);
             assert!(requests::found(answer).count() <= bytes.len());
         }
         if let Ok(answer) = RangeResponse::decode(bytes) {
-            requests::line_in(answer);
+            requests::queue_in(answer);
         }
         let _ = WatchResponse::decode(bytes);
     });

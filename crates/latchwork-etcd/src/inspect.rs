@@ -8,11 +8,11 @@ use latchwork_store::{BackendError, Blocked, Key, Party, Query, Snapshot};
 
 use crate::backend::Shared;
 use crate::errors::error;
-use crate::line::{Line, Place};
 use crate::proto::{KeyValue, LeaseTimeToLiveResponse, RangeRequest, RangeResponse};
+use crate::queue::{Place, Queue};
 use crate::{names, requests};
 
-/// How many questions are open at a time, of a line and of all lines.
+/// How many questions are open at a time, of a queue and of all queues.
 const AT_ONCE: usize = 64;
 /// The longest ttl that etcd grants, in seconds. A member that does not lead says a longer one of every lease.
 const LONGEST_TTL: i64 = 9_000_000_000;
@@ -28,12 +28,12 @@ enum Left {
 
 impl Shared {
     pub(crate) async fn look(&self, query: &Query) -> Result<Vec<Snapshot>, BackendError> {
-        let mut lines: BTreeMap<Key, Vec<Place>> = BTreeMap::new();
+        let mut queues: BTreeMap<Key, Vec<Place>> = BTreeMap::new();
         let prefix = match query {
             Query::Key(key) => {
-                let found = self.read(requests::line(&names::line(key))).await?;
-                lines.insert(key.clone(), found.kvs.into_iter().map(Place::read).collect());
-                return self.show(lines).await;
+                let found = self.read(requests::queue(&names::queue(key))).await?;
+                queues.insert(key.clone(), found.kvs.into_iter().map(Place::read).collect());
+                return self.show(queues).await;
             }
             Query::Prefix(prefix) => names::escape(prefix),
         };
@@ -51,9 +51,9 @@ impl Shared {
             (named == lease || place.closed.is_some()).then_some((key, place))
         };
         for (key, place) in self.read_all(&prefix, may_be, take).await?.into_iter().flatten() {
-            lines.entry(key).or_default().push(place);
+            queues.entry(key).or_default().push(place);
         }
-        self.show(lines).await
+        self.show(queues).await
     }
 
     async fn read(&self, request: RangeRequest) -> Result<RangeResponse, BackendError> {
@@ -62,16 +62,16 @@ impl Shared {
         ask.await.map_err(error)
     }
 
-    async fn show(&self, lines: BTreeMap<Key, Vec<Place>>) -> Result<Vec<Snapshot>, BackendError> {
-        let shown = lines.into_iter().map(|(key, places)| {
-            let line = Line::of(places, 0);
-            Box::pin(self.snapshot(key, line))
+    async fn show(&self, queues: BTreeMap<Key, Vec<Place>>) -> Result<Vec<Snapshot>, BackendError> {
+        let shown = queues.into_iter().map(|(key, places)| {
+            let queue = Queue::of(places, 0);
+            Box::pin(self.snapshot(key, queue))
         });
         stream::iter(shown).buffered(AT_ONCE).try_collect().await
     }
 
-    async fn snapshot(&self, key: Key, line: Line) -> Result<Snapshot, BackendError> {
-        let left: Vec<_> = line.places.iter().map(|place| Box::pin(self.left(place))).collect();
+    async fn snapshot(&self, key: Key, queue: Queue) -> Result<Snapshot, BackendError> {
+        let left: Vec<_> = queue.places.iter().map(|place| Box::pin(self.left(place))).collect();
         let left: Vec<_> = stream::iter(left).buffered(AT_ONCE).collect().await;
         let now = self.io.clock().wall();
         let name = names::escape(key.as_str());
@@ -80,10 +80,10 @@ impl Shared {
             let name = String::from_utf8_lossy(&name);
             snapshot.notes.push(format!("its name for etcdctl is {name:?}"));
         }
-        let open = line.places.iter().find(|place| place.closed.is_none());
+        let open = queue.places.iter().find(|place| place.closed.is_none());
         snapshot.shape = open.map(|place| place.mode.shape());
-        let holding = line.holding();
-        for ((place, left), holds) in line.places.iter().zip(left).zip(holding) {
+        let holding = queue.holding();
+        for ((place, left), holds) in queue.places.iter().zip(left).zip(holding) {
             let Left::For(left) = left? else { continue };
             if place.closed.is_some() {
                 if left > snapshot.linger {
@@ -114,12 +114,12 @@ impl Shared {
     }
 
     /// Adds for how long the key stays closed, if it is, and by whom: by its lease, which is asked for.
-    pub(crate) async fn until_it_opens(&self, line: &Line, mut blocked: Blocked) -> Blocked {
-        for place in line.closed_by() {
+    pub(crate) async fn until_it_opens(&self, queue: &Queue, mut blocked: Blocked) -> Blocked {
+        for place in queue.closed_by() {
             let lease = place.lease;
             let ask = self.members.ask(|link| async move { link.time_to_live(lease).await });
             let left = ask.await.ok().map(|answer| left_in(&answer));
-            let left = line.closed_for(place, left, self.io.clock().wall());
+            let left = queue.closed_for(place, left, self.io.clock().wall());
             if left >= blocked.retry_after {
                 blocked.retry_after = left;
                 blocked.holder = Some(place.holder.clone());

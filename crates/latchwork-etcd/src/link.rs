@@ -34,7 +34,7 @@ const LARGEST_PAGE: usize = 16 << 20;
 const SILENCE: Duration = Duration::from_millis(300);
 /// How long it may then stay silent.
 const LOOK_LIMIT: Duration = Duration::from_secs(1);
-/// Lines may be long, and names up to 64 KiB; the server limits what it sends.
+/// Queues may be long, and names up to 64 KiB; the server limits what it sends.
 const LONGEST_ANSWER: usize = 256 << 20;
 
 /// One member.

@@ -1,20 +1,20 @@
 //! The names of a key and a claim in etcd.
 //!
 //! A claim is the key `<name>/<lease in hex>`, as Go's `concurrency` package has it, so that its
-//! locks and `etcdctl lock` stand in the same line. All keys below `<name>/` are the line; so a `/`
-//! inside a name is escaped, or the lock `a/b` would stand in the line of the lock `a`.
+//! locks and `etcdctl lock` stand in the same queue. All keys below `<name>/` are the queue; so a `/`
+//! inside a name is escaped, or the lock `a/b` would stand in the queue of the lock `a`.
 
 use latchwork_store::Key;
 use percent_encoding::percent_decode;
 
-/// What every key of the line of `key` starts with.
-pub(crate) fn line(key: &Key) -> Vec<u8> {
+/// What every key of the queue of `key` starts with.
+pub(crate) fn queue(key: &Key) -> Vec<u8> {
     let mut name = escape(key.as_str());
     name.push(b'/');
     name
 }
 
-/// What the keys of all lines start with whose names start so.
+/// What the keys of all queues start with whose names start so.
 pub(crate) fn escape(text: &str) -> Vec<u8> {
     let mut name = Vec::with_capacity(text.len() + 24);
     for byte in text.bytes() {
@@ -28,8 +28,8 @@ pub(crate) fn escape(text: &str) -> Vec<u8> {
 }
 
 /// The key of a claim with this lease.
-pub(crate) fn claim(line: &[u8], lease: i64) -> Vec<u8> {
-    let mut name = line.to_vec();
+pub(crate) fn claim(queue: &[u8], lease: i64) -> Vec<u8> {
+    let mut name = queue.to_vec();
     name.extend(format!("{lease:x}").bytes());
     name
 }
@@ -74,9 +74,9 @@ mod tests {
     fn names_come_back_and_do_not_nest() {
         for text in ["a", "a/b", "/", "%2F", "a%", "\0", "../x", "stra\u{df}e", " "] {
             let key = Key::new(text).unwrap();
-            let line = line(&key);
-            assert_eq!(line.iter().filter(|b| **b == b'/').count(), 1, "{text:?}");
-            assert_eq!(lock_of(&claim(&line, 0x1f), 0x1f), Some(key));
+            let queue = queue(&key);
+            assert_eq!(queue.iter().filter(|b| **b == b'/').count(), 1, "{text:?}");
+            assert_eq!(lock_of(&claim(&queue, 0x1f), 0x1f), Some(key));
         }
         for (name, lease) in
             [(&b"a/1f"[..], 0x1e), (b"a/b/1f", 0x1f), (b"a%/1f", 0x1f), (b"a/0", 0)]

@@ -11,7 +11,7 @@ use crate::link::Link;
 use crate::names;
 use crate::watch::Observation;
 
-/// A watch on a line.
+/// A watch on a queue.
 #[derive(Debug)]
 struct LineWatch {
     observation: Observation,
@@ -22,11 +22,11 @@ impl Shared {
     /// The watch is open when this answers. A look that follows asks a majority, so it sees what came
     /// before the watch was opened.
     pub(crate) async fn observe(&self, key: &Key) -> Result<Option<Box<dyn Watch>>, BackendError> {
-        let line = names::line(key);
-        let end = names::end_of(&line);
-        let (line, end) = (&line, &end);
+        let queue = names::queue(key);
+        let end = names::end_of(&queue);
+        let (queue, end) = (&queue, &end);
         let open = |link: Arc<Link>| async move {
-            let mut observation = link.watches().observe(line.clone(), end.clone());
+            let mut observation = link.watches().observe(queue.clone(), end.clone());
             let at = link.endpoint.clone();
             match observation.hint().await {
                 Some(_) => Ok(LineWatch { observation, at }),

@@ -9,7 +9,7 @@ use latchwork_store::{BackendError, Claim, Key, Released};
 use crate::backend::{Shared, whole_seconds};
 use crate::claims::Own;
 use crate::errors::{Reaction, error};
-use crate::line::{Line, Place, closed_value};
+use crate::queue::{Place, Queue, closed_value};
 use crate::{names, requests};
 
 impl Shared {
@@ -17,7 +17,7 @@ impl Shared {
         self: &Arc<Self>,
         claim: &Claim,
     ) -> Result<Released, BackendError> {
-        let prefix = names::line(&claim.key);
+        let prefix = names::queue(&claim.key);
         self.claims.let_go(claim.id);
         match self.claims.get(claim.id) {
             Some(Own { unsure: 0, revision: Some(revision), lease, .. }) => {
@@ -35,7 +35,7 @@ impl Shared {
         claim: &Claim,
         length: Duration,
     ) -> Result<Released, BackendError> {
-        let prefix = names::line(&claim.key);
+        let prefix = names::queue(&claim.key);
         self.claims.let_go(claim.id);
         let known = self.claims.get(claim.id);
         let (key, revision, old) = match known {
@@ -44,15 +44,15 @@ impl Shared {
             }
             Some(_) => return self.release_claim(claim).await,
             None => {
-                let line = self.line(&prefix).await?;
+                let queue = self.queue(&prefix).await?;
                 let is_it = |place: &Place| place.id == Some(claim.id) && place.closed.is_none();
-                let Some(me) = line.places.iter().position(is_it) else {
+                let Some(me) = queue.places.iter().position(is_it) else {
                     return Ok(Released::NotHeld);
                 };
-                if line.admission(me) != Admission::Granted {
+                if queue.admission(me) != Admission::Granted {
                     return self.release_claim(claim).await;
                 }
-                let place = &line.places[me];
+                let place = &queue.places[me];
                 (place.key.clone(), place.revision, place.lease)
             }
         };
@@ -82,12 +82,12 @@ impl Shared {
     /// Opens a key that nobody holds: deletes the places that keep it closed, each only if it is
     /// still the one that was read. However late a request comes, it opens nothing that was closed after it.
     pub(crate) async fn open(&self, key: &Key) -> Result<Released, BackendError> {
-        let line = self.line(&names::line(key)).await?;
-        if line.is_held() {
+        let queue = self.queue(&names::queue(key)).await?;
+        if queue.is_held() {
             return Ok(Released::NotHeld);
         }
         let mut released = Released::NotHeld;
-        for place in line.places.iter().filter(|place| place.closed.is_some()) {
+        for place in queue.places.iter().filter(|place| place.closed.is_some()) {
             let answer = self.members.ask(|link| {
                 let request = requests::delete(&place.key, place.revision);
                 async move { link.txn(request).await }
@@ -102,13 +102,13 @@ impl Shared {
         Ok(released)
     }
 
-    /// The line as a majority has it.
-    async fn line(&self, prefix: &[u8]) -> Result<Line, BackendError> {
+    /// The queue as a majority has it.
+    async fn queue(&self, prefix: &[u8]) -> Result<Queue, BackendError> {
         let answer = self.members.ask(|link| {
-            let request = requests::line(prefix);
+            let request = requests::queue(prefix);
             async move { link.range(request).await }
         });
-        Ok(requests::line_in(answer.await.map_err(error)?))
+        Ok(requests::queue_in(answer.await.map_err(error)?))
     }
 
     /// One transaction; the lease is used again.
@@ -160,8 +160,8 @@ impl Shared {
         claim: &Claim,
         prefix: &[u8],
     ) -> Result<Released, BackendError> {
-        let line = self.line(prefix).await?;
-        let Some(place) = line.find_claim(claim.id) else { return Ok(Released::NotHeld) };
+        let queue = self.queue(prefix).await?;
+        let Some(place) = queue.find_claim(claim.id) else { return Ok(Released::NotHeld) };
         let answer = self.members.ask(|link| {
             let request = requests::delete(&place.key, place.revision);
             async move { link.txn(request).await }

@@ -119,7 +119,7 @@ impl Shared {
     ) -> Option<Result<Held<'a>, BackendError>> {
         let own = self.claims.get(claim.id).filter(|own| own.granted)?;
         let Lease { id, spare, .. } = own.lease;
-        let key = names::claim(&names::line(&claim.key), id);
+        let key = names::claim(&names::queue(&claim.key), id);
         Some(held_at(Held { number, claim, key, revision: own.revision?.get(), lease: id, spare }))
     }
 
@@ -129,15 +129,15 @@ impl Shared {
         number: usize,
         claim: &'a Claim,
     ) -> Result<Option<Held<'a>>, BackendError> {
-        let prefix = names::line(&claim.key);
+        let prefix = names::queue(&claim.key);
         let answer = self.members.ask(|link| {
-            let request = requests::line(&prefix);
+            let request = requests::queue(&prefix);
             async move { link.range(request).await }
         });
-        let line = requests::line_in(answer.await.map_err(error)?);
-        let Some(place) = line.find_claim(claim.id) else { return Ok(None) };
-        let me = line.find(&place.key);
-        if me.is_none_or(|me| line.admission(me) != Admission::Granted) {
+        let queue = requests::queue_in(answer.await.map_err(error)?);
+        let Some(place) = queue.find_claim(claim.id) else { return Ok(None) };
+        let me = queue.find(&place.key);
+        if me.is_none_or(|me| queue.admission(me) != Admission::Granted) {
             return Ok(None);
         }
         let (key, revision, lease) = (place.key.clone(), place.revision, place.lease);

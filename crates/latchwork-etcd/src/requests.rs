@@ -2,7 +2,6 @@
 
 use std::num::NonZeroI64;
 
-use crate::line::Line;
 use crate::names::end_of;
 use crate::proto::compare::{CompareResult, CompareTarget, TargetUnion};
 use crate::proto::range_request::{SortOrder, SortTarget};
@@ -12,9 +11,10 @@ use crate::proto::{
     Compare, DeleteRangeRequest, KeyValue, PutRequest, RangeRequest, RangeResponse, RequestOp,
     TxnRequest, TxnResponse,
 };
+use crate::queue::Queue;
 
-/// The whole line whose keys start so, in order.
-pub(crate) fn line(prefix: &[u8]) -> RangeRequest {
+/// The whole queue whose keys start so, in order.
+pub(crate) fn queue(prefix: &[u8]) -> RangeRequest {
     RangeRequest {
         key: prefix.to_vec(),
         range_end: end_of(prefix),
@@ -24,9 +24,9 @@ pub(crate) fn line(prefix: &[u8]) -> RangeRequest {
     }
 }
 
-/// The line up to the place that was made at this revision.
-pub(crate) fn line_up_to(prefix: &[u8], own: NonZeroI64) -> RangeRequest {
-    RangeRequest { max_create_revision: own.get(), ..line(prefix) }
+/// The queue up to the place that was made at this revision.
+pub(crate) fn queue_up_to(prefix: &[u8], own: NonZeroI64) -> RangeRequest {
+    RangeRequest { max_create_revision: own.get(), ..queue(prefix) }
 }
 
 /// One key.
@@ -51,16 +51,16 @@ pub(crate) enum Ask {
 /// When a claim may put its key.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum If {
-    /// It has none yet: it takes a place at the end of the line.
+    /// It has none yet: it takes a place at the end of the queue.
     NoPlace,
-    /// Nobody is in line.
+    /// Nobody is in queue.
     NobodyThere,
-    /// Nobody has joined the line since this revision.
+    /// Nobody has joined the queue since this revision.
     NobodyJoinedSince(i64),
 }
 
-/// Puts the key of a claim under its lease, and reads the line. Who put it where nobody was is all
-/// there is of a line, and reads nothing.
+/// Puts the key of a claim under its lease, and reads the queue. Who put it where nobody was is all
+/// there is of a queue, and reads nothing.
 pub(crate) fn put(
     condition: If,
     prefix: &[u8],
@@ -84,7 +84,7 @@ pub(crate) fn put(
         }
     };
     let put = op(Request::RequestPut(put_under(key, value, lease)));
-    let read = || op(Request::RequestRange(line(prefix)));
+    let read = || op(Request::RequestRange(queue(prefix)));
     let success = match condition {
         If::NobodyThere => vec![put],
         If::NoPlace | If::NobodyJoinedSince(_) => vec![put, read()],
@@ -162,7 +162,7 @@ pub(crate) fn delete(key: &[u8], revision: i64) -> TxnRequest {
     }
 }
 
-/// Leaves a place in line that keeps the key closed until this lease ends.
+/// Leaves a place in queue that keeps the key closed until this lease ends.
 pub(crate) fn close(key: &[u8], revision: i64, value: &[u8], lease: i64) -> TxnRequest {
     TxnRequest {
         compare: vec![created(key, revision)],
@@ -171,8 +171,8 @@ pub(crate) fn close(key: &[u8], revision: i64, value: &[u8], lease: i64) -> TxnR
     }
 }
 
-/// The line that the transaction of [`put`] has read; or, if it has read nothing, what it has put.
-pub(crate) fn line_of(answer: TxnResponse, key: &[u8], value: &[u8], lease: i64) -> Option<Line> {
+/// The queue that the transaction of [`put`] has read; or, if it has read nothing, what it has put.
+pub(crate) fn queue_of(answer: TxnResponse, key: &[u8], value: &[u8], lease: i64) -> Option<Queue> {
     let (revision, term) = answer.header.as_ref().map(|it| (it.revision, it.raft_term))?;
     let places = match answer.responses.into_iter().next_back()?.response? {
         Response::ResponseRange(range) => range.kvs,
@@ -186,13 +186,13 @@ pub(crate) fn line_of(answer: TxnResponse, key: &[u8], value: &[u8], lease: i64)
         }],
         Response::ResponseDeleteRange(_) => return None,
     };
-    Some(Line::new(places, revision).in_term(term))
+    Some(Queue::new(places, revision).in_term(term))
 }
 
-/// The line that a read has found.
-pub(crate) fn line_in(answer: RangeResponse) -> Line {
+/// The queue that a read has found.
+pub(crate) fn queue_in(answer: RangeResponse) -> Queue {
     let (revision, term) = answer.header.map_or((0, 0), |it| (it.revision, it.raft_term));
-    Line::new(answer.kvs, revision).in_term(term)
+    Queue::new(answer.kvs, revision).in_term(term)
 }
 
 fn created(key: &[u8], revision: i64) -> Compare {

@@ -19,14 +19,14 @@ use crate::backend::Shared;
 use crate::claims::Own;
 use crate::config::Endpoint;
 use crate::errors::{Failure, error};
-use crate::line::{NEXT, Target};
 use crate::link::Link;
 use crate::names::{self, end_of};
+use crate::queue::{NEXT, Target};
 use crate::requests::{self, Freshness};
 use crate::watch::{Listener, Watch};
 use crate::watchers::Notice;
 
-/// With more places than these one watch is on the whole line. Each of the others is shared by all
+/// With more places than these one watch is on the whole queue. Each of the others is shared by all
 /// waiters of a client that wait for the same place.
 const MOST_WATCHES: usize = 16;
 
@@ -70,7 +70,7 @@ impl Shared {
         claim: &Claim,
         blocked: &Blocked,
     ) -> Result<Wake, BackendError> {
-        let prefix = names::line(&claim.key);
+        let prefix = names::queue(&claim.key);
         let resume = blocked.resume.as_deref().unwrap_or_default();
         let ahead = Target::read_all(resume);
         if ahead.is_empty() {
@@ -102,7 +102,7 @@ impl Shared {
         }
     }
 
-    /// The claim is the first in line.
+    /// The claim is the first in queue.
     fn admitted(&self, claim: &Claim, own: Own, revision: NonZeroI64, watch: Listener) -> Wake {
         self.holds(claim, own.lease.id, Some(watch));
         let token = revision.get() as u64;
@@ -181,8 +181,8 @@ async fn look(
 ) -> Result<Vec<bool>, Failure> {
     let keys: Vec<_> = targets.iter().map(|t| watched.key(t)).collect();
     if targets.len() > MOST_WATCHES {
-        let line = requests::local(requests::line(watched.prefix));
-        let found = link.range(line).await?.kvs;
+        let queue = requests::local(requests::queue(watched.prefix));
+        let found = link.range(queue).await?.kvs;
         let is_there = |(key, t): (&Vec<u8>, &&Target)| {
             found.iter().any(|e| e.key == *key && e.create_revision == t.revision)
         };

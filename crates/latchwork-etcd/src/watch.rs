@@ -65,7 +65,7 @@ pub(crate) struct Watch {
     _listener: Listener,
 }
 
-/// An observer of a line.
+/// An observer of a queue.
 #[derive(Debug)]
 pub(crate) struct Observation {
     hints: mpsc::Receiver<Hint>,
@@ -106,7 +106,7 @@ impl Watches {
         Watch { notices, _listener: listener }
     }
 
-    /// Watches a line for an observer: for keys that are put and keys that go away.
+    /// Watches a queue for an observer: for keys that are put and keys that go away.
     pub(crate) fn observe(&self, key: Vec<u8>, end: Vec<u8>) -> Observation {
         let listener = self.listener();
         let (sender, hints) = mpsc::channel(1);

@@ -47,7 +47,7 @@ pub(crate) enum Ear {
 /// Sends one hint at a time: those that nobody has taken yet are one.
 pub(crate) type Hints = tokio::sync::mpsc::Sender<Hint>;
 
-/// What an observer of a line receives.
+/// What an observer of a queue receives.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Hint;
 
@@ -137,7 +137,7 @@ pub(crate) struct Watchers {
     watches: HashMap<i64, Box<Served>>,
     /// The watch of each listener that has come to one of another.
     of_guest: HashMap<i64, i64>,
-    /// The watch of each key, and of each line, by its hash: the name itself is kept once. Where two
+    /// The watch of each key, and of each queue, by its hash: the name itself is kept once. Where two
     /// had the same hash, the one that came first would not be found, and be watched twice.
     of_key: HashMap<u64, i64>,
     hashes: RandomState,
@@ -175,7 +175,7 @@ impl Watchers {
         let ear = Ear::Notices(notices);
         let last = served.last.filter(|_| scope == Scope::Range);
         if let Some(since) = served.since {
-            // Of a line it is not known what ended, but when.
+            // Of a queue it is not known what ended, but when.
             ear.tell(&Notice::Open { since: since.max(last.unwrap_or(since)).get() });
         }
         if let Some(at) = served.last.filter(|_| scope == Scope::Key) {

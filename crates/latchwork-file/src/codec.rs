@@ -36,8 +36,8 @@ pub(crate) fn encode(out: &mut Vec<u8>, key: &str, record: &Record, times: Times
         claim(out, (*id, *mode, *expires, *tag, *asked, holder));
         number(out, member.token);
     }
-    count(out, record.line.len());
-    for waiter in &record.line {
+    count(out, record.queue.len());
+    for waiter in &record.queue {
         let Waiter { id, mode, expires, tag, asked, holder, .. } = waiter;
         claim(out, (*id, *mode, *expires, *tag, *asked, holder));
         out.push(u8::from(waiter.order == Order::Barging));
@@ -128,7 +128,7 @@ pub(crate) fn decode(bytes: &[u8]) -> Option<(&str, Record, Option<Anchor>)> {
         let (id, mode, expires, tag, asked, holder) = reader.claim()?;
         let order = if reader.byte()? == 0 { Order::Fifo } else { Order::Barging };
         let told = reader.byte()? != 0;
-        record.line.push(Waiter { id, mode, order, expires, asked, holder, tag, told });
+        record.queue.push(Waiter { id, mode, order, expires, asked, holder, tag, told });
     }
     let mut anchor = None;
     if !reader.0.is_empty() {
@@ -230,7 +230,7 @@ pub(crate) mod tests {
                 holder: holder.clone(),
                 tag: u128::MAX - 5,
             }],
-            line: [(Order::Fifo, true), (Order::Barging, false)]
+            queue: [(Order::Fifo, true), (Order::Barging, false)]
                 .map(|(order, told)| Waiter {
                     id: id(2),
                     mode: Mode::Permits { take: 7, of },

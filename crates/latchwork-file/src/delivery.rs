@@ -36,7 +36,7 @@ impl Shared {
         }
     }
 
-    /// Sees to the line behind a waiter that nobody can tell that it is first: a dead one leaves it,
+    /// Sees to the queue behind a waiter that nobody can tell that it is first: a dead one leaves it,
     /// one that lives keeps its place, and in both cases the next one is woken.
     fn pass_over(self: &Arc<Self>, key: Key, id: ClaimId) {
         let weak = Arc::downgrade(self);
@@ -69,10 +69,10 @@ impl Shared {
         id: ClaimId,
     ) -> Result<Vec<Wakeup>, BackendError> {
         let (mut file, mut record) = RecordFile::open(self.layout.record(place), key, self.era())?;
-        let Some(at) = record.line.iter().position(|w| w.id == id) else { return Ok(Vec::new()) };
+        let Some(at) = record.queue.iter().position(|w| w.id == id) else { return Ok(Vec::new()) };
         // By its lock: that its wake file is gone says nothing.
-        if session::probe(&self.layout, record.line[at].tag) != Life::Dead {
-            let next = record.line.get(at + 1);
+        if session::probe(&self.layout, record.queue[at].tag) != Life::Dead {
+            let next = record.queue.get(at + 1);
             return Ok(next
                 .map(|w| Wakeup { id: w.id, tag: w.tag, admissible: false })
                 .into_iter()

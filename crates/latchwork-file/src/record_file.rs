@@ -138,7 +138,7 @@ impl RecordFile {
             // Nobody lives on from another boot, and its lease clock says nothing in this one.
             // The token and the linger stay.
             record.held.clear();
-            record.line.clear();
+            record.queue.clear();
             record.open_since = std::time::Duration::ZERO;
         }
         this.closing = Closing::read(&mut record, anchor, era);
@@ -150,7 +150,7 @@ impl RecordFile {
     /// boot id its writer had.
     fn is_lived_in(&self, record: &Record, era: Era<'_>) -> Result<bool, BackendError> {
         let mut tags: Vec<u128> = record.held.iter().map(|member| member.tag).collect();
-        tags.extend(record.line.iter().map(|waiter| waiter.tag));
+        tags.extend(record.queue.iter().map(|waiter| waiter.tag));
         tags.sort_unstable();
         tags.dedup();
         let mut unknown = None;
@@ -233,7 +233,7 @@ impl RecordFile {
         }
         let outgrown = slot.len() > self.capacity;
         if outgrown {
-            // Room to grow on, so that a line that gets longer is not moved for each waiter.
+            // Room to grow on, so that a queue that gets longer is not moved for each waiter.
             self.capacity = (slot.len() * 2).next_power_of_two();
             if self.capacity > LARGEST {
                 return Err(self.corrupt("the record is too large"));

@@ -87,7 +87,7 @@ impl Store {
         age: Age,
     ) -> Step<Result<Attempt, BackendError>> {
         let knows = look.is_fresh || age.is_some_and(|age| age < longest_rest(claim.ttl) * 3 / 5);
-        let place = look.before.line.iter().find(|waiter| waiter.id == claim.id);
+        let place = look.before.queue.iter().find(|waiter| waiter.id == claim.id);
         if is_foreign(record) {
             // A place would be a write between two of the holder's own, which would then fail.
             if blocked.cause == Cause::Held {

@@ -56,8 +56,8 @@ enum Slot {
 impl Sight {
     /// What is seen at this moment; what has not changed keeps its own.
     pub(crate) fn at(&self, object: &Object, now: Moment) -> Self {
-        let Stored { held, line, opened, calls, closed, .. } = &object.stored;
-        let claims = held.iter().chain(line);
+        let Stored { held, queue, opened, calls, closed, .. } = &object.stored;
+        let claims = held.iter().chain(queue);
         let claims = claims.map(|part| (Slot::Claim(part.id), part.print(*calls)));
         let touched = object.touched.iter().map(|print| (Slot::Touched, *print));
         let closed = closed.iter().map(|closed| (Slot::Closed, closed.number));
@@ -202,7 +202,7 @@ impl Object {
                 false => since.saturating_add(part.ttl()),
             }
         };
-        let line = self.stored.line.iter().map(|part| Waiter {
+        let queue = self.stored.queue.iter().map(|part| Waiter {
             id: part.id,
             mode: part.mode,
             order: if part.barges { Order::Barging } else { Order::Fifo },
@@ -214,7 +214,7 @@ impl Object {
         });
         Record {
             held,
-            line: line.collect(),
+            queue: queue.collect(),
             token: self.stored.token,
             closed_until,
             closed_by: by.map(Holder::from_stored),
@@ -281,9 +281,10 @@ impl Change<'_> {
     pub(crate) fn adds(&self) -> bool {
         let (before, after) = (self.before, self.after);
         let was = |id| {
-            before.held.iter().any(|was| was.id == id) || before.line.iter().any(|was| was.id == id)
+            before.held.iter().any(|was| was.id == id)
+                || before.queue.iter().any(|was| was.id == id)
         };
-        after.held.iter().any(|now| !was(now.id)) || after.line.iter().any(|now| !was(now.id))
+        after.held.iter().any(|now| !was(now.id)) || after.queue.iter().any(|now| !was(now.id))
     }
 
     /// The object to write, and its record.
@@ -294,15 +295,15 @@ impl Change<'_> {
             new.opened = new.opened.wrapping_add(1);
         }
         let (before, after) = (self.before, self.after);
-        let comes = |waiter: &Waiter| before.line.iter().all(|was| was.id != waiter.id);
+        let comes = |waiter: &Waiter| before.queue.iter().all(|was| was.id != waiter.id);
         let leaves = |member: &Member| after.held.iter().all(|stays| stays.id != member.id);
         let opens = before.held.iter().any(leaves)
             || before.closed_until > after.closed_until
             || self.base.is_some_and(|object| object.touched.is_some());
-        if opens || after.line.iter().any(comes) {
+        if opens || after.queue.iter().any(comes) {
             new.calls = new.calls.wrapping_add(1);
         }
-        (new.held, new.line) = (self.held(&old), self.line(&old, new.calls));
+        (new.held, new.queue) = (self.held(&old), self.queue(&old, new.calls));
         new.token = new.held.iter().map(|part| part.token).fold(old.token, u64::max);
         new.closed = self.closed(&old);
         let mut lease = self.base.map(|object| object.lease.clone()).unwrap_or_default();
@@ -327,7 +328,7 @@ impl Change<'_> {
     fn held(&self, old: &Stored) -> Vec<Part> {
         let parts = self.after.held.iter().map(|member| {
             let was = self.before.held.iter().find(|before| before.id == member.id);
-            let part = old.held.iter().chain(&old.line).find(|part| part.id == member.id);
+            let part = old.held.iter().chain(&old.queue).find(|part| part.id == member.id);
             let is_touched = was.is_none_or(|was| was.expires != member.expires);
             let mut part = self.part(member.id, part, is_touched, &member.holder);
             part.mode = member.mode;
@@ -342,10 +343,10 @@ impl Change<'_> {
         parts.collect()
     }
 
-    fn line(&self, old: &Stored, calls: u64) -> Vec<Part> {
-        let parts = self.after.line.iter().map(|waiter| {
-            let was = self.before.line.iter().find(|before| before.id == waiter.id);
-            let part = old.line.iter().find(|part| part.id == waiter.id);
+    fn queue(&self, old: &Stored, calls: u64) -> Vec<Part> {
+        let parts = self.after.queue.iter().map(|waiter| {
+            let was = self.before.queue.iter().find(|before| before.id == waiter.id);
+            let part = old.queue.iter().find(|part| part.id == waiter.id);
             let is_touched = was.is_none_or(|was| was.expires != waiter.expires);
             let mut part = self.part(waiter.id, part, is_touched, &waiter.holder);
             part.mode = waiter.mode;

@@ -23,7 +23,7 @@ fn growth(stored: &Stored) -> usize {
     let length = |stored: &Stored| serde_json::to_string(stored).map_or(MOST, |text| text.len());
     let mut grown = stored.clone();
     grown.held.iter_mut().for_each(granted);
-    for part in &mut grown.line {
+    for part in &mut grown.queue {
         match part.mode {
             Mode::Exclusive | Mode::Write => {
                 (part.beat, part.heard) = (u64::MAX, Some(u64::MAX));
@@ -57,7 +57,7 @@ mod tests {
             let mut part = Part::of(&claim, Duration::from_secs(1_790_000_000));
             part.ttl_ms = 30_000;
             part.holder = format!("web-{n} pid 4711 nightly");
-            stored.line.push(part);
+            stored.queue.push(part);
         }
         let mut lease = Lease::default();
         let text = serde_json::to_string(&stored).unwrap();
@@ -80,9 +80,9 @@ mod tests {
             assert!(most >= 700, "{mode:?}: {most} waiters");
             let (_, mut stored) = filled(most, mode);
             let holders = if mode == Mode::Exclusive { 1 } else { most };
-            stored.held = stored.line.drain(..holders).collect();
+            stored.held = stored.queue.drain(..holders).collect();
             stored.held.iter_mut().for_each(granted);
-            for part in &mut stored.line {
+            for part in &mut stored.queue {
                 part.heard = Some(1 << 40);
             }
             let whole = serde_json::to_string(&stored).unwrap();

@@ -31,8 +31,8 @@ pub(crate) struct Stored {
     pub(crate) calls: u64,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) held: Vec<Part>,
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub(crate) line: Vec<Part>,
+    #[serde(default, rename = "line", skip_serializing_if = "Vec::is_empty")]
+    pub(crate) queue: Vec<Part>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) closed: Option<Closed>,
 }
@@ -103,7 +103,7 @@ impl Stored {
             opened: 0,
             calls: 0,
             held: Vec::new(),
-            line: Vec::new(),
+            queue: Vec::new(),
             closed: None,
         }
     }

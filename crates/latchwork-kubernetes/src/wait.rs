@@ -84,7 +84,7 @@ impl Store {
             return Prospect::Blocked;
         }
         let mut record = object.record(&sight, now, wall, *lock(&self.link.time));
-        let has_place = record.line.iter().any(|waiter| waiter.id == claim.id);
+        let has_place = record.queue.iter().any(|waiter| waiter.id == claim.id);
         let answer = record.try_acquire(claim, 0, 0, times(now), ALIVE).0;
         match answer {
             Ok(Attempt::Blocked(_)) if has_place || is_foreign(&record) => Prospect::Blocked,

@@ -174,21 +174,21 @@ impl Entry {
         admissible.filter_map(|w| self.seats.get(&w.id).cloned()).collect()
     }
 
-    /// Gives the claim a seat if it is in line, and takes it away if it does not. Returns the
+    /// Gives the claim a seat if it is in queue, and takes it away if it does not. Returns the
     /// seats of those who have lost their places by their ttl: who still waits must come again.
     fn seat(&mut self, id: ClaimId) -> Vec<Arc<Notify>> {
-        if self.record.line.iter().any(|w| w.id == id) {
+        if self.record.queue.iter().any(|w| w.id == id) {
             self.seats.entry(id).or_default();
         } else {
             self.seats.remove(&id);
         }
-        if self.seats.len() <= self.record.line.len() {
+        if self.seats.len() <= self.record.queue.len() {
             return Vec::new();
         }
-        let line: HashSet<ClaimId> = self.record.line.iter().map(|w| w.id).collect();
+        let queue: HashSet<ClaimId> = self.record.queue.iter().map(|w| w.id).collect();
         let mut gone = Vec::new();
         self.seats.retain(|id, seat| {
-            let stays = line.contains(id);
+            let stays = queue.contains(id);
             if !stays {
                 gone.push(seat.clone());
             }

@@ -6,23 +6,23 @@ use latchwork_store::{BackendError, BackendErrorKind, Claim, Effect};
 
 use crate::claims::Node;
 use crate::errors::{refused, strange};
-use crate::line::Line;
+use crate::queue::Queue;
 use crate::session::messages::{self, Refusal};
 use crate::session::{Landed, Reading, Session};
 
-/// The line that the next reply has, up to a place in it if one is named; a lock without a node has
-/// nobody in line.
-pub(crate) fn line_in(
+/// The queue that the next reply has, up to a place in it if one is named; a lock without a node has
+/// nobody in queue.
+pub(crate) fn queue_in(
     landed: &mut Landed,
     lock: &str,
     up_to: Option<&str>,
-) -> Result<Line, BackendError> {
+) -> Result<Queue, BackendError> {
     match landed.next()? {
         Ok(body) => {
             let children = messages::children(&body).ok_or_else(|| strange("a list"))?;
-            Ok(Line::read_up_to(&children, up_to))
+            Ok(Queue::read_up_to(&children, up_to))
         }
-        Err(Refusal::NO_NODE) => Ok(Line::default()),
+        Err(Refusal::NO_NODE) => Ok(Queue::default()),
         Err(refusal) => Err(refused(refusal, lock)),
     }
 }

@@ -9,12 +9,12 @@ use latchwork_store::{
 };
 
 use crate::ancestors::Ancestors;
-use crate::answers::{line_in, lives_for, pulse_in, token_of};
+use crate::answers::{lives_for, pulse_in, queue_in, token_of};
 use crate::backend::Shared;
 use crate::claims::{Entry, Far, Node, Own};
 use crate::errors::{not_created, refused, restless, strange, taken_back, unsupported};
-use crate::line::{Line, Told, behind, data_of, name_of};
 use crate::lingers::closed_by;
+use crate::queue::{Queue, Told, behind, data_of, name_of};
 use crate::session::messages::{self, Kind, Refusal, Request};
 use crate::session::{Landed, Reading, Session, Up};
 
@@ -24,7 +24,7 @@ const ROUNDS: u32 = 4;
 /// know, and has spared the server a request.
 const NAMED_AFTER: Duration = Duration::from_secs(1);
 
-/// Who has more claims than this before it does not read the whole line each time when it looks again.
+/// Who has more claims than this before it does not read the whole queue each time when it looks again.
 const FAR: u32 = 64;
 
 /// What became of a round of a try.
@@ -37,12 +37,12 @@ enum Round {
 /// A round of a try, or why there is none.
 type Ended = Result<Round, BackendError>;
 
-/// The line as a claim finds it that has a node in it.
+/// The queue as a claim finds it that has a node in it.
 struct Found<'a> {
     session: &'a Arc<Session>,
     lock: &'a str,
     node: &'a Node,
-    line: Line,
+    queue: Queue,
     /// By the leader's clock, in ms.
     now_ms: i64,
     sent: Reading,
@@ -92,7 +92,7 @@ impl Shared {
         }
     }
 
-    /// Makes a node for the claim, and reads the line, in one flight.
+    /// Makes a node for the claim, and reads the queue, in one flight.
     async fn enter(
         &self,
         claim: &Claim,
@@ -119,9 +119,9 @@ impl Shared {
             let entry = Arc::new(Entry { departed });
             self.claims.change(claim.id, |own| own.entry = Some(entry.clone()));
             match self.entered(claim, lock, session, &entry).await? {
-                Some((node, line, now_ms)) => {
+                Some((node, queue, now_ms)) => {
                     let found =
-                        Found { session, lock, node: &node, line, now_ms, sent, is_new: true };
+                        Found { session, lock, node: &node, queue, now_ms, sent, is_new: true };
                     return self.judge(claim, found).await;
                 }
                 None => above = Ancestors::of(&path),
@@ -135,23 +135,23 @@ impl Shared {
     async fn join(&self, claim: &Claim, lock: &str, own: &Own, entry: &Entry) -> Ended {
         let session = &own.session;
         let entered = self.entered(claim, lock, session, entry).await?;
-        let Some((node, line, now_ms)) = entered else {
+        let Some((node, queue, now_ms)) = entered else {
             self.claims.forget(claim.id);
             return Ok(Round::Gone);
         };
-        let me = line.find(&node.name);
-        if me.is_some_and(|me| line.admission(me) == Admission::Granted) {
+        let me = queue.find(&node.name);
+        if me.is_some_and(|me| queue.admission(me) == Admission::Granted) {
             // Its ttl begins with this try: what was asked before it proves less.
             let mut own = own.clone();
             own.node = Some(node);
             return self.look_again(claim, lock, own).await;
         }
         let sent = Reading::now(&self.io);
-        let found = Found { session, lock, node: &node, line, now_ms, sent, is_new: true };
+        let found = Found { session, lock, node: &node, queue, now_ms, sent, is_new: true };
         self.judge(claim, found).await
     }
 
-    /// The node that was made, the line with it, and when that was; `None` if there are no nodes
+    /// The node that was made, the queue with it, and when that was; `None` if there are no nodes
     /// above it.
     async fn entered(
         &self,
@@ -159,7 +159,7 @@ impl Shared {
         lock: &str,
         session: &Session,
         entry: &Entry,
-    ) -> Result<Option<(Node, Line, i64)>, BackendError> {
+    ) -> Result<Option<(Node, Queue, i64)>, BackendError> {
         let (mut landed, mut above) = {
             let mut departed = entry.departed.lock().await;
             let Some((under_way, _)) = departed.as_mut() else { return Err(strange("a create")) };
@@ -198,11 +198,11 @@ impl Shared {
         let name = path.rsplit('/').next().unwrap_or_default().into();
         let node = Node { name, created: stat.created };
         self.claims.change(claim.id, |own| own.node = Some(node.clone()));
-        let line = line_in(&mut landed, lock, Some(&node.name))?;
-        Ok(Some((node, line, stat.created_ms)))
+        let queue = queue_in(&mut landed, lock, Some(&node.name))?;
+        Ok(Some((node, queue, stat.created_ms)))
     }
 
-    /// Reads the line again for a claim that has a node, or may have one: first a write, so that it
+    /// Reads the queue again for a claim that has a node, or may have one: first a write, so that it
     /// is known that the session lives, and what is read is no older than that.
     async fn look_again(&self, claim: &Claim, lock: &str, own: Own) -> Result<Round, BackendError> {
         let session = &own.session;
@@ -219,16 +219,16 @@ impl Shared {
         let mut landed = session.fly(requests).await;
         let now_ms = pulse_in(&mut landed, &up.pulse)?;
         let known = own.node.as_ref().map(|node| &*node.name);
-        let line = line_in(&mut landed, lock, known)?;
+        let queue = queue_in(&mut landed, lock, known)?;
         let node = match own.node {
             Some(node) => Some(node),
-            None => self.find(claim, &up.id, lock, session, &line).await?,
+            None => self.find(claim, &up.id, lock, session, &queue).await?,
         };
         let Some(node) = node else {
             self.claims.forget(claim.id);
             return Ok(Round::Gone);
         };
-        let found = Found { session, lock, node: &node, line, now_ms, sent, is_new: false };
+        let found = Found { session, lock, node: &node, queue, now_ms, sent, is_new: false };
         self.judge(claim, found).await
     }
 
@@ -270,9 +270,9 @@ impl Shared {
         session_id: &i64,
         lock: &str,
         session: &Arc<Session>,
-        line: &Line,
+        queue: &Queue,
     ) -> Result<Option<Node>, BackendError> {
-        for place in line.places.iter().filter(|place| place.id() == Some(claim.id)) {
+        for place in queue.places.iter().filter(|place| place.id() == Some(claim.id)) {
             let path = format!("{lock}/{}", place.name);
             let body = match session.fly(vec![Request::exists(&path)]).await.next()? {
                 Ok(body) => body,
@@ -291,31 +291,31 @@ impl Shared {
     }
 
     async fn judge(&self, claim: &Claim, found: Found<'_>) -> Result<Round, BackendError> {
-        let Found { session, lock, node, line, now_ms, sent, is_new } = found;
+        let Found { session, lock, node, queue, now_ms, sent, is_new } = found;
         let own_path = format!("{lock}/{}", node.name);
-        let Some(me) = line.find(&node.name) else {
+        let Some(me) = queue.find(&node.name) else {
             self.forget_missing(claim, session, &own_path);
             return Ok(Round::Gone);
         };
-        if let Some(mismatch) = line.clash(claim.mode, me) {
+        if let Some(mismatch) = queue.clash(claim.mode, me) {
             let requests = vec![Request::delete(&own_path), Request::children(lock)];
             let mut landed = self.withdraw(claim, session, requests).await?;
             // It may have been another who came in vain, and is gone by now.
-            let line = line_in(&mut landed, lock, None)?;
-            return match line.clash(claim.mode, line.places.len()) {
+            let queue = queue_in(&mut landed, lock, None)?;
+            return match queue.clash(claim.mode, queue.places.len()) {
                 Some(_) => Err(mismatch),
                 None => Ok(Round::Gone),
             };
         }
-        let over = line.closed.iter().filter(|closed| closed.until_ms <= now_ms);
+        let over = queue.closed.iter().filter(|closed| closed.until_ms <= now_ms);
         let over: Vec<_> =
             over.map(|closed| Request::delete(&format!("{lock}/{}", closed.name))).collect();
         if !over.is_empty() {
             session.send(over);
         }
         let is_held = self.claims.get(claim.id).is_some_and(|own| own.granted);
-        let closed_until = line.closed_until(now_ms).filter(|_| !is_held);
-        let admission = line.admission(me);
+        let closed_until = queue.closed_until(now_ms).filter(|_| !is_held);
+        let admission = queue.admission(me);
         if admission == Admission::Granted && closed_until.is_none() {
             let ttl = lives_for(session, claim, sent)?;
             let token = token_of(node)?;
@@ -326,23 +326,23 @@ impl Shared {
             return Ok(Round::Done(Attempt::Granted(grant)));
         }
         let targets: Vec<&str> = match closed_until {
-            Some(_) => line.closed.iter().map(|closed| &*closed.name).collect(),
-            None => behind(&admission).iter().map(|place| &*line.places[*place].name).collect(),
+            Some(_) => queue.closed.iter().map(|closed| &*closed.name).collect(),
+            None => behind(&admission).iter().map(|place| &*queue.places[*place].name).collect(),
         };
         let path = |name: &str| format!("{lock}/{name}");
         // Who is to be named: the holder or, of a closed key, the one that closed it.
-        let closed = line.closed_last(now_ms).filter(|_| closed_until.is_some());
+        let closed = queue.closed_last(now_ms).filter(|_| closed_until.is_some());
         let first = closed.map(|closed| &closed.name);
-        let first = first.or(line.places.first().map(|place| &place.name));
+        let first = first.or(queue.places.first().map(|place| &place.name));
         let first = first.map(|name| path(name));
-        let ahead = line.waiting_before(me);
+        let ahead = queue.waiting_before(me);
         let mut blocked = Blocked::by(Cause::Held).with(|it| {
             it.ahead = Some(ahead);
             it.resume = Some(targets.join("\n").into());
         });
         let said = if claim.waits && claim.order == Order::Fifo {
             let behind: Vec<_> = targets.iter().map(|name| path(name)).collect();
-            let is_far = ahead > FAR && closed_until.is_none() && line.closed.is_empty();
+            let is_far = ahead > FAR && closed_until.is_none() && queue.closed.is_empty();
             let far = first.as_deref().filter(|_| is_far).map(|first| {
                 let blocked = blocked.clone();
                 Box::new(Far { first: first.into(), behind: behind.clone(), blocked })
@@ -372,7 +372,7 @@ impl Shared {
         Ok(Round::Done(Attempt::Blocked(blocked)))
     }
 
-    /// Watches the nodes ahead, and reads the first in line, or the node that keeps the key closed, unless the
+    /// Watches the nodes ahead, and reads the first in queue, or the node that keeps the key closed, unless the
     /// claim is new and stands further behind.
     ///
     /// What is not answered is made good by the wait, and people are told less.

@@ -21,7 +21,7 @@ use crate::session::messages::Access;
 use crate::session::{Ensemble, access};
 use crate::sessions::{Sessions, USUAL_TTL};
 
-/// How many tries of one key are under way at a time: a try reads the whole line.
+/// How many tries of one key are under way at a time: a try reads the whole queue.
 const TRIES_AT_ONCE: usize = 8;
 
 /// As many locks are remembered as having a node.

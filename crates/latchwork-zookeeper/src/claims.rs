@@ -22,7 +22,7 @@ pub(crate) struct Own {
     pub(crate) ends: bool,
     /// Its node on its way, while that was not answered.
     pub(crate) entry: Option<Arc<Entry>>,
-    /// What it has seen of the line, if it stands far behind. Boxed: it is large, and most claims have none.
+    /// What it has seen of the queue, if it stands far behind. Boxed: it is large, and most claims have none.
     pub(crate) far: Option<Box<Far>>,
     /// When core asked for it last.
     asked_at: Moment,
@@ -40,7 +40,7 @@ pub(crate) struct Node {
     pub(crate) created: i64,
 }
 
-/// The requests that make a node and read the line, on their way. A try that is given up leaves them
+/// The requests that make a node and read the queue, on their way. A try that is given up leaves them
 /// to the next one: where answers are late, nothing is asked twice.
 #[derive(Debug)]
 pub(crate) struct Entry {
@@ -48,11 +48,11 @@ pub(crate) struct Entry {
     pub(crate) departed: tokio::sync::Mutex<Option<(Departed, Ancestors)>>,
 }
 
-/// What a claim far behind in line has seen of it. As long as the nodes that it waits for are watched
-/// and there, the rest of the line does not matter to it.
+/// What a claim far behind in queue has seen of it. As long as the nodes that it waits for are watched
+/// and there, the rest of the queue does not matter to it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Far {
-    /// The path of the first in line.
+    /// The path of the first in queue.
     pub(crate) first: Arc<str>,
     /// The paths of the nodes that it waits for.
     pub(crate) behind: Vec<String>,

@@ -4,12 +4,12 @@ use std::time::Duration;
 
 use latchwork_store::{BackendError, Key, Party, Query, Snapshot};
 
-use crate::answers::{line_in, pulse_in};
+use crate::answers::{pulse_in, queue_in};
 use crate::backend::Shared;
 use crate::errors::{refused, strange};
-use crate::line::{Line, Told};
 use crate::lingers::closed_by;
 use crate::names::key_of;
+use crate::queue::{Queue, Told};
 use crate::session::Session;
 use crate::session::messages::{self, Refusal, Request, Stat};
 
@@ -50,12 +50,12 @@ impl Shared {
             let lists = locks.iter().map(|lock| Request::children(lock)).collect();
             let mut landed = session.fly(lists).await;
             for (key, lock) in keys.iter().zip(&locks) {
-                let line = line_in(&mut landed, lock, None)?;
+                let queue = queue_in(&mut landed, lock, None)?;
                 // Below the chroot there may be nodes that are no locks.
-                if !is_one && !line.strangers.is_empty() && line.places.is_empty() {
+                if !is_one && !queue.strangers.is_empty() && queue.places.is_empty() {
                     continue;
                 }
-                let snapshot = self.snapshot(&session, key, lock, &line, now_ms).await?;
+                let snapshot = self.snapshot(&session, key, lock, &queue, now_ms).await?;
                 if is_one || !snapshot.is_free() {
                     shown.push(snapshot);
                 }
@@ -69,23 +69,23 @@ impl Shared {
         session: &Session,
         key: &Key,
         lock: &str,
-        line: &Line,
+        queue: &Queue,
         now_ms: i64,
     ) -> Result<Snapshot, BackendError> {
         let mut snapshot = Snapshot::free(key.clone());
-        snapshot.linger = line
+        snapshot.linger = queue
             .closed_until(now_ms)
             .map(|until| Duration::from_millis((until - now_ms).max(0) as u64));
         let name = lock.rsplit('/').next().unwrap_or_default();
         if name != key.as_str() {
             snapshot.notes.push(format!("its path in ZooKeeper is {lock:?}"));
         }
-        for stranger in &line.strangers {
+        for stranger in &queue.strangers {
             let note = format!("{stranger:?} below {lock:?} is not a node of Latchwork");
             snapshot.notes.push(format!("{note}: claims are refused while it exists"));
         }
-        let closed = line.closed_last(now_ms).map(|closed| &closed.name);
-        let names: Vec<_> = line.places.iter().map(|place| &place.name).chain(closed).collect();
+        let closed = queue.closed_last(now_ms).map(|closed| &closed.name);
+        let names: Vec<_> = queue.places.iter().map(|place| &place.name).chain(closed).collect();
         let mut told: Vec<Option<(Vec<u8>, Stat)>> = Vec::with_capacity(names.len());
         for names in names.chunks(MOST) {
             let path = |name: &str| format!("{lock}/{name}");
@@ -104,8 +104,8 @@ impl Shared {
             snapshot.closed_by = told.pop().flatten().map(|(data, _)| closed_by(&data));
         }
         let now = self.io.clock().wall();
-        let holding = line.holding_at(now_ms).into_iter().zip(line.holding());
-        for ((place, (holds, is_first)), told) in line.places.iter().zip(holding).zip(told) {
+        let holding = queue.holding_at(now_ms).into_iter().zip(queue.holding());
+        for ((place, (holds, is_first)), told) in queue.places.iter().zip(holding).zip(told) {
             let Some((data, stat)) = told else { continue };
             let told = Told::read(&data);
             // Other clients do not know of closed keys.

@@ -8,7 +8,7 @@ use latchwork_store::{BackendError, Holder, Moment};
 
 use crate::answers::pulse_in;
 use crate::backend::Shared;
-use crate::line::{Closed, Line};
+use crate::queue::{Closed, Queue};
 use crate::session::messages::Request;
 
 /// The pause before what could not be removed is tried again.
@@ -29,7 +29,7 @@ pub(crate) fn closed_by(data: &[u8]) -> Holder {
     Holder::from_stored(&String::from_utf8_lossy(data))
 }
 
-impl Line {
+impl Queue {
     /// Until when the key is closed, in ms on the leader's clock, if it is so now.
     pub(crate) fn closed_until(&self, now_ms: i64) -> Option<i64> {
         self.closed_last(now_ms).map(|closed| closed.until_ms)

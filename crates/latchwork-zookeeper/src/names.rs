@@ -1,7 +1,7 @@
 //! The names of a key in ZooKeeper, and the paths that this crate uses.
 //!
 //! A lock is a node below the chroot, its claims are the children of that node. All children are
-//! the line; so a `/` inside a name is escaped, or the lock `a/b` would stand in the line of the
+//! the queue; so a `/` inside a name is escaped, or the lock `a/b` would stand in the queue of the
 //! lock `a`. What ZooKeeper does not take in a path is escaped, too, and a leading dot, so that no
 //! lock is called as the folder for what is not a lock.
 
@@ -30,7 +30,7 @@ impl Names {
         if self.chroot.is_empty() { "/" } else { &self.chroot }
     }
 
-    /// The node whose children are the line of `key`.
+    /// The node whose children are the queue of `key`.
     pub(crate) fn lock(&self, key: &Key) -> String {
         format!("{}/{}", self.chroot, escape(key.as_str()))
     }

@@ -6,12 +6,12 @@ use std::time::Duration;
 use latchwork_store::kit::lineup::Admission;
 use latchwork_store::{BackendError, Claim, Key, Released};
 
-use crate::answers::{line_in, pulse_in};
+use crate::answers::{pulse_in, queue_in};
 use crate::backend::Shared;
 use crate::claims::Own;
 use crate::errors::{refused, strange};
-use crate::line::{Line, closed_name};
 use crate::lingers::Linger;
+use crate::queue::{Queue, closed_name};
 use crate::session::messages::{self, Kind, Refusal, Request};
 use crate::session::{Session, Up};
 
@@ -48,8 +48,8 @@ impl Shared {
     ) -> Result<Released, BackendError> {
         let lock = self.names.lock(&claim.key);
         let up = session.up().await?;
-        let (line, _) = read(session, &up, &lock).await?;
-        let named = line.places.iter().filter(|place| place.id() == Some(claim.id));
+        let (queue, _) = read(session, &up, &lock).await?;
+        let named = queue.places.iter().filter(|place| place.id() == Some(claim.id));
         let paths: Vec<_> = named.map(|place| format!("{lock}/{}", place.name)).collect();
         let released = match paths.is_empty() {
             true => Released::NotHeld,
@@ -73,15 +73,15 @@ impl Shared {
             None => self.sessions.any(),
         };
         let up = session.up().await?;
-        let (line, now_ms) = read(&session, &up, &lock).await?;
-        if line.closed.iter().any(|closed| closed.name.ends_with(&closed_name(0, claim.id)[8..])) {
+        let (queue, now_ms) = read(&session, &up, &lock).await?;
+        if queue.closed.iter().any(|closed| closed.name.ends_with(&closed_name(0, claim.id)[8..])) {
             // It was done, and the answer was lost.
             self.claims.forget(claim.id);
             return Ok(Released::Yes);
         }
         let me = match known.as_ref().and_then(|own| own.node.as_ref()) {
-            Some(node) => line.find(&node.name),
-            None => line.places.iter().position(|place| place.id() == Some(claim.id)),
+            Some(node) => queue.find(&node.name),
+            None => queue.places.iter().position(|place| place.id() == Some(claim.id)),
         };
         let Some(me) = me else {
             self.claims.forget(claim.id);
@@ -89,7 +89,7 @@ impl Shared {
         };
         let holds = match &known {
             Some(own) => own.granted,
-            None => line.admission(me) == Admission::Granted,
+            None => queue.admission(me) == Admission::Granted,
         };
         if !holds {
             return self.release_claim(claim).await;
@@ -99,7 +99,7 @@ impl Shared {
         let closed = format!("{lock}/{}", closed_name(until_ms, claim.id));
         let access = self.access();
         let requests = [
-            Request::delete(&format!("{lock}/{}", line.places[me].name)),
+            Request::delete(&format!("{lock}/{}", queue.places[me].name)),
             Request::create(Kind::Persistent, &closed, claim.holder.stored().as_bytes(), access),
         ];
         let body = match session.fly(vec![Request::together(&requests)]).await.next()? {
@@ -128,21 +128,21 @@ impl Shared {
         let lock = self.names.lock(key);
         let session = self.sessions.any();
         let up = session.up().await?;
-        let (line, now_ms) = read(&session, &up, &lock).await?;
-        let closed = line.closed.iter().filter(|closed| closed.until_ms > now_ms);
+        let (queue, now_ms) = read(&session, &up, &lock).await?;
+        let closed = queue.closed.iter().filter(|closed| closed.until_ms > now_ms);
         let paths: Vec<_> = closed.map(|closed| format!("{lock}/{}", closed.name)).collect();
-        if paths.is_empty() || line.holding_at(now_ms).contains(&true) {
+        if paths.is_empty() || queue.holding_at(now_ms).contains(&true) {
             return Ok(Released::NotHeld);
         }
         delete(&session, paths).await
     }
 }
 
-/// The line as a majority has it, and when that was, by the leader's clock, in ms.
-async fn read(session: &Arc<Session>, up: &Up, lock: &str) -> Result<(Line, i64), BackendError> {
+/// The queue as a majority has it, and when that was, by the leader's clock, in ms.
+async fn read(session: &Arc<Session>, up: &Up, lock: &str) -> Result<(Queue, i64), BackendError> {
     let mut landed = session.fly(vec![Request::set(&up.pulse), Request::children(lock)]).await;
     let now_ms = pulse_in(&mut landed, &up.pulse)?;
-    Ok((line_in(&mut landed, lock, None)?, now_ms))
+    Ok((queue_in(&mut landed, lock, None)?, now_ms))
 }
 
 async fn delete(session: &Arc<Session>, paths: Vec<String>) -> Result<Released, BackendError> {

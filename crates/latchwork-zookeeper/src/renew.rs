@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use latchwork_store::{BackendError, Claim, Effect, Renewal};
 
-use crate::answers::{line_in, lives_for, pulse_in, token_of};
+use crate::answers::{lives_for, pulse_in, queue_in, token_of};
 use crate::backend::Shared;
 use crate::claims::{Node, Own};
 use crate::errors::{refused, strange, unsupported};
@@ -129,9 +129,9 @@ impl Shared {
         let up = session.up().await?;
         let mut landed = session.fly(vec![Request::set(&up.pulse), Request::children(&lock)]).await;
         pulse_in(&mut landed, &up.pulse)?;
-        let line = line_in(&mut landed, &lock, None)?;
-        let me = line.places.iter().position(|place| place.id() == Some(claim.id));
-        match me.map(|me| line.admission(me)) {
+        let queue = queue_in(&mut landed, &lock, None)?;
+        let me = queue.places.iter().position(|place| place.id() == Some(claim.id));
+        match me.map(|me| queue.admission(me)) {
             // Only a try makes a claim of it, and only by its own session.
             Some(latchwork_store::kit::lineup::Admission::Granted) => {
                 Err(unsupported("the claim is of another session: only that one can renew it"))

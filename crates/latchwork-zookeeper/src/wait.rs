@@ -1,6 +1,6 @@
 //! The wait: a watch on the node ahead, and the queue as soon as that node has left.
 //!
-//! The line is read without a write before it. That is safe for a claim whose node is known, since
+//! The queue is read without a write before it. That is safe for a claim whose node is known, since
 //! nodes that are new come behind it: where a server, however late, has the node as the first one,
 //! the claim was admitted then. What the write of the pulse proves at other times, that the session
 //! lives on, is proven by the last write that was answered, and the grant counts from that one.
@@ -9,7 +9,7 @@ use futures_util::future::select_all;
 use latchwork_store::kit::lineup::Admission;
 use latchwork_store::{BackendError, Blocked, Claim, Grant, Wake};
 
-use crate::answers::{line_in, token_of};
+use crate::answers::{queue_in, token_of};
 use crate::backend::Shared;
 use crate::errors::refused;
 use crate::session::messages::{Refusal, Request};
@@ -64,7 +64,7 @@ impl Shared {
         })
     }
 
-    /// Whether the claim is admitted by the line that comes next.
+    /// Whether the claim is admitted by the queue that comes next.
     fn admitted(&self, claim: &Claim, lock: &str, session: &Session, landed: Landed) -> Wake {
         self.grant(claim, lock, session, landed).unwrap_or(Wake::Look)
     }
@@ -78,11 +78,11 @@ impl Shared {
         mut landed: Landed,
     ) -> Option<Wake> {
         let node = self.claims.get(claim.id).filter(|own| own.session.is(session))?.node?;
-        let line = line_in(&mut landed, lock, Some(&node.name)).ok()?;
-        let me = line.find(&node.name)?;
+        let queue = queue_in(&mut landed, lock, Some(&node.name)).ok()?;
+        let me = queue.find(&node.name)?;
         // What is closed opens by the leader's clock, which only a write tells.
-        let is_closed = !line.closed.is_empty() || line.clash(claim.mode, me).is_some();
-        if is_closed || line.admission(me) != Admission::Granted {
+        let is_closed = !queue.closed.is_empty() || queue.clash(claim.mode, me).is_some();
+        if is_closed || queue.admission(me) != Admission::Granted {
             return None;
         }
         let clocks = Reading::now(&self.io);

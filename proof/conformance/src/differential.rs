@@ -229,7 +229,7 @@ impl Play {
     }
 
     fn stands_in_line(&self, claim: &Claim) -> bool {
-        let line = self.model.get(&claim.key).map_or(&[][..], |record| &record.line);
+        let line = self.model.get(&claim.key).map_or(&[][..], |record| &record.queue);
         line.iter().any(|waiter| waiter.id == claim.id)
     }
 
@@ -267,14 +267,15 @@ impl Play {
         let records = self.model.values();
         let ends = records.flat_map(|record| {
             let held = record.held.iter().map(|member| member.expires);
-            held.chain(record.line.iter().map(|waiter| waiter.expires)).chain([record.closed_until])
+            held.chain(record.queue.iter().map(|waiter| waiter.expires))
+                .chain([record.closed_until])
         });
         ends.chain(self.look_at.values().copied()).filter(|at| *at > now).min()
     }
 
     /// The slots of those who wait for a key: the line, and those who have no place.
     fn line(&self, key: &Key) -> Vec<usize> {
-        let line = self.model.get(key).map_or(&[][..], |record| &record.line);
+        let line = self.model.get(key).map_or(&[][..], |record| &record.queue);
         let slot = |id| self.slots.iter().position(|claim| claim.id == id);
         let mut slots: Vec<_> = line.iter().filter_map(|waiter| slot(waiter.id)).collect();
         slots.sort_by_key(|slot| self.slots[*slot].order == Order::Barging);
@@ -299,7 +300,7 @@ impl Play {
         };
         let was_told = |slot: &usize| {
             let id = self.slots[*slot].id;
-            self.model[key].line.iter().any(|waiter| waiter.id == id && waiter.told)
+            self.model[key].queue.iter().any(|waiter| waiter.id == id && waiter.told)
         };
         line.iter().copied().find(is_admitted).or_else(|| line.iter().copied().find(was_told))
     }

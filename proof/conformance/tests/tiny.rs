@@ -54,8 +54,8 @@ impl Tiny {
         let Entry { record, seats } = shelf.entries.entry(claim.key.clone()).or_default();
         let (answer, wakeups) = judge(record, base, now);
         // A blocked claim has its seat before its try is answered (B7).
-        seats.retain(|id, _| record.line.iter().any(|waiter| waiter.id == *id));
-        if record.line.iter().any(|waiter| waiter.id == claim.id) {
+        seats.retain(|id, _| record.queue.iter().any(|waiter| waiter.id == *id));
+        if record.queue.iter().any(|waiter| waiter.id == claim.id) {
             seats.entry(claim.id).or_default();
         }
         for wakeup in wakeups.iter().filter(|wakeup| wakeup.admissible) {

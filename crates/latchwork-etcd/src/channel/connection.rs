@@ -17,7 +17,7 @@ use super::stream::{Noted, Pulse};
 use super::{NotConnected, Target};
 use crate::errors::WORDS;
 
-/// As much may come on one stream, and on all of them, before it was read. Lines may be long.
+/// As much may come on one stream, and on all of them, before it was read. Queues may be long.
 const STREAM_WINDOW: u32 = 2 << 20;
 const CONNECTION_WINDOW: u32 = 5 << 20;
 /// The largest head of an answer.

@@ -272,7 +272,7 @@ fn observers_of_a_key_share_one_watch() {
     assert_eq!(first_hints.try_recv().ok(), None, "the watch is not open yet");
     member.created(1, false, 5);
     assert_eq!(first_hints.try_recv(), Ok(Hint));
-    // A line that is waited in is watched for deletions alone.
+    // A queue that is waited in is watched for deletions alone.
     let mut waiter = member.open(3, "a/", "a0");
     member.watchers.observe(2, range(), second);
     assert_eq!(second_hints.try_recv(), Ok(Hint), "it is open");

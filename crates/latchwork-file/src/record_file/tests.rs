@@ -138,8 +138,8 @@ fn a_record_that_outgrows_its_slot_moves() {
     write(&path, &with_token(1));
     std::fs::write(dir.path().join(ASIDE), "left behind").unwrap();
     let mut long = with_token(2);
-    let waiter = long.line[0].clone();
-    long.line = vec![waiter; 300];
+    let waiter = long.queue[0].clone();
+    long.queue = vec![waiter; 300];
     write(&path, &long);
     assert_eq!(read(&path).unwrap(), long);
     for token in 3..6 {

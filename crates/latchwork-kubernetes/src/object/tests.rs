@@ -87,9 +87,9 @@ impl Bench {
     }
 
     /// The places that have not ended.
-    fn line(&self) -> impl Iterator<Item = Waiter> {
-        let (line, now) = (self.record().line, times(self.now).lease);
-        line.into_iter().filter(move |waiter| waiter.expires > now)
+    fn queue(&self) -> impl Iterator<Item = Waiter> {
+        let (queue, now) = (self.record().queue, times(self.now).lease);
+        queue.into_iter().filter(move |waiter| waiter.expires > now)
     }
 
     fn lease(&self) -> &Lease {
@@ -218,21 +218,21 @@ fn a_repeated_place_rests_until_it_is_called() {
         assert!(!bench.attempt(waiter));
     }
     hold_on(&mut bench, 1);
-    let line = |bench: &Bench| bench.line().map(|waiter| waiter.id).collect::<Vec<_>>();
-    assert_eq!(line(&bench), [lives.id, dies.id], "a single try leaves within its ttl");
+    let queue = |bench: &Bench| bench.queue().map(|waiter| waiter.id).collect::<Vec<_>>();
+    assert_eq!(queue(&bench), [lives.id, dies.id], "a single try leaves within its ttl");
     hold_on(&mut bench, 30);
-    assert_eq!(line(&bench), [lives.id, dies.id], "nobody has called");
-    assert_eq!(bench.other().line().count(), 2, "a new client sees the same");
+    assert_eq!(queue(&bench), [lives.id, dies.id], "nobody has called");
+    assert_eq!(bench.other().queue().count(), 2, "a new client sees the same");
     assert!(!bench.attempt(&claim("k").with(|it| it.ttl *= 10)));
     hold_on(&mut bench, 2);
     assert!(!bench.attempt(&lives), "it answers the call");
     hold_on(&mut bench, 2);
-    assert_eq!(line(&bench)[0], lives.id);
-    assert_eq!(line(&bench).len(), 2, "{:?}: the one that comes has called", dies.id);
+    assert_eq!(queue(&bench)[0], lives.id);
+    assert_eq!(queue(&bench).len(), 2, "{:?}: the one that comes has called", dies.id);
     // For ever it does not rest either.
     let rest = super::longest_rest(holder.ttl);
     hold_on(&mut bench, (rest.as_secs() / 4) as u32 + 1);
-    assert_eq!(line(&bench), []);
+    assert_eq!(queue(&bench), []);
 }
 
 /// Its holder was killed, nobody comes, and nothing is written: still it is not shown for long.
@@ -246,9 +246,9 @@ fn a_repeated_place_of_a_free_key_ends_with_its_ttl() {
         assert!(!bench.attempt(&dead));
     }
     bench.pass(holder.ttl - 2 * SEC + dead.ttl - SEC);
-    assert_eq!(bench.line().count(), 1, "its holder has ended nine seconds ago");
+    assert_eq!(bench.queue().count(), 1, "its holder has ended nine seconds ago");
     bench.pass(SEC);
-    assert_eq!(bench.line().count(), 0);
+    assert_eq!(bench.queue().count(), 0);
 }
 
 /// While client-go holds, waiters write nothing, and client-go knows of no queue: after its release the queue is as it was.
@@ -265,15 +265,15 @@ fn a_queue_outlives_a_foreign_holder() {
         bench.foreign("pod-7_1234", 15);
         bench.pass(10 * SEC);
     }
-    assert_eq!(bench.line().count(), 2);
+    assert_eq!(bench.queue().count(), 2);
     bench.foreign("", 1);
-    assert_eq!(bench.line().count(), 2, "they had no chance to answer");
+    assert_eq!(bench.queue().count(), 2, "they had no chance to answer");
     assert!(!bench.attempt_dry(&second), "the first has time to come");
     bench.pass(2 * SEC);
     assert!(bench.attempt_dry(&second), "which it has not");
     assert!(bench.attempt(&first));
     bench.pass(first.ttl);
-    assert_eq!(bench.line().count(), 0);
+    assert_eq!(bench.queue().count(), 0);
 }
 
 /// A key that opens calls, by a release or by the end of its holder's ttl.
@@ -296,13 +296,13 @@ fn a_key_that_opens_calls_its_waiters() {
         assert!(!bench.attempt_dry(&lives), "the one before it has time to come");
         bench.pass(2 * SEC);
         assert!(bench.attempt(&lives));
-        assert_eq!(bench.line().count(), 1);
+        assert_eq!(bench.queue().count(), 1);
         // Who takes a key whose holder did not release it calls again.
         bench.pass(dead.ttl - if releases { 3 * SEC } else { SEC });
         assert!(matches!(bench.renew(&lives), Renewal::Held { .. }));
-        assert_eq!(bench.line().count(), 1);
+        assert_eq!(bench.queue().count(), 1);
         bench.pass(SEC);
-        assert_eq!(bench.line().count(), 0, "it did not answer");
+        assert_eq!(bench.queue().count(), 0, "it did not answer");
     }
 }
 

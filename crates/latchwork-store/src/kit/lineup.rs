@@ -1,7 +1,7 @@
 //! Decides which claims of a queue of ordered nodes are admitted.
 //!
 //! For stores that keep one node for each claim in an order of their own (a sequence number, a
-//! create revision) and can watch a node. A claim writes its node, reads the line, and asks
+//! create revision) and can watch a node. A claim writes its node, reads the queue, and asks
 //! [`admission`]: either it holds the key, or it watches the returned nodes and reads the queue
 //! again when one of them leaves. A node leaves by release or with its session.
 //!
@@ -37,10 +37,10 @@ pub enum Admission {
 ///
 /// # Panics
 ///
-/// Panics if there is no place `me` in the line.
-pub fn admission<I>(line: &[Node<I>], me: usize) -> Admission {
-    let ahead = &line[..me];
-    match line[me].mode {
+/// Panics if there is no place `me` in the queue.
+pub fn admission<I>(queue: &[Node<I>], me: usize) -> Admission {
+    let ahead = &queue[..me];
+    match queue[me].mode {
         // The one right ahead, though it may be a reader among others: each departure then wakes
         // one writer, which moves up.
         Mode::Exclusive | Mode::Write => match me {
@@ -75,17 +75,17 @@ pub fn admission<I>(line: &[Node<I>], me: usize) -> Admission {
 /// them, however long the queue is; calling [`admission`] for each place would take one pass each.
 ///
 /// All nodes must be of one shape, as for [`admission`].
-pub fn admitted<I>(line: &[Node<I>]) -> usize {
+pub fn admitted<I>(queue: &[Node<I>]) -> usize {
     let mut taken = 0u64;
     let holds = |(place, node): (usize, &Node<I>)| match node.mode {
         Mode::Exclusive | Mode::Write => place == 0,
-        Mode::Read => line[0].mode == Mode::Read,
+        Mode::Read => queue[0].mode == Mode::Read,
         Mode::Permits { take, of } => {
             taken += u64::from(take);
             taken <= u64::from(of)
         }
     };
-    line.iter().enumerate().map(holds).take_while(|holds| *holds).count()
+    queue.iter().enumerate().map(holds).take_while(|holds| *holds).count()
 }
 
 #[cfg(test)]
@@ -96,8 +96,8 @@ mod tests {
 
     const LIMIT: u32 = 4;
 
-    /// Lines of one shape; the ids are numbered from the front.
-    fn lines() -> impl Strategy<Value = Vec<Node<usize>>> {
+    /// Queues of one shape; the ids are numbered from the front.
+    fn queues() -> impl Strategy<Value = Vec<Node<usize>>> {
         let number = |modes: Vec<Mode>| {
             modes.into_iter().enumerate().map(|(id, mode)| Node { id, mode }).collect()
         };
@@ -111,8 +111,8 @@ mod tests {
         .prop_map(number)
     }
 
-    fn granted<I>(line: &[Node<I>]) -> Vec<usize> {
-        (0..line.len()).filter(|me| admission(line, *me) == Admission::Granted).collect()
+    fn granted<I>(queue: &[Node<I>]) -> Vec<usize> {
+        (0..queue.len()).filter(|me| admission(queue, *me) == Admission::Granted).collect()
     }
 
     fn watched(admission: &Admission) -> Vec<usize> {
@@ -130,12 +130,12 @@ mod tests {
         })]
 
         #[test]
-        fn admitted_claims_are_compatible_and_first_in_the_queue(line in lines()) {
-            let granted = granted(&line);
+        fn admitted_claims_are_compatible_and_first_in_the_queue(queue in queues()) {
+            let granted = granted(&queue);
             prop_assert_eq!(&granted, &(0..granted.len()).collect::<Vec<_>>());
-            prop_assert_eq!(granted.len(), admitted(&line));
+            prop_assert_eq!(granted.len(), admitted(&queue));
             prop_assert!(!granted.is_empty());
-            let modes = || granted.iter().map(|place| line[*place].mode);
+            let modes = || granted.iter().map(|place| queue[*place].mode);
             if modes().any(|m| matches!(m, Mode::Exclusive | Mode::Write)) {
                 prop_assert_eq!(granted.len(), 1);
             }
@@ -147,59 +147,59 @@ mod tests {
         }
 
         #[test]
-        fn each_admitting_departure_was_watched(line in lines(), gone in any::<usize>()) {
-            let gone = gone % line.len();
-            let mut after = line.clone();
+        fn each_admitting_departure_was_watched(queue in queues(), gone in any::<usize>()) {
+            let gone = gone % queue.len();
+            let mut after = queue.clone();
             after.remove(gone);
             for me in (0..after.len()).filter(|me| admission(&after, *me) == Admission::Granted) {
                 let before = if me < gone { me } else { me + 1 };
-                let answer = admission(&line, before);
+                let answer = admission(&queue, before);
                 prop_assert!(answer == Admission::Granted || watched(&answer).contains(&gone));
             }
         }
 
         /// Holders leave in any order, waiters may die, and nobody looks but who watches a node
-        /// that left: the line still empties.
+        /// that left: the queue still empties.
         #[test]
         fn every_waiter_is_woken(
-            line in lines(),
+            queue in queues(),
             leave in prop::collection::vec((any::<usize>(), prop::bool::weighted(0.2)), 64),
         ) {
-            let mut line = line;
-            let look = |line: &[Node<usize>], id: usize| -> Vec<usize> {
-                let me = line.iter().position(|n| n.id == id).unwrap();
-                watched(&admission(line, me)).into_iter().map(|place| line[place].id).collect()
+            let mut queue = queue;
+            let look = |queue: &[Node<usize>], id: usize| -> Vec<usize> {
+                let me = queue.iter().position(|n| n.id == id).unwrap();
+                watched(&admission(queue, me)).into_iter().map(|place| queue[place].id).collect()
             };
             // What each node watches; nothing means that it believes to hold the key.
-            let mut watches: Vec<_> = (0..line.len()).map(|id| look(&line, id)).collect();
+            let mut watches: Vec<_> = (0..queue.len()).map(|id| look(&queue, id)).collect();
             for (pick, dies) in leave {
-                let leavers: Vec<usize> = line
+                let leavers: Vec<usize> = queue
                     .iter()
                     .map(|n| n.id)
                     .filter(|id| dies || watches[*id].is_empty())
                     .collect();
-                prop_assert!(line.is_empty() || !leavers.is_empty(), "all wait: {line:?}");
+                prop_assert!(queue.is_empty() || !leavers.is_empty(), "all wait: {queue:?}");
                 if leavers.is_empty() {
                     return Ok(());
                 }
                 let gone = leavers[pick % leavers.len()];
-                line.retain(|n| n.id != gone);
-                for id in line.iter().map(|n| n.id).collect::<Vec<_>>() {
+                queue.retain(|n| n.id != gone);
+                for id in queue.iter().map(|n| n.id).collect::<Vec<_>>() {
                     if watches[id].contains(&gone) {
-                        watches[id] = look(&line, id);
+                        watches[id] = look(&queue, id);
                     }
-                    prop_assert_eq!(watches[id].is_empty(), look(&line, id).is_empty());
+                    prop_assert_eq!(watches[id].is_empty(), look(&queue, id).is_empty());
                 }
             }
-            prop_assert!(line.is_empty());
+            prop_assert!(queue.is_empty());
         }
 
         #[test]
-        fn each_departure_wakes_one_mutex_waiter_or_writer(line in lines()) {
-            let mut watchers = vec![0; line.len()];
-            for me in 0..line.len() {
-                let answer = admission(&line, me);
-                if matches!(line[me].mode, Mode::Exclusive | Mode::Write) {
+        fn each_departure_wakes_one_mutex_waiter_or_writer(queue in queues()) {
+            let mut watchers = vec![0; queue.len()];
+            for me in 0..queue.len() {
+                let answer = admission(&queue, me);
+                if matches!(queue[me].mode, Mode::Exclusive | Mode::Write) {
                     prop_assert_eq!(watched(&answer).len(), usize::from(me > 0));
                     for place in watched(&answer) {
                         watchers[place] += 1;
@@ -214,8 +214,8 @@ mod tests {
     fn a_reader_waits_behind_the_nearest_writer_alone() {
         use Mode::{Read, Write};
         let modes = [Read, Write, Read, Write, Read, Read];
-        let line: Vec<_> = modes.into_iter().map(|mode| Node { id: (), mode }).collect();
-        let answers: Vec<_> = (0..line.len()).map(|me| admission(&line, me)).collect();
+        let queue: Vec<_> = modes.into_iter().map(|mode| Node { id: (), mode }).collect();
+        let answers: Vec<_> = (0..queue.len()).map(|me| admission(&queue, me)).collect();
         let behind = Admission::Behind;
         let expected = [Admission::Granted, behind(0), behind(1), behind(2), behind(3), behind(3)];
         assert_eq!(answers, expected);
@@ -227,18 +227,18 @@ mod tests {
             let mode = |take: &u32| Mode::Permits { take: *take, of: LIMIT };
             takes.iter().map(|take| Node { id: (), mode: mode(take) }).collect()
         };
-        let line = permits(&[1, 1, 1, 1, 1, 1, 1, 2]);
-        assert_eq!(admission(&line, 3), Admission::Granted);
-        assert_eq!(admission(&line, 4), Admission::BehindAny(vec![0, 1, 2, 3]));
-        assert_eq!(admission(&line, 6), Admission::BehindAny(vec![2, 3, 4, 5]));
-        assert_eq!(admission(&line, 7), Admission::BehindAny(vec![4, 5, 6]));
+        let queue = permits(&[1, 1, 1, 1, 1, 1, 1, 2]);
+        assert_eq!(admission(&queue, 3), Admission::Granted);
+        assert_eq!(admission(&queue, 4), Admission::BehindAny(vec![0, 1, 2, 3]));
+        assert_eq!(admission(&queue, 6), Admission::BehindAny(vec![2, 3, 4, 5]));
+        assert_eq!(admission(&queue, 7), Admission::BehindAny(vec![4, 5, 6]));
         assert_eq!(admission(&permits(&[3, 1, 4]), 2), Admission::BehindAny(vec![1]));
     }
 
     #[test]
     fn a_node_of_another_shape_shares_with_nobody() {
         let permit = Node { id: (), mode: Mode::Permits { take: 1, of: 2 } };
-        let line = [Node { id: (), mode: Mode::Exclusive }, permit];
-        assert_eq!(admission(&line, 1), Admission::BehindAny(vec![0]));
+        let queue = [Node { id: (), mode: Mode::Exclusive }, permit];
+        assert_eq!(admission(&queue, 1), Admission::BehindAny(vec![0]));
     }
 }

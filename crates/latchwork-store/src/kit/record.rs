@@ -97,7 +97,7 @@ pub struct Record {
     /// The claims that hold the key.
     pub held: Vec<Member>,
     /// The claims that wait, first come first.
-    pub line: Vec<Waiter>,
+    pub queue: Vec<Waiter>,
     /// The last token given.
     pub token: u64,
     /// Until when the key stays closed, on the wall clock; zero if it does not.
@@ -145,20 +145,20 @@ impl Record {
             return Ok(Attempt::Granted(Grant { token, ttl: claim.ttl, store_time: None }));
         }
         self.check_shape(claim)?;
-        let place = self.line.iter().position(|w| w.id == claim.id);
+        let place = self.queue.iter().position(|w| w.id == claim.id);
         let in_the_way = self.in_the_way(claim, place);
         let closed = self.closed_until.saturating_sub(now.wall);
         let fits = self.fits(claim.mode);
-        let others_fit = in_the_way.iter().all(|i| self.fits(self.line[*i].mode));
+        let others_fit = in_the_way.iter().all(|i| self.fits(self.queue[*i].mode));
         let passes =
             others_fit && now.lease >= self.open_since(now) + PATIENCE * in_the_way.len() as u32;
-        let asked = place.map_or(Some(now.lease), |place| self.line[place].asked);
+        let asked = place.map_or(Some(now.lease), |place| self.queue[place].asked);
         if closed.is_zero() && fits && (in_the_way.is_empty() || passes) {
             if let Some(place) = place {
-                self.leave_line(place, now);
+                self.leave_queue(place, now);
                 // The one behind the head learns of the new member when that one leaves; anyone
                 // further back stood behind a waiter that is gone.
-                moved.extend(self.line.get(place).filter(|_| place > 0).map(|w| w.id));
+                moved.extend(self.queue.get(place).filter(|_| place > 0).map(|w| w.id));
             }
             let token = (self.token + 1).max(base + 1).max(claim.floor);
             self.token = token;
@@ -180,7 +180,7 @@ impl Record {
         let blocked = self.blocked(claim, &in_the_way, closed, fits && others_fit, now);
         self.keep_place(claim, place, expires, tag, now);
         if let (false, Some(place)) = (claim.waits, place) {
-            moved.extend(self.line.get(place).map(|w| w.id));
+            moved.extend(self.queue.get(place).map(|w| w.id));
         }
         Ok(Attempt::Blocked(blocked))
     }
@@ -200,19 +200,19 @@ impl Record {
 
     fn shape_without(&self, id: ClaimId) -> Option<Shape> {
         let held = self.held.iter().map(|m| (m.id, m.mode));
-        let line = self.line.iter().map(|w| (w.id, w.mode));
-        held.chain(line).find(|(other, _)| *other != id).map(|(_, mode)| mode.shape())
+        let queue = self.queue.iter().map(|w| (w.id, w.mode));
+        held.chain(queue).find(|(other, _)| *other != id).map(|(_, mode)| mode.shape())
     }
 
     /// The places in the queue that must be admitted before `claim`.
     fn in_the_way(&self, claim: &Claim, place: Option<usize>) -> Vec<usize> {
         let end = match (claim.order, place) {
             (Order::Fifo, Some(place)) => place,
-            _ => self.line.len(),
+            _ => self.queue.len(),
         };
         (0..end)
             .filter(|i| {
-                let other = &self.line[*i];
+                let other = &self.queue[*i];
                 other.order == Order::Fifo
                     && other.id != claim.id
                     && !(claim.mode == Mode::Read && other.mode == Mode::Read)
@@ -253,7 +253,7 @@ impl Record {
             Cause::Linger => self.closed_by.clone(),
             _ => {
                 let member = self.held.first().map(|m| &m.holder);
-                member.or_else(|| in_the_way.first().map(|i| &self.line[*i].holder)).cloned()
+                member.or_else(|| in_the_way.first().map(|i| &self.queue[*i].holder)).cloned()
             }
         };
         Blocked {
@@ -266,16 +266,16 @@ impl Record {
         }
     }
 
-    /// Takes a waiter out of the line. If it was first, the turn of the next one begins.
-    fn leave_line(&mut self, place: usize, now: Now) {
+    /// Takes a waiter out of the queue. If it was first, the turn of the next one begins.
+    fn leave_queue(&mut self, place: usize, now: Now) {
         if self.is_head(place) {
             self.open_since = self.open_since.max(now.lease);
         }
-        self.line.remove(place);
+        self.queue.remove(place);
     }
 
     fn is_head(&self, place: usize) -> bool {
-        self.line.iter().position(|w| w.order == Order::Fifo) == Some(place)
+        self.queue.iter().position(|w| w.order == Order::Fifo) == Some(place)
     }
 
     fn keep_place(
@@ -291,15 +291,15 @@ impl Record {
             mode: claim.mode,
             order: claim.order,
             expires,
-            asked: place.map_or(Some(now.lease), |place| self.line[place].asked),
+            asked: place.map_or(Some(now.lease), |place| self.queue[place].asked),
             holder: claim.holder.clone(),
             tag,
             told: false,
         };
         match (claim.waits, place) {
-            (true, Some(place)) => self.line[place] = waiter,
-            (true, None) => self.line.push(waiter),
-            (false, Some(place)) => self.leave_line(place, now),
+            (true, Some(place)) => self.queue[place] = waiter,
+            (true, None) => self.queue.push(waiter),
+            (false, Some(place)) => self.leave_queue(place, now),
             (false, None) => {}
         }
     }
@@ -335,7 +335,7 @@ impl Record {
         }
     }
 
-    /// Drops what has ended, and returns the waiters before whom somebody left the line.
+    /// Drops what has ended, and returns the waiters before whom somebody left the queue.
     ///
     /// A waiter behind a live one is not asked whether its session lives: its death matters only
     /// when its turn comes.
@@ -359,7 +359,7 @@ impl Record {
         let mut at_front = true;
         let mut no_head = true;
         let mut gap = false;
-        self.line.retain(|waiter| {
+        self.queue.retain(|waiter| {
             let dead = waiter.expires <= now.lease || (at_front && !alive(waiter.tag));
             if dead {
                 if no_head && waiter.order == Order::Fifo {
@@ -387,15 +387,16 @@ impl Record {
         let mut wakeups = Vec::new();
         let open = self.closed_until <= now.wall;
         let fifo = |w: &&Waiter| w.order == Order::Fifo;
-        let line = self.line.iter().filter(fifo).count();
-        let line_of_others = self.line.iter().filter(fifo).filter(|w| w.mode != Mode::Read).count();
+        let queue = self.queue.iter().filter(fifo).count();
+        let queue_of_others =
+            self.queue.iter().filter(fifo).filter(|w| w.mode != Mode::Read).count();
         let (mut ahead, mut others_ahead) = (0, 0);
-        for waiter in &mut self.line {
+        for waiter in &mut self.queue {
             let in_the_way = match (waiter.order, waiter.mode) {
                 (Order::Fifo, Mode::Read) => others_ahead,
                 (Order::Fifo, _) => ahead,
-                (Order::Barging, Mode::Read) => line_of_others,
-                (Order::Barging, _) => line,
+                (Order::Barging, Mode::Read) => queue_of_others,
+                (Order::Barging, _) => queue,
             };
             if waiter.order == Order::Fifo {
                 ahead += 1;
@@ -418,8 +419,8 @@ impl Record {
     /// Elsewhere a waiter behind a living one is not asked whether it lives. Here it matters: a
     /// death may be reported only once, and a later waiter must watch the one before it.
     pub fn behind(&self, id: ClaimId, alive: Alive<'_>) -> Vec<u128> {
-        let place = self.line.iter().position(|w| w.id == id && w.order == Order::Fifo);
-        let mut ahead = self.line[..place.unwrap_or(self.line.len())].iter().rev();
+        let place = self.queue.iter().position(|w| w.id == id && w.order == Order::Fifo);
+        let mut ahead = self.queue[..place.unwrap_or(self.queue.len())].iter().rev();
         let stands = |w: &&Waiter| w.order == Order::Fifo && w.id != id && alive(w.tag);
         match ahead.find(stands) {
             Some(waiter) => vec![waiter.tag],
@@ -437,7 +438,7 @@ impl Record {
 
     /// Returns whether the record can be dropped without losing more than its last token.
     pub fn is_idle(&self, now: Now) -> bool {
-        self.held.is_empty() && self.line.is_empty() && self.closed_until <= now.wall
+        self.held.is_empty() && self.queue.is_empty() && self.closed_until <= now.wall
     }
 }
 

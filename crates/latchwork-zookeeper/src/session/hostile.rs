@@ -6,8 +6,8 @@ use latchwork_services::hostile::survives;
 use super::jute::Writer;
 use super::messages::{self, News, Stat, Welcome, code};
 use super::transport::{Header, first_frame, read_frame};
-use crate::line::{Line, Told};
 use crate::names::key_of;
+use crate::queue::{Queue, Told};
 
 /// A message of the server: its number, the last transaction, no refusal, and the rest.
 fn answer(fill: impl FnOnce(&mut Writer)) -> Vec<u8> {
@@ -119,12 +119,12 @@ fn hostile_lists() {
     survives("children", &[&list, &many], |bytes| {
         let Some(children) = messages::children(bytes) else { return };
         for own in names {
-            let _ = Line::read_up_to(&children, Some(own));
+            let _ = Queue::read_up_to(&children, Some(own));
         }
-        let line = Line::read_up_to(&children, None);
-        for (me, holds) in line.holding().into_iter().enumerate() {
-            let admission = line.admission(me);
-            if line.clash(line.places[me].mode, me).is_none() {
+        let queue = Queue::read_up_to(&children, None);
+        for (me, holds) in queue.holding().into_iter().enumerate() {
+            let admission = queue.admission(me);
+            if queue.clash(queue.places[me].mode, me).is_none() {
                 assert_eq!(admission == latchwork_store::kit::lineup::Admission::Granted, holds);
             }
         }
@@ -133,8 +133,8 @@ fn hostile_lists() {
     survives("names", &names, |bytes| {
         let name = String::from_utf8_lossy(bytes).into_owned();
         let _ = key_of(&name);
-        let line = Line::read_up_to(&[&*name], None);
-        assert_eq!(line.places.len() + line.closed.len() + line.strangers.len(), 1);
+        let queue = Queue::read_up_to(&[&*name], None);
+        assert_eq!(queue.places.len() + queue.closed.len() + queue.strangers.len(), 1);
     });
 }
 

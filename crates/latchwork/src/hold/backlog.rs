@@ -32,10 +32,10 @@ pub(crate) enum Turn {
 
 /// The leases that wait to be renewed.
 #[derive(Default)]
-pub(crate) struct Backlog([Line; 2]);
+pub(crate) struct Backlog([Queue; 2]);
 
 #[derive(Default)]
-struct Line {
+struct Queue {
     waiting: BTreeMap<(Moment, u64), Arc<Watched>>,
     under_way: usize,
 }
@@ -46,16 +46,16 @@ impl Backlog {
         let place = (watched.lease.urgency(), watched.entry);
         // Zero says that it does not wait.
         watched.waits_since(place.0.max(Moment::from_nanos(1)));
-        let line = &mut self.0[watched.turn() as usize];
-        line.waiting.insert((watched.waits_at(), place.1), watched.clone());
+        let queue = &mut self.0[watched.turn() as usize];
+        queue.waiting.insert((watched.waits_at(), place.1), watched.clone());
     }
 
     /// Takes out a lease that need not be renewed any more.
     pub(crate) fn remove(&mut self, watched: &Watched) {
         let at = watched.waits_at();
         if at > Moment::from_nanos(0) {
-            for line in &mut self.0 {
-                line.waiting.remove(&(at, watched.entry));
+            for queue in &mut self.0 {
+                queue.waiting.remove(&(at, watched.entry));
             }
         }
     }
@@ -63,14 +63,14 @@ impl Backlog {
     /// The most urgent leases, if a call may be made now.
     fn take(&mut self) -> Option<(Turn, Vec<Arc<Watched>>)> {
         for turn in [Turn::Due, Turn::Again] {
-            let line = &mut self.0[turn as usize];
-            if line.under_way >= AT_A_TIME || line.waiting.is_empty() {
+            let queue = &mut self.0[turn as usize];
+            if queue.under_way >= AT_A_TIME || queue.waiting.is_empty() {
                 continue;
             }
-            line.under_way += 1;
-            let rest = line.waiting.keys().nth(BATCH).copied();
-            let rest = rest.map(|first| line.waiting.split_off(&first)).unwrap_or_default();
-            let chunk: Vec<_> = std::mem::replace(&mut line.waiting, rest).into_values().collect();
+            queue.under_way += 1;
+            let rest = queue.waiting.keys().nth(BATCH).copied();
+            let rest = rest.map(|first| queue.waiting.split_off(&first)).unwrap_or_default();
+            let chunk: Vec<_> = std::mem::replace(&mut queue.waiting, rest).into_values().collect();
             chunk.iter().for_each(|watched| watched.waits_since(Moment::from_nanos(0)));
             return Some((turn, chunk));
         }
@@ -79,9 +79,9 @@ impl Backlog {
 
     /// Whether a call ended that others wait for.
     fn ended(&mut self, turn: Turn) -> bool {
-        let line = &mut self.0[turn as usize];
-        line.under_way -= 1;
-        !line.waiting.is_empty()
+        let queue = &mut self.0[turn as usize];
+        queue.under_way -= 1;
+        !queue.waiting.is_empty()
     }
 }
 

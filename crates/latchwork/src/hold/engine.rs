@@ -10,7 +10,7 @@ use tokio::sync::Notify;
 
 use crate::hold::guard::Guard;
 use crate::hold::lease::{HoldState, Lease};
-use crate::hold::local_queue::{Lines, NextWaiter};
+use crate::hold::local_queue::{NextWaiter, Queues};
 use crate::hold::owners::Owners;
 use crate::hold::reaper::{Job, Reaper};
 use crate::hold::watchdog::{Watchdog, Watched};
@@ -36,7 +36,7 @@ pub(crate) struct Parts {
     pub(crate) io: Io,
     pub(crate) reaper: Reaper,
     pub(crate) watchdog: Arc<Watchdog>,
-    pub(crate) lines: Arc<Lines>,
+    pub(crate) queues: Arc<Queues>,
     pub(crate) gates: Arc<Gates>,
     pub(crate) owners: Arc<Owners>,
     pub(crate) habits: Habits,
@@ -73,7 +73,7 @@ impl Engine {
                 io,
                 reaper,
                 watchdog,
-                lines: Arc::default(),
+                queues: Arc::default(),
                 gates,
                 owners: Arc::default(),
                 habits: Habits::default(),

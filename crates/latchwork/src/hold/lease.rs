@@ -67,7 +67,7 @@ struct State {
     planned: Moment,
     end: Option<End>,
     meter: RateMeter,
-    /// The line's turn, while this lease carries it.
+    /// The queue's turn, while this lease carries it.
     lead: Option<Lead>,
 }
 
@@ -389,7 +389,7 @@ impl Lease {
         sent_at.since(self.lock().planned)
     }
 
-    /// Gives the lease the turn of the line that it was granted for.
+    /// Gives the lease the turn of the queue that it was granted for.
     ///
     /// Gives it back if the hold has ended meanwhile.
     pub(crate) fn carry(&self, lead: Lead) -> Option<Lead> {

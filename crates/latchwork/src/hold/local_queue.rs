@@ -1,7 +1,7 @@
 //! One queue per key and process: waiters of one process share one place in the store.
 //!
-//! The first to come leads: it talks to the store for the line. The others wait here, without a
-//! trip, a connection or a timer at the store. The place in the store belongs to the line, not to
+//! The first to come leads: it talks to the store for the queue. The others wait here, without a
+//! trip, a connection or a timer at the store. The place in the store belongs to the queue, not to
 //! a task: when the leader gives up, the next waiter inherits its claim.
 //!
 //! On release the hold is handed to the next waiter without a trip to the store, with a fresh
@@ -20,22 +20,22 @@ use crate::hold::reaper::{Job, Orphan, Reaper};
 use crate::rules::options::{Plan, is_same};
 use latchwork_store::{BackendError, Blocked, Cause, ClaimId, Key, Moment};
 
-/// All lines of a manager.
+/// All queues of a manager.
 #[derive(Debug, Default)]
-pub(crate) struct Lines {
-    by_key: Mutex<HashMap<Key, Arc<Line>>>,
+pub(crate) struct Queues {
+    by_key: Mutex<HashMap<Key, Arc<Queue>>>,
 }
 
 /// The waiters of this process on one key.
 #[derive(Debug)]
-pub(crate) struct Line {
+pub(crate) struct Queue {
     key: Key,
     state: Mutex<LineState>,
 }
 
 #[derive(Default)]
 struct LineState {
-    /// Somebody leads the line or holds the key for it.
+    /// Somebody leads the queue or holds the key for it.
     busy: bool,
     /// The obstacle that the leader met last.
     in_the_way: Option<InTheWay>,
@@ -109,9 +109,9 @@ struct Waiting {
     turn: oneshot::Sender<Turn>,
 }
 
-/// A waiter's place in a line. Dropping it leaves the line: nothing of it stays.
+/// A waiter's place in a queue. Dropping it leaves the queue: nothing of it stays.
 pub(crate) struct Place {
-    line: Arc<Line>,
+    queue: Arc<Queue>,
     number: i64,
     given: oneshot::Receiver<Turn>,
 }
@@ -122,14 +122,14 @@ impl Place {
         (&mut self.given).await.ok()
     }
 
-    pub(crate) fn line(&self) -> &Line {
-        &self.line
+    pub(crate) fn queue(&self) -> &Queue {
+        &self.queue
     }
 }
 
 impl Drop for Place {
     fn drop(&mut self) {
-        let left = self.line.lock().waiting.remove(&self.number);
+        let left = self.queue.lock().waiting.remove(&self.number);
         drop(left);
     }
 }
@@ -139,20 +139,20 @@ impl Drop for Place {
 pub(crate) enum Turn {
     /// The hold itself.
     Handed(Guard),
-    /// The lead of the line: the waiter has to talk to the store.
+    /// The lead of the queue: the waiter has to talk to the store.
     Lead(Lead),
 }
 
-/// The right and the duty to act for a line. Dropping it passes it on.
+/// The right and the duty to act for a queue. Dropping it passes it on.
 pub(crate) struct Lead {
-    lines: Arc<Lines>,
-    line: Arc<Line>,
+    queues: Arc<Queues>,
+    queue: Arc<Queue>,
     /// The claim that has a place in the store, left by a leader that gave up.
     inherited: Option<Box<Inheritance>>,
     over: bool,
 }
 
-/// How a line is entered.
+/// How a queue is entered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Wish {
     /// Only if it is empty.
@@ -163,7 +163,7 @@ pub(crate) enum Wish {
     First,
 }
 
-/// What entering a line gives.
+/// What entering a queue gives.
 pub(crate) enum Entered {
     Lead(Lead),
     Wait(Place),
@@ -171,28 +171,33 @@ pub(crate) enum Entered {
     Busy,
 }
 
-impl Lines {
-    fn lock(&self) -> MutexGuard<'_, HashMap<Key, Arc<Line>>> {
+impl Queues {
+    fn lock(&self) -> MutexGuard<'_, HashMap<Key, Arc<Queue>>> {
         self.by_key.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Joins the line of a key.
+    /// Joins the queue of a key.
     pub(crate) fn enter(self: &Arc<Self>, key: &Key, plan: &Plan, wish: Wish) -> Entered {
         let mut by_key = self.lock();
-        let line = match by_key.get(key) {
-            Some(line) => line.clone(),
+        let queue = match by_key.get(key) {
+            Some(queue) => queue.clone(),
             None => {
-                let line = Arc::new(Line { key: key.clone(), state: Mutex::default() });
-                by_key.insert(key.clone(), line.clone());
-                line
+                let queue = Arc::new(Queue { key: key.clone(), state: Mutex::default() });
+                by_key.insert(key.clone(), queue.clone());
+                queue
             }
         };
-        // The table stays locked, or the line could be taken from it between the two steps.
-        let mut state = line.lock();
+        // The table stays locked, or the queue could be taken from it between the two steps.
+        let mut state = queue.lock();
         if !state.busy {
             state.busy = true;
             drop(state);
-            return Entered::Lead(Lead { lines: self.clone(), line, inherited: None, over: false });
+            return Entered::Lead(Lead {
+                queues: self.clone(),
+                queue,
+                inherited: None,
+                over: false,
+            });
         }
         if wish == Wish::Now {
             return Entered::Busy;
@@ -201,23 +206,23 @@ impl Lines {
         let number = state.number(wish);
         state.waiting.insert(number, Waiting { plan: plan.clone(), turn });
         drop(state);
-        Entered::Wait(Place { line, number, given })
+        Entered::Wait(Place { queue, number, given })
     }
 
-    /// Takes a line that nobody leads or waits in out of the table.
-    fn retire(&self, line: &Arc<Line>) {
+    /// Takes a queue that nobody leads or waits in out of the table.
+    fn retire(&self, queue: &Arc<Queue>) {
         let mut by_key = self.lock();
-        let state = line.lock();
-        let known = by_key.get(&line.key).is_some_and(|known| Arc::ptr_eq(known, line));
+        let state = queue.lock();
+        let known = by_key.get(&queue.key).is_some_and(|known| Arc::ptr_eq(known, queue));
         if known && !state.busy {
             drop(state);
-            by_key.remove(&line.key);
+            by_key.remove(&queue.key);
         }
     }
 }
 
-impl Line {
-    /// What keeps the leaders of this line from an answer.
+impl Queue {
+    /// What keeps the leaders of this queue from an answer.
     pub(crate) fn trouble(&self) -> Option<(Moment, BackendError)> {
         self.lock().trouble.clone()
     }
@@ -242,7 +247,7 @@ impl fmt::Debug for LineState {
 }
 
 impl Lead {
-    /// The claim that the last leader left in the store's line, and its try that is still under way.
+    /// The claim that the last leader left in the store's queue, and its try that is still under way.
     pub(crate) fn take_inherited(&mut self) -> Option<(ClaimId, Option<Orphan>)> {
         self.inherited.take().map(|left| (left.job.claim.id, left.job.under_way))
     }
@@ -255,26 +260,26 @@ impl Lead {
 
     /// Remembers what is in the way, for those who give up waiting behind this leader.
     pub(crate) fn note(&self, in_the_way: Option<InTheWay>) {
-        let mut state = self.line.lock();
+        let mut state = self.queue.lock();
         state.in_the_way = in_the_way;
         state.trouble = None;
     }
 
     /// Remembers that the store does not answer, for the leaders and waiters that come after.
     pub(crate) fn note_trouble(&self, since: Moment, error: &BackendError) {
-        self.line.lock().trouble = Some((since, error.clone()));
+        self.queue.lock().trouble = Some((since, error.clone()));
     }
 
-    /// Since when the store has not answered any leader of this line.
+    /// Since when the store has not answered any leader of this queue.
     pub(crate) fn failing_since(&self) -> Option<Moment> {
-        self.line.lock().trouble.as_ref().map(|(since, _)| *since)
+        self.queue.lock().trouble.as_ref().map(|(since, _)| *since)
     }
 
     /// The next waiter that still waits, if it asked for just what was granted.
     ///
     /// Others keep their turn: they must ask the store themselves.
     pub(crate) fn next_for(&self, granted: &Plan) -> Option<NextWaiter> {
-        let mut state = self.line.lock();
+        let mut state = self.queue.lock();
         let next = state.waiting.first_entry()?;
         next.get().plan.suits(granted).then(|| NextWaiter(next.remove().turn))
     }
@@ -283,7 +288,7 @@ impl Lead {
     fn pass_on(&mut self) {
         let mut inherited = self.inherited.take();
         loop {
-            let mut state = self.line.lock();
+            let mut state = self.queue.lock();
             let Some((_, next)) = state.waiting.pop_first() else {
                 state.busy = false;
                 drop(state);
@@ -296,8 +301,8 @@ impl Lead {
                 claim.ttl == plan.ttl && is_same(&claim.holder, &plan.holder)
             });
             let lead = Lead {
-                lines: self.lines.clone(),
-                line: self.line.clone(),
+                queues: self.queues.clone(),
+                queue: self.queue.clone(),
                 inherited: if suits { inherited.take() } else { None },
                 over: false,
             };
@@ -312,7 +317,7 @@ impl Lead {
             }
         }
         withdraw(inherited);
-        self.lines.retire(&self.line);
+        self.queues.retire(&self.queue);
     }
 }
 
@@ -339,7 +344,7 @@ impl Drop for Lead {
 
 impl fmt::Debug for Lead {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Lead").field("key", &self.line.key).finish_non_exhaustive()
+        f.debug_struct("Lead").field("key", &self.queue.key).finish_non_exhaustive()
     }
 }
 

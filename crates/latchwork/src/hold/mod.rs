@@ -1,7 +1,7 @@
 //! A hold from its grant to its end: its guard, its renewals, and its handover.
 //!
 //! A dozen files know each other here, since the end of a hold concerns all of them: the guard that
-//! lets go, the line of this process that may get it, the watchdog that renews it, the reaper that
+//! lets go, the queue of this process that may get it, the watchdog that renews it, the reaper that
 //! gives it back. What the other rooms need of them goes through [`engine`].
 
 mod answered;

@@ -34,7 +34,7 @@ pub(crate) struct Job {
     pub(crate) under_way: Option<Orphan>,
     /// The turn of the local queue: dropped, and so passed on, after the first release that was answered or failed.
     pub(crate) lead: Option<Box<dyn Send>>,
-    /// Before that the key must stay closed: the hold was lost, and has a lock delay. The line need not wait for
+    /// Before that the key must stay closed: the hold was lost, and has a lock delay. The queue need not wait for
     /// it.
     pub(crate) not_before: Option<Moment>,
 }
@@ -187,12 +187,12 @@ impl Withdrawal {
         self.job.as_ref().expect("it is settled only when it was answered")
     }
 
-    /// Passes the line's turn on, and goes on with the release.
+    /// Passes the queue's turn on, and goes on with the release.
     pub(crate) fn pass_on(&mut self) {
         drop(self.job.as_mut().and_then(|job| job.lead.take()));
     }
 
-    /// The store has answered: nothing is left to do, and the line's turn passes on.
+    /// The store has answered: nothing is left to do, and the queue's turn passes on.
     pub(crate) fn settled(&mut self) {
         self.job = None;
     }

@@ -26,7 +26,7 @@ use latchwork_store::{
 
 /// A connection to one store; hands out locks and holds their shared settings.
 ///
-/// Cheap to clone; clones share the connection, the watchdog and the lines of waiters, and each
+/// Cheap to clone; clones share the connection, the watchdog and the queues of waiters, and each
 /// has its own options. The options are checked against each other and the store at the first
 /// acquire, with the field's name in the message; nothing is clamped in silence.
 ///

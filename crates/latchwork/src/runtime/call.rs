@@ -1,7 +1,7 @@
 //! A call of the user, from its first poll to its answer, and its fate if it is not polled.
 //!
 //! A future that nobody polls may have been given something: a hold that was handed to it, the lead
-//! of its line, a grant of the store. The next caller would wait for it for ever, since the watchdog
+//! of its queue, a grant of the store. The next caller would wait for it for ever, since the watchdog
 //! renews what was handed over. So the call belongs to a seat that Latchwork's thread sees as well: one
 //! that was woken and not polled for two seconds is taken away from the future, and dropped there.
 //! That passes on what it had, exactly as if the user had dropped it. Polled again, the future

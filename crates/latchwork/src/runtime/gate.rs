@@ -1,6 +1,6 @@
 //! Limits the concurrent tries on one key, for stores whose tries read the whole queue.
 //!
-//! The work of claims that enter a line at once grows with the square of their number. Sent all
+//! The work of claims that enter a queue at once grows with the square of their number. Sent all
 //! together they are all answered late, so each is given up and sent again, and none gets through.
 //! Here they wait for their turn instead, and the time limit of a try begins with its turn.
 //!

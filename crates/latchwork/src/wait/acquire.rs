@@ -14,7 +14,7 @@ use crate::rules::options::Plan;
 use crate::rules::token_base;
 use crate::runtime::block_on::listening;
 use crate::runtime::gate::{AtGate, Lane, Pass};
-use crate::wait::local::{Local, wait_in_line};
+use crate::wait::local::{Local, wait_in_queue};
 use crate::wait::pace::Pace;
 use crate::wait::patience::{Patience, may_pass, timed_out};
 use crate::wait::waiter::Waiter;
@@ -32,7 +32,7 @@ const LONGEST_REST: Duration = Duration::from_secs(10);
 pub(crate) struct Request {
     pub(crate) key: Key,
     pub(crate) mode: Mode,
-    /// Every waiter its own claim in the store's line, no handover.
+    /// Every waiter its own claim in the store's queue, no handover.
     pub(crate) fair: bool,
     /// A key that is kept closed is not waited for.
     pub(crate) stops_at_linger: bool,
@@ -73,7 +73,7 @@ pub(crate) async fn acquire(
         return Err(Error::new(ErrorKind::Unsupported, "fair: this store does not queue waiters")
             .key(key)
             .store(engine.capabilities.store.clone())
-            .next_step("leave fair() out, or use a store with a line"));
+            .next_step("leave fair() out, or use a store with a queue"));
     }
     let deadline = match patience {
         Patience::Within(limit) => start.plus(limit),
@@ -83,7 +83,7 @@ pub(crate) async fn acquire(
     let mut waiter = Waiter::new(engine, request, patience != Patience::Once);
     // Only exclusive claims share a place: readers and permits go to the store side by side.
     let (lead, waited) = if request.mode == Mode::Exclusive && !request.fair {
-        match wait_in_line(engine, request, patience, deadline, again, &mut waiter).await? {
+        match wait_in_queue(engine, request, patience, deadline, again, &mut waiter).await? {
             Local::Lead(lead, waited) => (Some(lead), waited),
             Local::Handed(guard) => {
                 let (token, waited) = (guard.token(), engine.io.now().since(start));

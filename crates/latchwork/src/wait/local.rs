@@ -11,7 +11,7 @@ use crate::wait::patience::{Patience, timed_out};
 use crate::wait::waiter::Waiter;
 use latchwork_store::{Error, Moment};
 
-/// What the line gave.
+/// What the queue gave.
 pub(super) enum Local {
     /// And whether it had to wait for it.
     Lead(Lead, bool),
@@ -19,8 +19,8 @@ pub(super) enum Local {
     Busy,
 }
 
-/// Waits for the line of this process to give the hold or the lead.
-pub(super) async fn wait_in_line(
+/// Waits for the queue of this process to give the hold or the lead.
+pub(super) async fn wait_in_queue(
     engine: &Arc<Engine>,
     request: &Request,
     patience: Patience,
@@ -34,7 +34,7 @@ pub(super) async fn wait_in_line(
             _ if first => Wish::First,
             _ => Wish::InTurn,
         };
-        let mut place = match engine.lines.enter(&request.key, &request.plan, wish) {
+        let mut place = match engine.queues.enter(&request.key, &request.plan, wish) {
             Entered::Lead(lead) => return Ok(Local::Lead(lead, false)),
             Entered::Busy => return Ok(Local::Busy),
             Entered::Wait(place) => place,
@@ -55,10 +55,10 @@ pub(super) async fn wait_in_line(
             }
             Some(_) => first = true,
             None => {
-                let line = place.line();
-                return Err(match line.trouble() {
+                let queue = place.queue();
+                return Err(match queue.trouble() {
                     Some((_, error)) => engine.seen(error, Some(&request.key)),
-                    None => timed_out(engine, &request.key, patience, line.in_the_way()),
+                    None => timed_out(engine, &request.key, patience, queue.in_the_way()),
                 });
             }
         }

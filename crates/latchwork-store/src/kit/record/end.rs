@@ -50,9 +50,9 @@ impl Record {
                 }
             }
             Released::Yes
-        } else if let Some(place) = self.line.iter().position(|w| w.id == id) {
-            self.leave_line(place, now);
-            moved.extend(self.line.get(place).map(|w| w.id));
+        } else if let Some(place) = self.queue.iter().position(|w| w.id == id) {
+            self.leave_queue(place, now);
+            moved.extend(self.queue.get(place).map(|w| w.id));
             Released::Yes
         } else {
             Released::NotHeld

@@ -12,10 +12,10 @@ impl Record {
     pub fn snapshot(&self, key: Key, now: Now, alive: Alive<'_>) -> Snapshot {
         let mut live = self.clone();
         live.sweep(now, alive);
-        live.line.retain(|w| alive(w.tag));
+        live.queue.retain(|w| alive(w.tag));
         let remaining = |expires: Duration| Some(expires.saturating_sub(now.lease));
         let age = |asked: Option<Duration>| asked.map(|asked| now.lease.saturating_sub(asked));
-        let modes = live.held.iter().map(|m| m.mode).chain(live.line.iter().map(|w| w.mode));
+        let modes = live.held.iter().map(|m| m.mode).chain(live.queue.iter().map(|w| w.mode));
         Snapshot {
             shape: modes.map(Mode::shape).next(),
             holders: live
@@ -31,7 +31,7 @@ impl Record {
                 })
                 .collect(),
             waiters: live
-                .line
+                .queue
                 .iter()
                 .map(|w| Party {
                     id: Some(w.id),

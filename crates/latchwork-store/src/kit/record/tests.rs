@@ -144,7 +144,7 @@ fn b3_a_claim_that_does_not_wait_leaves_nothing() {
     bench.blocked(&claim(3, X));
     bench.blocked(&passer_by);
     assert_eq!(bench.moved(), [3]);
-    assert_eq!(bench.record.line.len(), 1);
+    assert_eq!(bench.record.queue.len(), 1);
 }
 
 #[test]
@@ -169,7 +169,7 @@ fn b6_a_release_touches_its_own_claim_alone() {
     assert_eq!(bench.release(&claim(3, X), Linger::For(SEC)), Released::NotHeld);
     assert_eq!(bench.record, before);
     assert_eq!(bench.release(&claim(2, X), Linger::For(SEC)), Released::Yes);
-    assert!(bench.record.line.is_empty() && bench.record.closed_until.is_zero());
+    assert!(bench.record.queue.is_empty() && bench.record.closed_until.is_zero());
     assert_eq!(bench.release(&claim(2, X), Linger::None), Released::NotHeld);
     assert_eq!(bench.renew(&claim(1, X)), {
         let ttl = claim(1, X).ttl;
@@ -247,7 +247,7 @@ fn b12_one_kind_of_lock_and_one_limit_for_a_key() {
     for mode in [X, Mode::Read, Mode::Write, permits(1, 3)] {
         let error = bench.attempt(&claim(2, mode)).unwrap_err();
         assert_eq!((error.kind, error.effect), (BackendErrorKind::Mismatch, Effect::NotApplied));
-        assert!(bench.record.line.is_empty());
+        assert!(bench.record.queue.is_empty());
     }
     bench.release(&claim(1, X), Linger::None);
     bench.granted(&claim(2, Mode::Write));
@@ -313,7 +313,7 @@ fn a_silent_waiter_is_skipped_and_keeps_its_place() {
     assert_eq!(bench.blocked(&claim(4, X)).retry_after, Some(PATIENCE));
     bench.granted(&claim(3, X));
     assert_eq!(bench.moved(), [4], "4 stands behind 2 now");
-    assert_eq!(bench.record.line[0].id, ClaimId::from_u128(2));
+    assert_eq!(bench.record.queue[0].id, ClaimId::from_u128(2));
     bench.release(&claim(3, X), Linger::None);
     bench.blocked(&claim(4, X));
     bench.granted(&claim(2, X));
@@ -415,7 +415,7 @@ fn a_moved_notice_does_not_replace_a_wake_up() {
     assert_eq!(bench.told(), [3]);
 }
 
-/// The next in line is told when the new holder leaves, and not before.
+/// The next in queue is told when the new holder leaves, and not before.
 #[test]
 fn the_grant_of_the_head_wakes_nobody_behind_it() {
     let mut bench = Bench::new();
@@ -475,11 +475,11 @@ fn patience_begins_when_the_head_of_the_queue_dies() {
     let open_since = bench.record.open_since;
     bench.pass(2 * SEC);
     bench.blocked(&claim(4, X));
-    assert_eq!(bench.record.line.len(), 2, "the third has dropped out");
+    assert_eq!(bench.record.queue.len(), 2, "the third has dropped out");
     assert_eq!(bench.record.open_since, open_since, "it was no head");
     bench.dead = vec![2];
     bench.blocked(&claim(4, X));
-    assert_eq!(bench.record.line.len(), 1);
+    assert_eq!(bench.record.queue.len(), 1);
     assert_eq!(bench.record.open_since, bench.now.lease);
 }
 

@@ -89,7 +89,7 @@ proptest! {
                     if bench.dead.contains(&one.id.as_u128()) {
                         continue;
                     }
-                    let line = bench.record.line.clone();
+                    let queue = bench.record.queue.clone();
                     let attempt = bench.attempt(&one).unwrap();
                     book.told.insert(one.id, false);
                     match attempt {
@@ -100,7 +100,7 @@ proptest! {
                             } else {
                                 prop_assert!(grant.token > book.largest, "B8");
                                 prop_assert!(grant.token >= floor, "B8 floor");
-                                check_order(&bench, &one, &line)?;
+                                check_order(&bench, &one, &queue)?;
                             }
                             let entry = (one.mode, now.lease + one.ttl, grant.token);
                             book.held.insert(one.id, entry);
@@ -108,7 +108,7 @@ proptest! {
                         }
                         Attempt::Blocked(_) => {
                             prop_assert!(!book.held.contains_key(&one.id), "B4");
-                            let kept = bench.record.line.iter().any(|w| w.id == one.id);
+                            let kept = bench.record.queue.iter().any(|w| w.id == one.id);
                             prop_assert_eq!(kept, waits, "B3");
                         }
                     }
@@ -130,7 +130,7 @@ proptest! {
                     let one = claims[who].clone();
                     let linger = linger.map_or(Linger::None, |ms| Linger::For(MS * ms as u32));
                     let held = book.held.remove(&one.id).is_some();
-                    let waits = before.line.iter().any(|w| w.id == one.id && live(&bench, w));
+                    let waits = before.queue.iter().any(|w| w.id == one.id && live(&bench, w));
                     let released = bench.release(&one, linger);
                     prop_assert_eq!(released == Released::Yes, held || waits, "B6");
                     claims[who] = draw(who);
@@ -159,7 +159,7 @@ proptest! {
                 }
             }
             check_held(&bench, &book)?;
-            check_line(&bench, &before)?;
+            check_queue(&bench, &before)?;
             check_wakeups(&bench, &mut book)?;
             check_reading(&bench)?;
         }
@@ -186,14 +186,14 @@ fn check_held(bench: &Bench, book: &Book) -> Result<(), TestCaseError> {
     Ok(())
 }
 
-/// A grant goes past a place in line only after patience for each, and never past one who could
+/// A grant goes past a place in queue only after patience for each, and never past one who could
 /// not have come.
-fn check_order(bench: &Bench, one: &Claim, line: &[Waiter]) -> Result<(), TestCaseError> {
-    let own = line.iter().position(|w| w.id == one.id && one.order == Order::Fifo);
-    let passed = line[..own.unwrap_or(line.len())].iter().filter(|w| {
+fn check_order(bench: &Bench, one: &Claim, queue: &[Waiter]) -> Result<(), TestCaseError> {
+    let own = queue.iter().position(|w| w.id == one.id && one.order == Order::Fifo);
+    let passed = queue[..own.unwrap_or(queue.len())].iter().filter(|w| {
         w.order == Order::Fifo
             && w.id != one.id
-            && bench.record.line.iter().any(|l| l.id == w.id)
+            && bench.record.queue.iter().any(|l| l.id == w.id)
             && !(w.mode == Mode::Read && one.mode == Mode::Read)
     });
     let patience = PATIENCE * passed.clone().count() as u32;
@@ -207,15 +207,15 @@ fn check_order(bench: &Bench, one: &Claim, line: &[Waiter]) -> Result<(), TestCa
 }
 
 /// B3: live places are kept, in their order, and nothing but the end of a claim moves them.
-fn check_line(bench: &Bench, before: &Record) -> Result<(), TestCaseError> {
-    let lived = |id| before.line.iter().any(|w| w.id == id && live(bench, w));
-    let stays = |id| bench.record.line.iter().any(|w| w.id == id);
-    let order = |line: &[Waiter]| -> Vec<ClaimId> {
-        line.iter().map(|w| w.id).filter(|id| lived(*id) && stays(*id)).collect()
+fn check_queue(bench: &Bench, before: &Record) -> Result<(), TestCaseError> {
+    let lived = |id| before.queue.iter().any(|w| w.id == id && live(bench, w));
+    let stays = |id| bench.record.queue.iter().any(|w| w.id == id);
+    let order = |queue: &[Waiter]| -> Vec<ClaimId> {
+        queue.iter().map(|w| w.id).filter(|id| lived(*id) && stays(*id)).collect()
     };
-    prop_assert_eq!(order(&before.line), order(&bench.record.line));
+    prop_assert_eq!(order(&before.queue), order(&bench.record.queue));
     // Who left was admitted, was released, gave its place up, or had died.
-    let left = before.line.iter().filter(|w| lived(w.id) && !stays(w.id));
+    let left = before.queue.iter().filter(|w| lived(w.id) && !stays(w.id));
     prop_assert!(left.count() <= 1);
     Ok(())
 }
@@ -226,12 +226,12 @@ fn check_wakeups(bench: &Bench, book: &mut Book) -> Result<(), TestCaseError> {
         let alone = |w: &&Waiter| {
             w.order == Order::Fifo && !(w.mode == Mode::Read && waiter.mode == Mode::Read)
         };
-        let line = &bench.record.line;
-        let place = line.iter().position(|w| w.id == waiter.id).unwrap();
-        let end = if waiter.order == Order::Fifo { place } else { line.len() };
+        let queue = &bench.record.queue;
+        let place = queue.iter().position(|w| w.id == waiter.id).unwrap();
+        let end = if waiter.order == Order::Fifo { place } else { queue.len() };
         let mut copy = bench.record.clone();
         // Judged without patience: a wake-up is for who is next, not for who may pass.
-        if line[..end].iter().filter(|w| w.id != waiter.id).any(|w| alone(&w)) {
+        if queue[..end].iter().filter(|w| w.id != waiter.id).any(|w| alone(&w)) {
             return false;
         }
         let again = Claim { id: waiter.id, order: waiter.order, ..claim(0, waiter.mode) };
@@ -241,10 +241,10 @@ fn check_wakeups(bench: &Bench, book: &mut Book) -> Result<(), TestCaseError> {
     for wakeup in bench.wakeups.iter().filter(|w| w.admissible) {
         let told = book.told.insert(wakeup.id, true);
         prop_assert!(told != Some(true), "told twice: {wakeup:?}");
-        let waiter = bench.record.line.iter().find(|w| w.id == wakeup.id).unwrap();
+        let waiter = bench.record.queue.iter().find(|w| w.id == wakeup.id).unwrap();
         prop_assert!(admitted(waiter), "told in vain: {wakeup:?}");
     }
-    for waiter in &bench.record.line {
+    for waiter in &bench.record.queue {
         let told = book.told.get(&waiter.id) == Some(&true);
         prop_assert!(told || !admitted(waiter), "never told: {waiter:?}");
         prop_assert!(told == waiter.told);

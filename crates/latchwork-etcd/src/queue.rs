@@ -19,10 +19,10 @@ use crate::requests::MOST_OPS;
 /// counts as open although its lease goes on.
 const CLOCKS_DIFFER: Duration = Duration::from_secs(5);
 
-/// A claim with more places than this ahead does not read the whole line when it looks again.
+/// A claim with more places than this ahead does not read the whole queue when it looks again.
 const FAR: usize = 64;
 
-/// A claim in line.
+/// A claim in queue.
 #[derive(Debug, Clone)]
 pub(crate) struct Place {
     /// Its key in etcd.
@@ -91,7 +91,7 @@ impl Place {
         self.closed.is_some() && self.term != Some(term)
     }
 
-    /// Reads a key of a line.
+    /// Reads a key of a queue.
     pub(crate) fn read(entry: KeyValue) -> Self {
         let ours = std::str::from_utf8(&entry.value).ok().and_then(|text| {
             let mut words = text.splitn(5, ' ');
@@ -116,16 +116,16 @@ impl Place {
     }
 }
 
-/// A line, in order, at a revision of the store.
+/// A queue, in order, at a revision of the store.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Line {
+pub(crate) struct Queue {
     pub(crate) places: Vec<Place>,
     pub(crate) revision: i64,
     /// The term of the leader then; 0 if it was not told.
     pub(crate) term: u64,
 }
 
-impl Line {
+impl Queue {
     /// Takes out what has kept the key closed for long enough although its lease goes on.
     ///
     /// While the leader is the one that granted the lease, the lease alone decides, whatever the clocks
@@ -171,7 +171,7 @@ impl Line {
         (first != mode.shape()).then_some(first)
     }
 
-    /// The line as a claim sees it that came at this revision. Who was there when a place was
+    /// The queue as a claim sees it that came at this revision. Who was there when a place was
     /// closed stands behind the claim that it was; others pass by no closed place.
     fn seen_at(&self, revision: i64) -> Vec<Node<()>> {
         let mode = |place: &Place| match place.closed {
@@ -181,12 +181,12 @@ impl Line {
         self.places.iter().map(|place| Node { id: (), mode: mode(place) }).collect()
     }
 
-    /// Judges a place in the line.
+    /// Judges a place in the queue.
     pub(crate) fn admission(&self, me: usize) -> Admission {
         lineup::admission(&self.seen_at(self.places[me].revision), me)
     }
 
-    /// How many places ahead of this one hold the key. One pass over the line.
+    /// How many places ahead of this one hold the key. One pass over the queue.
     fn holders_ahead_of(&self, me: usize) -> usize {
         let seen_by = self.places.get(me).map_or(i64::MAX, |me| me.revision);
         lineup::admitted(&self.seen_at(seen_by)).min(me)
@@ -271,7 +271,7 @@ impl Line {
     }
 
     /// What a claim at `me` keeps of what it is told, if it stands so far behind that it does not
-    /// read the whole line each time.
+    /// read the whole queue each time.
     pub(crate) fn far(
         &self,
         me: usize,
@@ -383,8 +383,8 @@ mod tests {
         }
     }
 
-    /// The line behind a claim that was closed until the second 60, in this term if that is known.
-    fn closed_line(term: Option<u64>) -> Line {
+    /// The queue behind a claim that was closed until the second 60, in this term if that is known.
+    fn closed_queue(term: Option<u64>) -> Queue {
         let holder = Holder::new("host").with(|it| it.closed_at = Some(Duration::from_secs(50)));
         let key = latchwork_store::Key::new("k").unwrap();
         let stamp = latchwork_store::Stamp::parse("0").unwrap();
@@ -394,33 +394,34 @@ mod tests {
         if term.is_none() {
             value.truncate(value.len() - "\u{1f}term=0".len());
         }
-        let line = Line::new(vec![entry("k/1", 3, &value), entry("k/2", 9, b"")], 12);
-        assert_eq!(line.places[0].holder.closed_at, Some(Duration::from_secs(50)));
-        line
+        let queue = Queue::new(vec![entry("k/1", 3, &value), entry("k/2", 9, b"")], 12);
+        assert_eq!(queue.places[0].holder.closed_at, Some(Duration::from_secs(50)));
+        queue
     }
 
     /// A wall clock that is days ahead opens nothing while the leader is the one that granted the lease.
     #[test]
     fn h209_the_lease_decides_while_its_leader_does() {
         let week = Duration::from_secs(7 * 86_400);
-        let line = closed_line(Some(4)).in_term(4);
-        assert_eq!(line.clone().without_what_is_over(week).places.len(), 2);
-        let (place, left) = (&line.places[0], Some(Duration::from_secs(9)));
-        assert_eq!(line.closed_for(place, left, week), left);
-        assert_eq!(line.closed_for(place, left, Duration::ZERO), left);
-        assert_eq!(line.closed_for(place, None, Duration::ZERO).unwrap().as_secs(), 60);
+        let queue = closed_queue(Some(4)).in_term(4);
+        assert_eq!(queue.clone().without_what_is_over(week).places.len(), 2);
+        let (place, left) = (&queue.places[0], Some(Duration::from_secs(9)));
+        assert_eq!(queue.closed_for(place, left, week), left);
+        assert_eq!(queue.closed_for(place, left, Duration::ZERO), left);
+        assert_eq!(queue.closed_for(place, None, Duration::ZERO).unwrap().as_secs(), 60);
     }
 
     #[test]
     fn a_key_opens_soon_after_its_linger_ends() {
         for term in [Some(4), None] {
-            let line = || closed_line(term).in_term(5);
-            let at = |secs| line().without_what_is_over(Duration::from_secs(secs)).places.len();
+            let queue = || closed_queue(term).in_term(5);
+            let at = |secs| queue().without_what_is_over(Duration::from_secs(secs)).places.len();
             assert_eq!((at(0), at(60), at(65), at(66)), (2, 2, 2, 1));
             // Its lease was started anew, and says too much.
             let left = |secs| {
-                let (line, lease) = (line(), Some(Duration::from_secs(55)));
-                line.closed_for(&line.places[0], lease, Duration::from_secs(secs))
+                let (queue, lease) = (queue(), Some(Duration::from_secs(55)));
+                queue
+                    .closed_for(&queue.places[0], lease, Duration::from_secs(secs))
                     .unwrap()
                     .as_secs()
             };
@@ -433,9 +434,9 @@ mod tests {
         let at = Some(Duration::from_secs(50));
         for (tail, closed_at) in [("\u{1f}closed_at_ms=50000", at), ("", None)] {
             let closed = format!("lwc 00000000000000000000000000000007 x 60000 web-2{tail}");
-            let line =
-                Line::new(vec![entry("k/1", 3, closed.as_bytes()), entry("k/2", 9, b"")], 12);
-            let blocked = line.blocked(1, &Admission::BehindAny(vec![0]), 2);
+            let queue =
+                Queue::new(vec![entry("k/1", 3, closed.as_bytes()), entry("k/2", 9, b"")], 12);
+            let blocked = queue.blocked(1, &Admission::BehindAny(vec![0]), 2);
             let by = Holder::new("web-2").with(|it| it.closed_at = closed_at);
             assert_eq!((blocked.cause, blocked.holder), (Cause::Linger, Some(by)));
         }
@@ -443,9 +444,9 @@ mod tests {
 
     #[test]
     fn a_target_round_trips() {
-        let line = Line::new(vec![entry("k/b c@\u{e9}", 9, b""), entry("k/1", 3, b"")], 12);
-        assert_eq!(line.places[0].revision, 3);
-        let blocked = line.blocked(2, &Admission::BehindAny(vec![0, 1]), 2);
+        let queue = Queue::new(vec![entry("k/b c@\u{e9}", 9, b""), entry("k/1", 3, b"")], 12);
+        assert_eq!(queue.places[0].revision, 3);
+        let blocked = queue.blocked(2, &Admission::BehindAny(vec![0, 1]), 2);
         let targets = Target::read_all(&blocked.resume.unwrap());
         assert_eq!(targets.len(), 2);
         assert_eq!(targets[1], Target { suffix: "b c@\u{e9}".into(), revision: 9 });

@@ -54,7 +54,7 @@ pub(crate) fn closed_name(until_ms: i64, id: ClaimId) -> String {
     format!("closed-{until_ms}-{}", uuid(id))
 }
 
-/// A claim in line.
+/// A claim in queue.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Place {
     pub(crate) name: Arc<str>,
@@ -66,7 +66,7 @@ pub(crate) struct Place {
 impl Place {
     /// Reads the name of a child; `None` if it is none of a claim.
     ///
-    /// A try reads all of a line, so this reads no more than the end of each name.
+    /// A try reads all of a queue, so this reads no more than the end of each name.
     fn read(name: &str) -> Option<Self> {
         let digits = name.bytes().rev().take_while(u8::is_ascii_digit).count();
         let head = &name[..name.len() - digits];
@@ -128,49 +128,51 @@ pub(crate) struct Closed {
     pub(crate) until_ms: i64,
 }
 
-/// A line, in order.
+/// A queue, in order.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Line {
+pub(crate) struct Queue {
     pub(crate) places: Vec<Place>,
     pub(crate) closed: Vec<Closed>,
     /// Children that are not claims of any kind that is known here.
     pub(crate) strangers: Vec<Arc<str>>,
-    /// The line holds both signs of numbers: the counter of the lock has gone past its largest.
+    /// The queue holds both signs of numbers: the counter of the lock has gone past its largest.
     has_both_signs: bool,
 }
 
-impl Line {
+impl Queue {
     /// Reads the names of a node's children. A claim that knows the name of its own place needs none
-    /// of those behind it, and in a long line most of them are.
+    /// of those behind it, and in a long queue most of them are.
     pub(crate) fn read_up_to(children: &[&str], own: Option<&str>) -> Self {
         // Past the largest number the order is another one.
         let own = own.filter(|own| Place::read(own).is_some_and(|place| place.number >= 0));
-        let mut line = Self::default();
+        let mut queue = Self::default();
         for &name in children {
             if own.is_some_and(|own| stands_behind(name, own)) {
                 continue;
             }
             if let Some(place) = Place::read(name) {
-                line.places.push(place);
+                queue.places.push(place);
             } else if let Some(closed) = read_closed(name) {
-                line.closed.push(closed);
+                queue.closed.push(closed);
             } else {
-                line.strangers.push(name.into());
+                queue.strangers.push(name.into());
             }
         }
-        line.has_both_signs = line.places.iter().any(|place| place.number < 0)
-            && line.places.iter().any(|place| place.number >= 0);
+        queue.has_both_signs = queue.places.iter().any(|place| place.number < 0)
+            && queue.places.iter().any(|place| place.number >= 0);
         // Past the largest number come the negative ones, from the smallest on.
         // Who holds to write may make a node to read with the same number.
-        line.places.sort_by_key(|place| (place.number < 0, place.number, place.mode == Mode::Read));
-        line
+        queue
+            .places
+            .sort_by_key(|place| (place.number < 0, place.number, place.mode == Mode::Read));
+        queue
     }
 
     pub(crate) fn find(&self, name: &str) -> Option<usize> {
         self.places.iter().position(|place| &*place.name == name)
     }
 
-    /// Judges a place: with both signs of numbers in line nobody knows the order that others go by,
+    /// Judges a place: with both signs of numbers in queue nobody knows the order that others go by,
     /// so it must be admitted by each.
     pub(crate) fn admission(&self, me: usize) -> Admission {
         let judged = lineup::admission(&nodes(self.places.iter()), me);
@@ -188,7 +190,7 @@ impl Line {
         if behind.is_empty() { Admission::Granted } else { Admission::BehindAny(behind) }
     }
 
-    /// Why a claim of this mode cannot stand in this line behind so many.
+    /// Why a claim of this mode cannot stand in this queue behind so many.
     pub(crate) fn clash(&self, mode: Mode, ahead: usize) -> Option<BackendError> {
         let mismatch =
             |what: String| BackendError::new(BackendErrorKind::Mismatch, Effect::NotApplied, what);
@@ -228,7 +230,7 @@ impl Line {
     /// Whether each place holds the key at this time, by the leader's clock in ms.
     ///
     /// Of a key that is closed, no claim that wants it alone can be a holder: the one that closed it
-    /// held it until then. Of readers and permits the names do not tell, so those that are admitted by the line
+    /// held it until then. Of readers and permits the names do not tell, so those that are admitted by the queue
     /// count as holders, also if they came after the closing.
     pub(crate) fn holding_at(&self, now_ms: i64) -> Vec<bool> {
         let is_closed = self.closed_until(now_ms).is_some();
@@ -316,8 +318,8 @@ mod tests {
         .with(|it| it.holder = "host a, pid 7".into())
     }
 
-    fn line(names: &[&str]) -> Line {
-        Line::read_up_to(names, None)
+    fn queue(names: &[&str]) -> Queue {
+        Queue::read_up_to(names, None)
     }
 
     #[test]
@@ -354,41 +356,41 @@ mod tests {
         let default_of_kazoo = "0123456789abcdef0123456789abcdef__lock__0000000001";
         for name in [default_of_kazoo, "leases", "a-b", "lock-1", "x-permits-1-0000000001"] {
             assert_eq!(Place::read(name), None, "{name}");
-            let clash = line(&[name]).clash(Mode::Exclusive, 0).unwrap();
+            let clash = queue(&[name]).clash(Mode::Exclusive, 0).unwrap();
             assert!(clash.message.contains(name), "{clash:?}");
         }
     }
 
     #[test]
     fn the_queue_follows_the_sequence_numbers() {
-        let line = line(&[
+        let queue = queue(&[
             "_c_a-__WRIT__0000000009",
             "_c_b-__READ__0000000009",
             "_c_c-__READ__0000000010",
             "_c_d-__READ__0000000002",
         ]);
-        let names: Vec<_> = line.places.iter().map(|place| &place.name[3..4]).collect();
+        let names: Vec<_> = queue.places.iter().map(|place| &place.name[3..4]).collect();
         // Who holds to write may read with the number of its own node: not before it writes.
         assert_eq!(names, ["d", "a", "b", "c"]);
-        assert_eq!(line.admission(0), Admission::Granted);
-        assert_eq!(line.admission(1), Admission::Behind(0));
-        assert_eq!(line.admission(3), Admission::Behind(1));
+        assert_eq!(queue.admission(0), Admission::Granted);
+        assert_eq!(queue.admission(1), Admission::Behind(0));
+        assert_eq!(queue.admission(3), Admission::Behind(1));
     }
 
-    /// H107: what a try asks of the line of a semaphore costs the same for each place in it, so four
-    /// times the line is four times the cost, and not sixteen or more.
+    /// H107: what a try asks of the queue of a semaphore costs the same for each place in it, so four
+    /// times the queue is four times the cost, and not sixteen or more.
     #[test]
-    fn h107_a_try_costs_one_pass_over_the_line() {
+    fn h107_a_try_costs_one_pass_over_the_queue() {
         let names = |count: usize| -> Vec<String> {
             (0..count).map(|n| format!("_c_a-permits-1-4-{n:010}")).collect()
         };
         let cost = |count: usize| {
             let names = names(count);
-            let line =
-                Line::read_up_to(&names.iter().map(String::as_str).collect::<Vec<_>>(), None);
+            let queue =
+                Queue::read_up_to(&names.iter().map(String::as_str).collect::<Vec<_>>(), None);
             let once = || {
                 let start = latchwork_store::clock::boot_time();
-                assert_eq!(line.waiting_before(count - 1), count as u32 - 5);
+                assert_eq!(queue.waiting_before(count - 1), count as u32 - 5);
                 latchwork_store::clock::boot_time().since(start)
             };
             // The least of some: other threads only add to it.
@@ -398,7 +400,7 @@ mod tests {
         assert!(long < short * 10, "{short:?} for 500 places, {long:?} for 2000");
     }
 
-    /// H107: who reads the line up to its own place judges it as if it had read all of it.
+    /// H107: who reads the queue up to its own place judges it as if it had read all of it.
     #[test]
     fn h107_later_waiters_do_not_change_the_decision() {
         let id = "_c_12345678-9abc-def0-1122-334455667788-";
@@ -413,22 +415,22 @@ mod tests {
                         numbers.iter().enumerate().map(|(n, at)| named(kind(n), *at)).collect();
                     names.push("closed-1700000000000-12345678-9abc-def0-1122-334455667788".into());
                     let names: Vec<_> = names.iter().map(String::as_str).collect();
-                    let whole = Line::read_up_to(&names, None);
+                    let whole = Queue::read_up_to(&names, None);
                     for (me, place) in whole.places.iter().enumerate() {
-                        let line = Line::read_up_to(&names, Some(&place.name));
-                        assert_eq!(line.find(&place.name), Some(me), "{names:?}");
-                        assert_eq!(line.admission(me), whole.admission(me), "{names:?} {me}");
-                        assert_eq!(line.waiting_before(me), whole.waiting_before(me), "{me}");
-                        let clash = |line: &Line| line.clash(place.mode, me).map(|e| e.message);
-                        assert_eq!(clash(&line), clash(&whole), "{names:?} {me}");
-                        assert_eq!(line.closed, whole.closed);
+                        let queue = Queue::read_up_to(&names, Some(&place.name));
+                        assert_eq!(queue.find(&place.name), Some(me), "{names:?}");
+                        assert_eq!(queue.admission(me), whole.admission(me), "{names:?} {me}");
+                        assert_eq!(queue.waiting_before(me), whole.waiting_before(me), "{me}");
+                        let clash = |queue: &Queue| queue.clash(place.mode, me).map(|e| e.message);
+                        assert_eq!(clash(&queue), clash(&whole), "{names:?} {me}");
+                        assert_eq!(queue.closed, whole.closed);
                     }
                 }
             }
         }
         let names = [&*named("lock-", 3), &named("lock-", 4), "strange", &named("lock-", 5)];
-        let line = Line::read_up_to(&names, Some(names[0]));
-        assert_eq!((line.places.len(), &*line.strangers), (1, &["strange".into()][..]));
+        let queue = Queue::read_up_to(&names, Some(names[0]));
+        assert_eq!((queue.places.len(), &*queue.strangers), (1, &["strange".into()][..]));
     }
 
     #[test]
@@ -436,10 +438,10 @@ mod tests {
         for kinds in ["lock-", "x__READ__", "x__WRIT__", "x-permits-2-5-"] {
             for numbers in [[0, 1, 2, 3], [i32::MAX - 1, i32::MAX, i32::MIN, i32::MIN + 1]] {
                 let names = numbers.map(|number| format!("{kinds}{number:010}"));
-                let line = Line::read_up_to(&names.each_ref().map(String::as_str), None);
-                let holding = line.holding();
+                let queue = Queue::read_up_to(&names.each_ref().map(String::as_str), None);
+                let holding = queue.holding();
                 for (me, holds) in holding.iter().enumerate() {
-                    assert_eq!(*holds, line.admission(me) == Admission::Granted, "{names:?} {me}");
+                    assert_eq!(*holds, queue.admission(me) == Admission::Granted, "{names:?} {me}");
                 }
             }
         }
@@ -448,18 +450,18 @@ mod tests {
     /// H72: the numbers of a lock go from the largest to the smallest. Others compare them as text.
     #[test]
     fn h72_after_overflow_a_waiter_must_lead_both_orders() {
-        let both = line(&["lock-2147483647", "lock--2147483648", "lock--2147483647"]);
+        let both = queue(&["lock-2147483647", "lock--2147483648", "lock--2147483647"]);
         let numbers: Vec<_> = both.places.iter().map(|place| place.number).collect();
         assert_eq!(numbers, [i32::MAX, i32::MIN, i32::MIN + 1]);
         for me in 0..3 {
             assert_ne!(both.admission(me), Admission::Granted, "{me}");
         }
         assert_eq!(both.admission(0), Admission::BehindAny(vec![1]));
-        let one = line(&["lock--2147483648", "lock--2147483647"]);
+        let one = queue(&["lock--2147483648", "lock--2147483647"]);
         assert_eq!(one.admission(0), Admission::Granted);
         assert_eq!(one.admission(1), Admission::Behind(0));
         // Readers do not mind their order.
-        let readers = line(&["x__READ__2147483647", "x__READ__-2147483648"]);
+        let readers = queue(&["x__READ__2147483647", "x__READ__-2147483648"]);
         assert_eq!(
             (readers.admission(0), readers.admission(1)),
             (Admission::Granted, Admission::Granted)
@@ -469,17 +471,17 @@ mod tests {
     #[test]
     fn a_closed_key_opens_by_the_leaders_clock() {
         let name = closed_name(1_000, claim(Mode::Exclusive).id);
-        let line = line(&[&name, "lock-0000000000"]);
-        assert_eq!((line.places.len(), line.closed.len(), line.strangers.len()), (1, 1, 0));
-        assert_eq!((line.closed_until(999), line.closed_until(1_000)), (Some(1_000), None));
-        assert_eq!((line.holding_at(999), line.holding_at(1_000)), (vec![false], vec![true]));
+        let queue = queue(&[&name, "lock-0000000000"]);
+        assert_eq!((queue.places.len(), queue.closed.len(), queue.strangers.len()), (1, 1, 0));
+        assert_eq!((queue.closed_until(999), queue.closed_until(1_000)), (Some(1_000), None));
+        assert_eq!((queue.holding_at(999), queue.holding_at(1_000)), (vec![false], vec![true]));
     }
 
     #[test]
     fn a_reader_holds_beside_a_closing_reader() {
         let name = closed_name(1_000, claim(Mode::Read).id);
-        let line = line(&[&name, "_c_a-__READ__0000000001", "_c_b-__WRIT__0000000002"]);
-        assert_eq!(line.holding_at(999), [true, false]);
+        let queue = queue(&[&name, "_c_a-__READ__0000000001", "_c_b-__WRIT__0000000002"]);
+        assert_eq!(queue.holding_at(999), [true, false]);
     }
 
     #[test]
