@@ -31,9 +31,9 @@ pub(crate) fn raised(py: Python<'_>, error: &Error) -> PyErr {
             kind(error.kind()),
             error.to_string(),
             error.message(),
-            error.hint(),
-            error.on_key().map(|key| key.as_str()),
-            error.at_store(),
+            error.next_step(),
+            error.key().map(|key| key.as_str()),
+            error.store(),
             lost,
         ),
     )

@@ -1,7 +1,7 @@
 //! Next steps of errors, and remedies of `doctor`: a test shows each of them.
 //!
 //! A text that no test mentions may stand in code that nobody reaches, or fit nothing that is said. So each text in
-//! `.next_step(..)`, `.remedy(..)` or a constant `*STEP` or `*NEXT` must have a part that stands in a test as well: the
+//! `.with_next_step(..)`, `.remedy(..)` or a constant `*STEP` or `*NEXT` must have a part that stands in a test as well: the
 //! test that provokes the situation. The texts that had none when this began are in `proof/unshown-steps.txt`, which
 //! only gets shorter.
 
@@ -83,7 +83,7 @@ fn argument(code: &str) -> &str {
 /// The texts that tell a reader what to do.
 fn steps(code: &str) -> Vec<String> {
     let mut found = Vec::new();
-    for call in [".next_step(", ".remedy("] {
+    for call in [".with_next_step(", ".remedy("] {
         for (at, _) in code.match_indices(call) {
             found.extend(literals(argument(&code[at + call.len()..])));
         }
@@ -171,7 +171,7 @@ fn each_next_step_is_shown_by_a_test() {
 
 #[test]
 fn texts_are_found_however_they_are_written() {
-    let code = "error.next_step(\"do (this), \\\n   and that\").remedy(format!(\"run {name} as \\\"root\\\"\"));\n\
+    let code = "error.with_next_step(\"do (this), \\\n   and that\").remedy(format!(\"run {name} as \\\"root\\\"\"));\n\
                 const A_STEP: &str = \"wait a moment\";\nlet quote = '\"'; x.next_step(step)";
     let found = steps(code);
     assert_eq!(found, ["do (this), and that", "run {name} as \"root\"", "wait a moment"]);

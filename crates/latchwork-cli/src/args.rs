@@ -145,7 +145,7 @@ pub(crate) enum Command {
 
 // The command to run.
 #[derive(Debug, Args)]
-pub(crate) struct Words {
+pub(crate) struct CommandLine {
     /// The command and its arguments
     #[arg(last = true, value_name = "COMMAND", value_hint = ValueHint::CommandWithArguments)]
     command: Vec<OsString>,
@@ -155,7 +155,7 @@ pub(crate) struct Words {
     shell: Option<OsString>,
 }
 
-impl Words {
+impl CommandLine {
     /// The program and its arguments; nothing if neither was given.
     pub(crate) fn all(&self) -> Vec<OsString> {
         match &self.shell {
@@ -240,7 +240,7 @@ pub(crate) struct RunArgs {
     pub(crate) conflict_exit_code: u8,
 
     #[command(flatten)]
-    pub(crate) words: Words,
+    pub(crate) words: CommandLine,
 }
 
 // `hold`
@@ -329,7 +329,7 @@ pub(crate) struct OnceArgs {
     pub(crate) holder: Option<String>,
 
     #[command(flatten)]
-    pub(crate) words: Words,
+    pub(crate) words: CommandLine,
 }
 
 // `elect`
@@ -361,7 +361,7 @@ pub(crate) struct ElectArgs {
     pub(crate) observe: bool,
 
     #[command(flatten)]
-    pub(crate) words: Words,
+    pub(crate) words: CommandLine,
 }
 
 // `ls`

@@ -81,7 +81,7 @@ impl Store {
         let text = |name: &str, value: OsString| {
             value.into_string().map_err(|_| {
                 Error::new(ErrorKind::Invalid, format!("{name}: not UTF-8"))
-                    .next_step("write bytes that are not ASCII as %XX")
+                    .with_next_step("write bytes that are not ASCII as %XX")
             })
         };
         if let Some(address) = set(ADDRESS, "an address, for example redis://host")? {
@@ -211,8 +211,8 @@ impl Store {
             NamedBy::Default => "the default store".to_owned(),
         };
         let blamed = Error::new(error.kind(), format!("{source}: {problem}"));
-        match error.hint() {
-            Some(step) => blamed.next_step(step),
+        match error.next_step() {
+            Some(step) => blamed.with_next_step(step),
             None => blamed,
         }
     }
@@ -240,7 +240,7 @@ fn set(name: &str, meant: &str) -> Result<Option<OsString>, Error> {
     let value = std::env::var_os(name);
     match value.as_ref().is_some_and(|value| value.as_encoded_bytes().trim_ascii().is_empty()) {
         true => Err(Error::new(ErrorKind::Invalid, format!("{name}: it is set, and empty"))
-            .next_step(format!("set it to {meant}, or unset it"))),
+            .with_next_step(format!("set it to {meant}, or unset it"))),
         false => Ok(value),
     }
 }
@@ -282,7 +282,7 @@ mod tests {
 
     #[test]
     fn an_error_names_what_the_address_was_read_from() {
-        let problem = || Error::new(ErrorKind::Invalid, "store: no host").next_step("name one");
+        let problem = || Error::new(ErrorKind::Invalid, "store: no host").with_next_step("name one");
         for (source, said) in [
             (NamedBy::Option, "--store: no host; name one"),
             (NamedBy::Variable, "LATCHWORK_STORE: no host; name one"),

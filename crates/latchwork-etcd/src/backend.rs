@@ -483,7 +483,7 @@ pub(crate) fn went_back(newest: i64, now: i64) -> BackendError {
         "the store's revision went back from {newest} to {now}: it was restored from a backup, \
          and its tokens would be smaller than earlier ones"
     );
-    BackendError::new(BackendErrorKind::Corrupt, Effect::Unknown, message).next_step(
+    BackendError::new(BackendErrorKind::Corrupt, Effect::Unknown, message).with_next_step(
         "restore it with --bump-revision; or restart this program if no resource remembers an \
          earlier token",
     )

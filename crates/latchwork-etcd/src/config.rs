@@ -51,7 +51,7 @@ impl fmt::Debug for EtcdConfig {
 const OPTIONS: &[&str] = &["ca", "cert", "key", "server_name", "insecure"];
 
 fn invalid(message: String) -> Error {
-    Error::new(ErrorKind::Invalid, message).next_step(NEXT)
+    Error::new(ErrorKind::Invalid, message).with_next_step(NEXT)
 }
 
 impl EtcdConfig {
@@ -101,7 +101,7 @@ impl EtcdConfig {
         }
         let Some(tls) = &mut self.tls else {
             return Err(invalid(format!("store: {name} is an option of TLS"))
-                .next_step("use etcds instead of etcd, or leave the option out"));
+                .with_next_step("use etcds instead of etcd, or leave the option out"));
         };
         match name {
             "ca" => tls.files.ca = Some(value.into()),
@@ -110,7 +110,7 @@ impl EtcdConfig {
             "server_name" => tls.server_name = Some(value),
             _ => {
                 return Err(invalid("store: etcd does not support the option insecure".into())
-                    .next_step("name the authority with ca=/path"));
+                    .with_next_step("name the authority with ca=/path"));
             }
         }
         Ok(())
@@ -184,7 +184,7 @@ mod tests {
             let error = EtcdConfig::parse(url).unwrap_err();
             assert_eq!(error.kind(), ErrorKind::Invalid);
             assert!(error.to_string().contains(part), "{url}: {error}");
-            assert!(error.hint().is_some());
+            assert!(error.next_step().is_some());
         }
     }
 
@@ -201,7 +201,7 @@ mod tests {
             ("etcd://h1/a,h2/a", "once, after the last server"),
         ] {
             let error = EtcdConfig::parse(url).unwrap_err();
-            assert!(error.hint().unwrap().contains(step), "{url}: {error}");
+            assert!(error.next_step().unwrap().contains(step), "{url}: {error}");
             assert!(!error.to_string().contains("pw"), "{error}");
         }
     }

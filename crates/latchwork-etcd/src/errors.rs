@@ -113,13 +113,13 @@ pub(crate) fn failure(status: &Status, from: &Endpoint) -> Failure {
     let said = status.message();
     let make = |kind, effect, step: &str, reaction| {
         let error = BackendError::new(kind, effect, format!("{from} says: {said}"));
-        let error = if step.is_empty() { error } else { error.next_step(step) };
+        let error = if step.is_empty() { error } else { error.with_next_step(step) };
         Failure { error, reaction }
     };
     if never_connected(status) {
         let why = root_cause(status);
         let message = format!("cannot connect to {from}: {why}");
-        let error = BackendError::new(Unreachable, NotApplied, message).next_step(way_in(why));
+        let error = BackendError::new(Unreachable, NotApplied, message).with_next_step(way_in(why));
         return Failure { error, reaction: Reaction::Elsewhere };
     }
     // The member's own words. What it refuses at the door it has not applied.
@@ -227,7 +227,7 @@ pub(crate) fn error(failure: Failure) -> BackendError {
             failure.error.effect,
             "the lease ended before the answer arrived",
         )
-        .next_step("use a longer ttl"),
+        .with_next_step("use a longer ttl"),
         _ => failure.error,
     }
 }

@@ -157,7 +157,7 @@ impl Identity {
             }
             _ => (BackendErrorKind::Corrupt, self.mixed(member), MIXED_STEP),
         };
-        let error = BackendError::new(kind, Effect::Unknown, message).next_step(step);
+        let error = BackendError::new(kind, Effect::Unknown, message).with_next_step(step);
         Failure { error, reaction: Reaction::Elsewhere }
     }
 

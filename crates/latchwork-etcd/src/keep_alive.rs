@@ -23,7 +23,7 @@ use tonic::{Status, Streaming};
 use crate::channel::{Channel, Connection};
 use crate::config::Endpoint;
 use crate::errors::{Failure, Reaction, failure};
-use crate::proof::Proof;
+use crate::login::Proof;
 use crate::proto::lease_client::LeaseClient;
 use crate::proto::{LeaseKeepAliveRequest, LeaseKeepAliveResponse};
 

@@ -18,7 +18,7 @@ mod names;
 mod observe;
 mod pages;
 mod pool;
-mod proof;
+mod login;
 mod proto;
 mod queue;
 mod release;

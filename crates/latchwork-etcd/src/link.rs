@@ -14,7 +14,7 @@ use crate::config::{Endpoint, Login, Tls};
 use crate::errors::{Failure, Reaction, WORDS, failure};
 use crate::identity::{Headed, Identity};
 use crate::keep_alive::{KeepAlives, Lane};
-use crate::proof::{Proof, Turn};
+use crate::login::{Proof, Turn};
 use crate::proto::auth_client::AuthClient;
 use crate::proto::kv_client::KvClient;
 use crate::proto::lease_client::LeaseClient;
@@ -282,7 +282,7 @@ impl Link {
         if let Some(refusal) = refusal {
             let message = format!("cannot connect to {}: {refusal}", self.endpoint);
             let (kind, effect) = (BackendErrorKind::Unreachable, Effect::NotApplied);
-            failure.error = BackendError::new(kind, effect, message).next_step(refusal.step);
+            failure.error = BackendError::new(kind, effect, message).with_next_step(refusal.step);
         }
         failure
     }

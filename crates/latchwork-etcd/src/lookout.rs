@@ -1,11 +1,11 @@
 //! Watches the claims that hold their keys for a revoked lease or a deleted key.
 //!
-//! A watch on the key of each makes that known at once; the renewal that core sends then settles
+//! A watch on the key of each makes that known at once; the renewal that the engine sends then settles
 //! it. Nothing rests on these watches: without them a holder learns of it at its next renewal. A
 //! lock that is held for a moment has none, for it would cost as much as the lock.
 //!
 //! One task sees to the watches of all: it has them opened, makes those anew that have ended, and
-//! looks at the keys whose watches came late. The end of a key goes from the stream straight to core.
+//! looks at the keys whose watches came late. The end of a key goes from the stream straight to the engine.
 
 use std::collections::{HashSet, VecDeque};
 use std::sync::{Arc, Weak};
@@ -89,7 +89,7 @@ impl Lookout {
                         return;
                     };
                     match word {
-                        // The stream tells core itself.
+                        // The stream tells the engine itself.
                         Word::Gone(_) => {}
                         Word::Late(claim) => late.push_back((member, claim)),
                         Word::Ended(claims) => {

@@ -12,7 +12,7 @@ use crate::config::{Endpoint, EtcdConfig};
 use crate::errors::{Failure, Reaction};
 use crate::identity::Identity;
 use crate::link::Link;
-use crate::proof::Proof;
+use crate::login::Proof;
 use crate::watch::Words;
 
 /// A member that has been asked for so long and was given up by the asker is not asked again while

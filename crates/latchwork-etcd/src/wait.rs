@@ -5,7 +5,7 @@
 //! keep-alive is what the lease is known to have.
 //!
 //! One request may delete both places, and their watches tell it one after the other, in any order. So
-//! the own watch goes on as that of a holder, without a gap: if it tells of an end, core is asked to
+//! the own watch goes on as that of a holder, without a gap: if it tells of an end, the engine is asked to
 //! renew the claim, and learns that it is lost.
 
 use std::future::{Future, poll_fn};
@@ -74,7 +74,7 @@ impl Shared {
         let resume = blocked.resume.as_deref().unwrap_or_default();
         let ahead = Target::read_all(resume);
         if ahead.is_empty() {
-            // Nothing to watch for: core looks again by itself.
+            // Nothing to watch for: the engine looks again by itself.
             return std::future::pending().await;
         }
         let own = self.claims.get(claim.id).and_then(|own| Some((own, own.revision?)));

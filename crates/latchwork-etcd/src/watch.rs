@@ -16,7 +16,7 @@ use crate::config::Endpoint;
 use crate::errors::{Failure, needs_login};
 use crate::identity::{Found, Identity};
 use crate::keep_alive::REST;
-use crate::proof::{Proof, Token};
+use crate::login::{Proof, Token};
 use crate::proto::watch_client::WatchClient;
 use crate::proto::{WatchRequest, WatchResponse};
 use crate::watchers::{Hint, Hints, Holder, Notice, Watchers, Word};
@@ -115,7 +115,7 @@ impl Watches {
     }
 
     /// Watches the key of a claim that was created at this revision and holds the lock. When it ends
-    /// core is asked to renew the claim; see [`Word`] for the rest. A key that was seen since somebody
+    /// the engine is asked to renew the claim; see [`Word`] for the rest. A key that was seen since somebody
     /// else has watched it here need not be looked at for this.
     pub(crate) fn hold(
         &self,

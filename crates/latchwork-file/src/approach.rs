@@ -124,7 +124,7 @@ fn trap(path: &Path, name: &OsString, owner: Owner) -> BackendError {
         path.display(),
         name.display()
     );
-    BackendError::new(BackendErrorKind::Denied, Effect::NotApplied, message).next_step(
+    BackendError::new(BackendErrorKind::Denied, Effect::NotApplied, message).with_next_step(
         "name the directory itself, remove the link, or choose a place where other users cannot \
          create files",
     )

@@ -110,7 +110,7 @@ pub(crate) fn id() -> Result<u128, BackendError> {
             Effect::NotApplied,
             format!("cannot read {path}, which identifies the current boot"),
         )
-        .next_step("mount /proc in this container")
+        .with_next_step("mount /proc in this container")
     })
 }
 
@@ -128,7 +128,7 @@ pub(crate) fn undecided(record: &str, life: &str) -> BackendError {
              its own). Latchwork cannot tell which: {life} cannot be opened"
         ),
     )
-    .next_step(
+    .with_next_step(
         "give this user the right to read the session files; if the machine was restarted since \
          then, remove that file",
     )

@@ -24,7 +24,7 @@ pub(crate) async fn run<T: Send + 'static>(
             Effect::Unknown,
             "the lock manager was dropped before the disk answered",
         )
-        .next_step("keep the lock manager until all its locks are released")
+        .with_next_step("keep the lock manager until all its locks are released")
     })
 }
 

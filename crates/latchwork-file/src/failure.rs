@@ -18,7 +18,7 @@ pub(crate) fn failed(doing: &str, path: &Path, errno: Errno, effect: Effect) -> 
         format!("cannot {doing} {}: {}", path.display(), std::io::Error::from(errno)),
     );
     match next_step(errno) {
-        Some(step) => error.next_step(step),
+        Some(step) => error.with_next_step(step),
         None => error,
     }
 }
@@ -40,7 +40,7 @@ pub(crate) fn failed_at(doing: &str, at: &Entry, errno: Errno, effect: Effect) -
 
 /// The error for what Latchwork did not put into the lock directory.
 pub(crate) fn strange(message: &str, effect: Effect) -> BackendError {
-    BackendError::new(BackendErrorKind::Corrupt, effect, message).next_step(
+    BackendError::new(BackendErrorKind::Corrupt, effect, message).with_next_step(
         "remove it, and find out which user created it: every user who can write to the lock \
          directory can break its locks",
     )
@@ -58,7 +58,7 @@ pub(crate) fn foreign(at: &Entry, owner: Owner, of_directory: Owner) -> BackendE
             at.path().display()
         ),
     )
-    .next_step(format!(
+    .with_next_step(format!(
         "make sure that no program uses the directory, remove what belongs to {owner}, and let \
          {of_directory} use it first (`latchwork --store file://{} ls`); the sticky bit \
          (chmod +t) keeps other users from replacing its parts",
@@ -77,7 +77,7 @@ pub(crate) fn not_set_up(at: &Entry, of_directory: Owner) -> BackendError {
             at.path().display()
         ),
     )
-    .next_step(format!(
+    .with_next_step(format!(
         "let {of_directory} run `latchwork --store file://{} ls` once",
         at.root().display()
     ))
@@ -99,7 +99,7 @@ pub(crate) fn in_use(first: &Entry, count: usize) -> BackendError {
             what.unwrap_or_default()
         ),
     )
-    .next_step(format!("name an empty or a new directory, for example file://{root}/locks"))
+    .with_next_step(format!("name an empty or a new directory, for example file://{root}/locks"))
 }
 
 /// The error for what is damaged on the disk.
@@ -109,7 +109,7 @@ pub(crate) fn corrupt(what: &str, path: &Path) -> BackendError {
         Effect::NotApplied,
         format!("{}: {what}", path.display()),
     )
-    .next_step("make sure that no process holds this key, then remove the file")
+    .with_next_step("make sure that no process holds this key, then remove the file")
 }
 
 /// The error of a backend whose directory was taken away under it, or that others no longer find
@@ -124,7 +124,7 @@ pub(crate) fn removed(root: &Path) -> BackendError {
             root.display()
         ),
     )
-    .next_step(
+    .with_next_step(
         "exclude it from temp cleaners, name it by a path that stays the same across deploys, \
          and restart every program that used it: at its start a program creates what is missing",
     )
@@ -141,7 +141,7 @@ pub(crate) fn busy(stripe: &Path) -> BackendError {
             stripe.display()
         ),
     )
-    .next_step("find it (lslocks, fuser), and resume or end it")
+    .with_next_step("find it (lslocks, fuser), and resume or end it")
 }
 
 /// The error for a renewal whose floor needs a ceiling that is still on its way to the disk.
@@ -155,7 +155,7 @@ pub(crate) fn slow(stripe: &Path) -> BackendError {
             stripe.display()
         ),
     )
-    .next_step("check why the disk is busy (iostat, dmesg); Latchwork retries the renewal")
+    .with_next_step("check why the disk is busy (iostat, dmesg); Latchwork retries the renewal")
 }
 
 fn kind(errno: Errno) -> BackendErrorKind {

@@ -88,7 +88,7 @@ fn unsupported(root: &Path, what: &str) -> BackendError {
         Effect::NotApplied,
         format!("the lock directory {} {what}: its locks would not be reliable", root.display()),
     )
-    .next_step(
+    .with_next_step(
         "choose a directory on a local file system such as ext4, xfs, btrfs or tmpfs; for locks \
          between machines use a store such as Redis, etcd or ZooKeeper",
     )

@@ -266,7 +266,7 @@ fn other_format(entry: &Entry, text: &str) -> BackendError {
             FORMAT.trim()
         ),
     )
-    .next_step("use the same version of Latchwork in all programs, or another directory")
+    .with_next_step("use the same version of Latchwork in all programs, or another directory")
 }
 
 /// Whether a name in the directory of a stripe's records is one that Latchwork gives.

@@ -155,7 +155,7 @@ fn ended() -> BackendError {
         Effect::NotApplied,
         "the lock manager was dropped before the disk answered",
     )
-    .next_step("keep the lock manager until all its locks are released")
+    .with_next_step("keep the lock manager until all its locks are released")
 }
 
 #[cfg(test)]

@@ -24,7 +24,7 @@ impl FileBackend {
         let store: Arc<str> = format!("file://{}", dir.as_ref().display()).into();
         Err(Error::new(ErrorKind::Unsupported, "the file backend needs Linux")
             .store(store)
-            .next_step("use a store on the network, such as Redis, etcd or ZooKeeper"))
+            .with_next_step("use a store on the network, such as Redis, etcd or ZooKeeper"))
     }
 
     /// Whether this process had to poll.

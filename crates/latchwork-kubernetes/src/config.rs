@@ -24,7 +24,7 @@ pub struct KubernetesConfig {
 const NEXT: &str = "use k8s://namespace or k8s://context/namespace";
 
 fn invalid(message: impl Into<String>) -> Error {
-    Error::new(ErrorKind::Invalid, message).next_step(NEXT)
+    Error::new(ErrorKind::Invalid, message).with_next_step(NEXT)
 }
 
 impl KubernetesConfig {
@@ -79,7 +79,7 @@ impl KubernetesConfig {
 }
 
 fn decode(text: &str, what: &str) -> Result<String, Error> {
-    address::decode(text, what).map_err(|error| error.next_step(NEXT))
+    address::decode(text, what).map_err(|error| error.with_next_step(NEXT))
 }
 
 #[cfg(test)]
@@ -116,7 +116,7 @@ mod tests {
             let error = KubernetesConfig::parse(url).unwrap_err();
             assert_eq!(error.kind(), ErrorKind::Invalid);
             assert!(error.to_string().contains(part), "{url}: {error}");
-            assert!(error.hint().is_some());
+            assert!(error.next_step().is_some());
         }
     }
 

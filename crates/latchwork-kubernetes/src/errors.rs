@@ -177,7 +177,7 @@ pub(crate) fn refused(answer: &Answer, doing: &str, namespace: &str, writes: boo
             "check the API server and its etcd".to_owned(),
         ),
     };
-    BackendError::new(kind, effect, message).next_step(step)
+    BackendError::new(kind, effect, message).with_next_step(step)
 }
 
 /// The Lease belongs to a leader election that a controller decides.
@@ -190,7 +190,7 @@ pub(crate) fn managed(namespace: &str, name: &str, field: &str) -> BackendError 
              who holds it"
         ),
     )
-    .next_step("use another name, or remove that field if no candidate uses the Lease any more")
+    .with_next_step("use another name, or remove that field if no candidate uses the Lease any more")
 }
 
 /// An object that cannot be understood.
@@ -200,7 +200,7 @@ pub(crate) fn corrupt(namespace: &str, name: &str, why: &str) -> BackendError {
         Effect::NotApplied,
         format!("the Lease {namespace}/{name} cannot be read: {why}"),
     )
-    .next_step(format!(
+    .with_next_step(format!(
         "if nobody uses the lock, delete it: kubectl -n {namespace} delete lease {name}"
     ))
 }

@@ -83,7 +83,7 @@ pub fn newest<K: Resource>(object: &K) -> Result<Option<FencingToken>, CheckErro
         let message =
             format!("the annotation {TOKEN} of {} is not a token: {text:?}", object.name_any());
         let error = Error::new(ErrorKind::Invalid, message);
-        CheckError::Invalid(error.next_step(
+        CheckError::Invalid(error.with_next_step(
             "set it to the largest token that has written, or remove it while no holder writes",
         ))
     })
@@ -93,7 +93,7 @@ pub fn newest<K: Resource>(object: &K) -> Result<Option<FencingToken>, CheckErro
 fn fenced(mut change: Value, token: FencingToken) -> Result<Value, CheckError<kube::Error>> {
     let invalid = |message: &str| {
         let error = Error::new(ErrorKind::Invalid, message);
-        Err(CheckError::Invalid(error.next_step("give a JSON merge patch, as kubectl patch does")))
+        Err(CheckError::Invalid(error.with_next_step("give a JSON merge patch, as kubectl patch does")))
     };
     if change.is_null() {
         change = json!({});

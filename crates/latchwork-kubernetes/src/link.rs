@@ -273,14 +273,14 @@ async fn settings(config: &KubernetesConfig) -> Result<Config, BackendError> {
 }
 
 fn invalid(message: &str) -> BackendError {
-    BackendError::new(BackendErrorKind::Invalid, Effect::NotApplied, message).next_step(
+    BackendError::new(BackendErrorKind::Invalid, Effect::NotApplied, message).with_next_step(
         "check the context in the address and the kubeconfig, with: kubectl config get-contexts",
     )
 }
 
 fn unreachable(message: String, effect: Effect) -> BackendError {
     BackendError::new(BackendErrorKind::Unreachable, effect, message)
-        .next_step("check that the API server is running and the address is correct")
+        .with_next_step("check that the API server is running and the address is correct")
 }
 
 /// A request without an answer.
@@ -288,13 +288,13 @@ pub(crate) fn failed(error: &kube::Error, effect: Effect) -> BackendError {
     let said = chain(error);
     if let Some(refusal) = tls::refusal(error, &WORDS) {
         let message = format!("cannot connect to the API server: {refusal}");
-        return unreachable(message, Effect::NotApplied).next_step(refusal.step);
+        return unreachable(message, Effect::NotApplied).with_next_step(refusal.step);
     }
     // Credentials that cannot be made are no matter of the server.
     match error {
         kube::Error::Auth(_) => {
             BackendError::new(BackendErrorKind::Denied, Effect::NotApplied, said)
-                .next_step("check the credentials in the kubeconfig")
+                .with_next_step("check the credentials in the kubeconfig")
         }
         _ if said.contains("client error (Connect)") => unreachable(said, Effect::NotApplied),
         _ => unreachable(said, effect),

@@ -78,7 +78,7 @@ impl Store {
             "the API server contradicts itself about the Lease {namespace}/{name}: it refuses writes as outdated and \
              shows no newer version, or shows older data than before; asked again in {left:.0?}"
         );
-        Err(BackendError::new(BackendErrorKind::Unreachable, Effect::NotApplied, message).next_step(
+        Err(BackendError::new(BackendErrorKind::Unreachable, Effect::NotApplied, message).with_next_step(
             "check that all API servers behind this address have one etcd, and whether it is being restored",
         ))
     }

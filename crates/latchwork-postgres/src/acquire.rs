@@ -167,17 +167,17 @@ fn mismatch(claim: &Claim, number: u64, of: u64) -> BackendError {
     let wanted = claim.mode.shape();
     let message = format!("the key is in use as {shape}, and this client asks for {wanted}");
     BackendError::new(BackendErrorKind::Mismatch, Effect::NotApplied, message)
-        .next_step("use one kind of lock and one limit for each key")
+        .with_next_step("use one kind of lock and one limit for each key")
 }
 
 fn ended() -> BackendError {
     let message = "the claim was released before";
     BackendError::new(BackendErrorKind::Invalid, Effect::NotApplied, message)
-        .next_step("use each claim once")
+        .with_next_step("use each claim once")
 }
 
 fn changing() -> BackendError {
     let message = "the guard's identity changes again and again: several servers answer";
     BackendError::new(BackendErrorKind::Unreachable, Effect::NotApplied, message)
-        .next_step("check that the address leads to one server")
+        .with_next_step("check that the address leads to one server")
 }

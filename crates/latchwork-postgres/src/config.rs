@@ -122,7 +122,7 @@ pub(crate) const OPTIONS: &[&str] = &[
 ];
 
 pub(crate) fn invalid(message: impl Into<String>) -> Error {
-    Error::new(ErrorKind::Invalid, message).next_step(NEXT)
+    Error::new(ErrorKind::Invalid, message).with_next_step(NEXT)
 }
 
 impl PostgresConfig {
@@ -170,7 +170,7 @@ impl PostgresConfig {
         let stray = [("max_ttl", self.max_ttl.is_some()), ("durability=fast", self.fast)];
         if let Some((name, _)) = stray.iter().find(|(_, given)| *given && !self.guard) {
             return Err(invalid(format!("store: {name} is an option of the guard"))
-                .next_step(format!("add guard=true, or leave {name} out")));
+                .with_next_step(format!("add guard=true, or leave {name} out")));
         }
         // An authority that is named is there to be checked.
         self.tls.insecure = !verifies && self.tls.ca.is_none();
@@ -293,7 +293,7 @@ fn process_name() -> String {
 }
 
 pub(crate) fn decode(text: &str, what: &str) -> Result<String, Error> {
-    address::decode(text, what).map_err(|error| error.next_step(NEXT))
+    address::decode(text, what).map_err(|error| error.with_next_step(NEXT))
 }
 
 #[cfg(test)]
@@ -380,7 +380,7 @@ mod tests {
             let error = PostgresConfig::parse(url).unwrap_err();
             assert_eq!(error.kind(), ErrorKind::Invalid);
             assert!(error.to_string().contains(part), "{url}: {error}");
-            assert!(error.hint().is_some());
+            assert!(error.next_step().is_some());
         }
         let config = PostgresConfig::parse("postgres://u:secret@h/d").unwrap();
         assert!(!format!("{config:?}{}", config.shown()).contains("secret"));
@@ -410,7 +410,7 @@ mod tests {
             ("postgres://h/db:5432", "host:port/database"),
         ] {
             let error = PostgresConfig::parse(url).unwrap_err();
-            assert!(error.hint().unwrap().contains(step), "{url}: {error}");
+            assert!(error.next_step().unwrap().contains(step), "{url}: {error}");
             assert!(!error.to_string().contains("pw"), "{error}");
         }
     }

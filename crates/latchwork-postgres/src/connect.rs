@@ -255,7 +255,7 @@ impl Access {
         let step = "make it a standby of the new primary (pg_rewind), or stop it; if it was restored on purpose, \
              restart this process";
         let (kind, effect) = (BackendErrorKind::Unreachable, Effect::NotApplied);
-        Some(BackendError::new(kind, effect, message).next_step(step))
+        Some(BackendError::new(kind, effect, message).with_next_step(step))
     }
 
     /// Connects to one server, and finds out who answers.
@@ -437,7 +437,7 @@ impl Access {
                 said.messages
             );
             let (kind, effect) = (BackendErrorKind::Invalid, Effect::NotApplied);
-            return Err(BackendError::new(kind, effect, message).next_step(
+            return Err(BackendError::new(kind, effect, message).with_next_step(
                 "ALTER ROLE .. SET client_min_messages = 'warning' for the user of the address",
             ));
         }
@@ -454,7 +454,7 @@ impl Access {
     }
 
     pub(crate) fn invalid(&self, message: String) -> Error {
-        Error::new(ErrorKind::Invalid, message).store(self.config.shown().into())
+        Error::new(ErrorKind::Invalid, message).with_store(self.config.shown().into())
     }
 }
 
@@ -469,7 +469,7 @@ fn takes_no_writes(at: &Host) -> BackendError {
         "{at} is a standby, or default_transaction_read_only is on for this user or database"
     );
     BackendError::new(BackendErrorKind::Unreachable, Effect::NotApplied, message)
-        .next_step("name the primary, or all servers, in the address")
+        .with_next_step("name the primary, or all servers, in the address")
 }
 
 /// Whether the server has cancelled a statement.

@@ -22,14 +22,14 @@ pub(crate) fn lost(why: &str) -> BackendError {
         Effect::Unknown,
         format!("the connection ended before the answer came: {why}"),
     )
-    .next_step("check that the server is running; latchwork doctor examines it")
+    .with_next_step("check that the server is running; latchwork doctor examines it")
 }
 
 /// Nothing was asked.
 pub(crate) fn unsent(why: &str) -> BackendError {
     let (kind, effect) = (BackendErrorKind::Unreachable, Effect::NotApplied);
     BackendError::new(kind, effect, format!("the request was not sent: {why}"))
-        .next_step("check that the server is running; latchwork doctor examines it")
+        .with_next_step("check that the server is running; latchwork doctor examines it")
 }
 
 /// A connection could not be made: nothing was asked.
@@ -41,7 +41,7 @@ pub(crate) fn not_connected(at: &str, error: &Error) -> BackendError {
             refused
         }
         None => match tls::refusal(error, &WORDS) {
-            Some(refusal) => not_reached(at, &refusal.said).next_step(refusal.step),
+            Some(refusal) => not_reached(at, &refusal.said).with_next_step(refusal.step),
             None => not_reached(at, &root_cause(error)),
         },
     }
@@ -69,7 +69,7 @@ pub(crate) fn not_reached(at: &str, why: &str) -> BackendError {
         Effect::NotApplied,
         format!("no connection to {at}: {why}"),
     )
-    .next_step(step)
+    .with_next_step(step)
 }
 
 /// What the library says if TLS is required, and the server has none.
@@ -101,7 +101,7 @@ pub(crate) fn no_socket(at: &str, error: &std::io::Error) -> BackendError {
         }
         _ => "check that the server is running, and its unix_socket_directories and port",
     };
-    not_reached(at, &error.to_string()).next_step(step)
+    not_reached(at, &error.to_string()).with_next_step(step)
 }
 
 /// What an error goes back to.
@@ -170,7 +170,7 @@ fn refusal(said: &DbError) -> BackendError {
     let effect = if ends { Effect::Unknown } else { Effect::NotApplied };
     let message = format!("PostgreSQL says: {} (SQLSTATE {})", said.message(), code.code());
     let error = BackendError::new(kind, effect, message);
-    if step.is_empty() { error } else { error.next_step(step) }
+    if step.is_empty() { error } else { error.with_next_step(step) }
 }
 
 /// The statement has waited for a lock of the server's for as long as it may, and has had no effect.
@@ -186,5 +186,5 @@ pub(crate) fn not_replicated() -> BackendError {
         Effect::Unknown,
         "the commit was not confirmed by the synchronous standby",
     )
-    .next_step("check the standby; the claim is settled by its id")
+    .with_next_step("check the standby; the claim is settled by its id")
 }

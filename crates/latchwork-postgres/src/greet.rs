@@ -54,7 +54,7 @@ impl Sibling {
             "this server is CockroachDB ({version}): its advisory locks exclude nobody, and it has no LISTEN"
         );
         let (kind, effect) = (BackendErrorKind::Unsupported, Effect::NotApplied);
-        Err(BackendError::new(kind, effect, message).next_step(
+        Err(BackendError::new(kind, effect, message).with_next_step(
             "use another store: PostgreSQL itself, etcd, Redis, ZooKeeper or Kubernetes",
         ))
     }
@@ -151,7 +151,7 @@ impl Greeting {
             quoted(&config.schema)
         );
         let (kind, effect) = (BackendErrorKind::Invalid, Effect::NotApplied);
-        Err(BackendError::new(kind, effect, message).next_step(step))
+        Err(BackendError::new(kind, effect, message).with_next_step(step))
     }
 
     /// Refuses a user who may not call the functions: free keys could be locked, and no others.
@@ -170,7 +170,7 @@ impl Greeting {
         let message = format!("{user} lacks EXECUTE on {}", missing.join(", "));
         let step = format!("GRANT EXECUTE ON FUNCTION {} TO {}", functions(config), quoted(&user));
         let (kind, effect) = (BackendErrorKind::Denied, Effect::NotApplied);
-        Err(BackendError::new(kind, effect, message).next_step(step))
+        Err(BackendError::new(kind, effect, message).with_next_step(step))
     }
 }
 

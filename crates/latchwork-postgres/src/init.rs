@@ -38,7 +38,7 @@ pub async fn init(config: PostgresConfig, io: Io) -> Result<Prepared, Error> {
     let opened = access.open(For::Care, None).await.map_err(|error| access.error(error))?;
     if opened.said.is_standby {
         let message = format!("store: {} is a standby or takes no writes", opened.at);
-        return Err(access.invalid(message).next_step("name the primary in the address"));
+        return Err(access.invalid(message).with_next_step("name the primary in the address"));
     }
     let made = make_tables(&access, &opened, &mut prepared).await;
     let are_migrated = made.map_err(|error| access.error(error))?;
@@ -53,7 +53,7 @@ pub async fn init(config: PostgresConfig, io: Io) -> Result<Prepared, Error> {
             return Ok(prepared);
         }
         if held > 0 {
-            return Err(access.invalid(format!("store: {held} locks are in use")).next_step(
+            return Err(access.invalid(format!("store: {held} locks are in use")).with_next_step(
                 "stop all clients that use them, or wait for the end of the quarantine",
             ));
         }
@@ -138,7 +138,7 @@ pub(crate) async fn outlast(access: &Access, lane: &Lane) -> Result<(), BackendE
                 access.config.schema, access.config.table
             );
             Err(BackendError::new(BackendErrorKind::Unreachable, Effect::NotApplied, message)
-                .next_step("try again when that has ended; pg_stat_activity shows its session"))
+                .with_next_step("try again when that has ended; pg_stat_activity shows its session"))
         }
         done => done,
     }

@@ -46,7 +46,7 @@ impl Passfile {
                 let message = format!("store: passfile: {shown} {}", why.words());
                 let error =
                     BackendError::new(BackendErrorKind::Invalid, Effect::NotApplied, message);
-                return Err(error.next_step(why.step()));
+                return Err(error.with_next_step(why.step()));
             }
         };
         Ok(search(&text, host, database, user).unwrap_or_else(|broken| {

@@ -157,14 +157,14 @@ fn usual_user(hosts: &[Host]) -> Result<String, Error> {
     // That is who the server sees at the other end of the socket (`peer`).
     whoami::username().map_err(|error| {
         invalid(format!("store: user: this process runs as a user without a name: {error}"))
-            .next_step("name one: postgres://user@%2Frun%2Fpostgresql/database")
+            .with_next_step("name one: postgres://user@%2Frun%2Fpostgresql/database")
     })
 }
 
 fn host_of(text: &str, port: &str, is_option: bool) -> Result<Host, Error> {
     if text.starts_with('@') {
         return Err(invalid("store: host is a socket without a file, which cannot be used")
-            .next_step("let the server make one in a folder: unix_socket_directories"));
+            .with_next_step("let the server make one in a folder: unix_socket_directories"));
     }
     let usual = match port {
         "" => 5_432,
@@ -248,7 +248,7 @@ mod tests {
         let error = parse("postgres://?service=shop", &gone).unwrap_err();
         assert!(error.to_string().contains("/nowhere cannot be read"), "{error}");
         assert!(
-            error.hint().unwrap().contains("name a file that this process may read"),
+            error.next_step().unwrap().contains("name a file that this process may read"),
             "{error}"
         );
     }

@@ -151,5 +151,5 @@ fn read(ask: Ask, row: &Row, claims: &[&Claim]) -> Result<(usize, Option<Renewal
 fn locked_row() -> BackendError {
     let (kind, effect) = (BackendErrorKind::Unreachable, Effect::NotApplied);
     BackendError::new(kind, effect, "another transaction keeps the key's row locked")
-        .next_step("end that transaction: see pg_stat_activity and pg_locks")
+        .with_next_step("end that transaction: see pg_stat_activity and pg_locks")
 }

@@ -112,5 +112,5 @@ pub(crate) fn check(table: Option<&str>, config: &PostgresConfig) -> Result<(), 
         ),
     };
     let (kind, effect) = (BackendErrorKind::Invalid, Effect::NotApplied);
-    Err(BackendError::new(kind, effect, message).next_step(step))
+    Err(BackendError::new(kind, effect, message).with_next_step(step))
 }

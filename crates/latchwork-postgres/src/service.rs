@@ -21,8 +21,8 @@ impl Line {
         let message = error.message().strip_prefix("store: ").unwrap_or(error.message());
         let place = format!("store: {}, line {}: {message}", self.file.display(), self.number);
         let blamed = Error::new(error.kind(), place);
-        match error.hint() {
-            Some(hint) => blamed.next_step(hint.to_owned()),
+        match error.next_step() {
+            Some(hint) => blamed.with_next_step(hint.to_owned()),
             None => blamed,
         }
     }
@@ -60,13 +60,13 @@ pub(crate) fn find(name: &str, surroundings: &Surroundings) -> Result<Vec<Line>,
         "write a section with this name, or set PGSERVICEFILE; looked for in {}",
         places.join(", ")
     );
-    Err(Error::new(ErrorKind::Invalid, message).next_step(step))
+    Err(Error::new(ErrorKind::Invalid, message).with_next_step(step))
 }
 
 fn unreadable(file: &std::path::Path, error: &std::io::Error) -> Error {
     let message = format!("store: service: {} cannot be read: {error}", file.display());
     Error::new(ErrorKind::Invalid, message)
-        .next_step("name a file that this process may read: PGSERVICEFILE")
+        .with_next_step("name a file that this process may read: PGSERVICEFILE")
 }
 
 /// The lines of the first section with this name.
@@ -94,7 +94,7 @@ fn section(text: &str, name: &str, file: &std::path::Path) -> Result<Option<Vec<
             number: n + 1,
         };
         let wrong = |what: &str, step: &str| {
-            let error = Error::new(ErrorKind::Invalid, what.to_owned()).next_step(step.to_owned());
+            let error = Error::new(ErrorKind::Invalid, what.to_owned()).with_next_step(step.to_owned());
             place("", "").blame(&error)
         };
         match line.split_once('=') {

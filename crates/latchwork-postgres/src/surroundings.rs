@@ -43,7 +43,7 @@ impl Variable {
     pub(crate) fn value(&self) -> Result<String, Error> {
         self.value.clone().into_string().map_err(|_| {
             Error::new(ErrorKind::Invalid, format!("store: {}: not UTF-8", self.name))
-                .next_step(format!("unset it, and write {}= in the address", self.option))
+                .with_next_step(format!("unset it, and write {}= in the address", self.option))
         })
     }
 
@@ -51,7 +51,7 @@ impl Variable {
     pub(crate) fn blame(&self, error: &Error) -> Error {
         let Self { name, option, .. } = self;
         let message = error.message().strip_prefix("store: ").unwrap_or(error.message());
-        Error::new(error.kind(), format!("store: {name}: {message}")).next_step(format!(
+        Error::new(error.kind(), format!("store: {name}: {message}")).with_next_step(format!(
             "unset {name} for this process, or write {option}= in the address, which goes before it"
         ))
     }

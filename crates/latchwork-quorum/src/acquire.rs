@@ -39,7 +39,7 @@ impl Shared {
                 Effect::NotApplied,
                 message,
             )
-            .next_step("use a semaphore on one node, or one mutex for each slot"));
+            .with_next_step("use a semaphore on one node, or one mutex for each slot"));
         }
         if let Some((_, State::Held(_))) = self.look_up(claim.id) {
             // The same id again is the same grant as long as it is there (B2).

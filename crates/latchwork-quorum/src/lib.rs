@@ -128,7 +128,7 @@ fn combine(nodes: &[Arc<dyn Backend>], size: Size) -> Result<Capabilities, Error
     let longest = each.iter().map(|c| *c.ttl.end()).min();
     let (Some(shortest), Some(longest)) = (shortest, longest) else {
         return Err(invalid("nodes: a quorum needs at least one node".into())
-            .next_step("name three or five independent stores"));
+            .with_next_step("name three or five independent stores"));
     };
     if shortest > longest {
         return Err(invalid(format!(
@@ -188,7 +188,7 @@ impl Shared {
         let message = format!("{some} of {all} nodes {did}: {}", each.join(", "));
         let error = BackendError::new(kind, effect, message);
         match failures.iter().find_map(|(_, error)| error.next_step.clone()) {
-            Some(step) => error.next_step(step),
+            Some(step) => error.with_next_step(step),
             None => error,
         }
     }

@@ -455,7 +455,7 @@ impl Shared {
 }
 
 /// How long one node may take: short against the ttl, so that a stopped node costs little of it, and
-/// shorter than the shortest time that core gives a try, so that the caller hears which nodes failed.
+/// shorter than the shortest time that the engine gives a try, so that the caller hears which nodes failed.
 pub(super) fn node_limit(ttl: Duration) -> Duration {
     (ttl / 10).min(Duration::from_millis(200))
 }

@@ -150,7 +150,7 @@ const OPTIONS: &[&str] = &[
 ];
 
 fn invalid(message: String) -> Error {
-    Error::new(ErrorKind::Invalid, message).next_step(NEXT)
+    Error::new(ErrorKind::Invalid, message).with_next_step(NEXT)
 }
 
 impl RedisConfig {
@@ -165,8 +165,8 @@ impl RedisConfig {
             return read;
         }
         // The next steps are written for the one word.
-        read.map_err(|error| match error.hint().map(|hint| hint.replace("redis", "valkey")) {
-            Some(hint) => error.next_step(hint),
+        read.map_err(|error| match error.next_step().map(|hint| hint.replace("redis", "valkey")) {
+            Some(hint) => error.with_next_step(hint),
             None => error,
         })
     }
@@ -180,7 +180,7 @@ impl RedisConfig {
             Some((word, tls, Some(kind @ ("sentinel" | "cluster")))) => (word, tls, kind),
             Some((word, false, Some(kind @ SOCKET))) => (word, false, kind),
             Some((_, true, Some(SOCKET))) => {
-                return Err(invalid("store: a socket has no TLS".into()).next_step(NEXT_SOCKET));
+                return Err(invalid("store: a socket has no TLS".into()).with_next_step(NEXT_SOCKET));
             }
             _ => return Err(invalid("store: not a scheme of Redis or Valkey".into())),
         };
@@ -194,7 +194,7 @@ impl RedisConfig {
         let endpoints = match kind {
             SOCKET => vec![socket(&parts)?],
             "single" if parts.hosts.is_empty() && !path.is_empty() => {
-                return Err(invalid("store: a host is missing".into()).next_step(NEXT_SOCKET));
+                return Err(invalid("store: a host is missing".into()).with_next_step(NEXT_SOCKET));
             }
             _ => parts.endpoints(default_port).map_err(hinted)?,
         };
@@ -268,7 +268,7 @@ impl RedisConfig {
         ];
         if let Some((name, _)) = stray.iter().find(|(_, given)| *given && !config.guard) {
             return Err(invalid(format!("store: {name} is an option of the guard"))
-                .next_step(format!("add guard=true, or leave {name} out")));
+                .with_next_step(format!("add guard=true, or leave {name} out")));
         }
         Ok(config)
     }
@@ -324,7 +324,7 @@ impl RedisConfig {
         if matches!(name, "ca" | "cert" | "key" | "insecure") {
             let Some(tls) = &mut self.tls else {
                 return Err(invalid(format!("store: {name} is an option of TLS"))
-                    .next_step("use the scheme with rediss, or leave the option out"));
+                    .with_next_step("use the scheme with rediss, or leave the option out"));
             };
             match name {
                 "ca" => tls.ca = Some(value.into()),
@@ -376,7 +376,7 @@ impl RedisConfig {
                 _ => return Err(no_database()),
             },
             "user" | "username" | "pass" | "password" => {
-                return Err(invalid(format!("store: {name} is not an option")).next_step(
+                return Err(invalid(format!("store: {name} is not an option")).with_next_step(
                     "write user:password@ before the host, or before the path of a socket",
                 ));
             }
@@ -419,14 +419,14 @@ fn credentials(login: &str) -> Result<Credentials, Error> {
     let user = Some(decode(user, "user")?).filter(|user| !user.is_empty());
     if user.is_some() && password.is_none() {
         return Err(invalid("store: a user without a password".into())
-            .next_step("write user:password@host, or :password@host for the default user"));
+            .with_next_step("write user:password@host, or :password@host for the default user"));
     }
     Ok(Credentials { user, password })
 }
 
 /// The socket of an address, by the path in it.
 fn socket(parts: &Parts<'_>) -> Result<Endpoint, Error> {
-    let wrong = |what: &str| Err(invalid(format!("store: {what}")).next_step(NEXT_SOCKET));
+    let wrong = |what: &str| Err(invalid(format!("store: {what}")).with_next_step(NEXT_SOCKET));
     if !parts.hosts.is_empty() {
         return wrong("the path of a socket begins with a /, and has no host before it");
     }
@@ -442,7 +442,7 @@ fn socket(parts: &Parts<'_>) -> Result<Endpoint, Error> {
 
 fn no_database() -> Error {
     invalid("store: db is an option of a socket".into())
-        .next_step("write the database after the host and a /: redis://host/2")
+        .with_next_step("write the database after the host and a /: redis://host/2")
 }
 
 fn hinted(error: Error) -> Error {

@@ -47,7 +47,7 @@ pub async fn init(config: RedisConfig, io: Io) -> Result<Prepared, Error> {
         let message = format!("store: {} locks are in use, the first is {}", live.len(), first.key);
         return Err(Error::new(ErrorKind::Invalid, message)
             .store(store)
-            .next_step("stop all clients that use them, or wait for the end of the quarantine"));
+            .with_next_step("stop all clients that use them, or wait for the end of the quarantine"));
     }
     let shared = &*backend.store;
     let cluster = shared.topology.is_cluster();

@@ -34,7 +34,7 @@ pub(crate) fn install() -> Result<(), Error> {
     });
     installed.as_ref().map(drop).map_err(|why| {
         Error::new(ErrorKind::Unsupported, format!("metrics: {why}"))
-            .next_step("run the service in a process of its own")
+            .with_next_step("run the service in a process of its own")
     })
 }
 

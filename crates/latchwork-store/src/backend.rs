@@ -1,7 +1,7 @@
 //! The boundary between Latchwork and a store: five verbs and their types.
 //!
 //! Read this page to write a backend, or to understand the whole system. Everything above it
-//! (waiting, validity, renewal, handover, primitives) is written once, in this crate; everything
+//! (waiting, validity, renewal, handover, primitives) is written once, in the crate `latchwork`; everything
 //! below it is I/O.
 //!
 //! Three ideas carry the trait:
@@ -90,7 +90,7 @@ pub trait Backend: fmt::Debug + Send + Sync + 'static {
     /// Returns when a retry may succeed.
     ///
     /// Called after `Blocked`, with that answer. It may return early, but not at once again and
-    /// again; It may also never return: the engine tries again by itself when `retry_after` is over
+    /// again; it may also never return: the engine tries again by itself when `retry_after` is over
     /// and every third of the claim's ttl, and then drops this future (B7, B10).
     fn wait<'a>(
         &'a self,

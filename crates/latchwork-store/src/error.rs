@@ -56,7 +56,7 @@ impl BackendError {
 
     /// Adds the suggested next step.
     #[must_use]
-    pub fn next_step(mut self, step: impl Into<String>) -> Self {
+    pub fn with_next_step(mut self, step: impl Into<String>) -> Self {
         self.next_step = Some(step.into());
         self
     }
@@ -65,8 +65,8 @@ impl BackendError {
     #[must_use]
     pub fn unrenewed(mut self, problem: &Error) -> Self {
         self.message.push_str(&format!("; no other login was found: {}", problem.message()));
-        match problem.hint() {
-            Some(step) => self.next_step(step),
+        match problem.next_step() {
+            Some(step) => self.with_next_step(step),
             None => self,
         }
     }
@@ -166,7 +166,7 @@ impl Error {
             BackendErrorKind::Corrupt => ErrorKind::Corrupt,
             BackendErrorKind::Invalid => ErrorKind::Invalid,
         };
-        let mut new = Self::new(kind, error.message.clone()).store(store.clone());
+        let mut new = Self::new(kind, error.message.clone()).with_store(store.clone());
         new.0.next_step = error.next_step.clone();
         new.0.key = key.cloned();
         new.0.source = Some(error);
@@ -175,21 +175,21 @@ impl Error {
 
     /// Adds the key.
     #[must_use]
-    pub fn key(mut self, key: &Key) -> Self {
+    pub fn with_key(mut self, key: &Key) -> Self {
         self.0.key = Some(key.clone());
         self
     }
 
     /// Adds the store.
     #[must_use]
-    pub fn store(mut self, store: Arc<str>) -> Self {
+    pub fn with_store(mut self, store: Arc<str>) -> Self {
         self.0.store = Some(store);
         self
     }
 
     /// Adds the suggested next step.
     #[must_use]
-    pub fn next_step(mut self, step: impl Into<String>) -> Self {
+    pub fn with_next_step(mut self, step: impl Into<String>) -> Self {
         self.0.next_step = Some(step.into());
         self
     }
@@ -212,17 +212,17 @@ impl Error {
     }
 
     /// Returns the key that the error concerns, if there is one.
-    pub fn on_key(&self) -> Option<&Key> {
+    pub fn key(&self) -> Option<&Key> {
         self.0.key.as_ref()
     }
 
     /// Returns the name of the store that the error concerns, if there is one.
-    pub fn at_store(&self) -> Option<&str> {
+    pub fn store(&self) -> Option<&str> {
         self.0.store.as_deref()
     }
 
     /// Returns the suggested next step, if any.
-    pub fn hint(&self) -> Option<&str> {
+    pub fn next_step(&self) -> Option<&str> {
         self.0.next_step.as_deref()
     }
 

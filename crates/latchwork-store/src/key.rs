@@ -35,7 +35,7 @@ impl Key {
         let name = name.as_ref();
         if name.is_empty() {
             return Err(Error::new(ErrorKind::Invalid, "key: the name is empty")
-                .next_step("give the lock a name of at least one character"));
+                .with_next_step("give the lock a name of at least one character"));
         }
         if name.len() > Self::MAX_LEN {
             return Err(Error::new(
@@ -46,7 +46,7 @@ impl Key {
                     Self::MAX_LEN
                 ),
             )
-            .next_step("use a shorter name, for example a hash of it"));
+            .with_next_step("use a shorter name, for example a hash of it"));
         }
         Ok(Self(name.into()))
     }
@@ -76,7 +76,7 @@ impl Key {
                 ErrorKind::Invalid,
                 format!("namespace: {namespace:?} holds ':', which separates it from the name"),
             )
-            .next_step("use another character, such as '.' or '/'"));
+            .with_next_step("use another character, such as '.' or '/'"));
         }
         Ok(())
     }

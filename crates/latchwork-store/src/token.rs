@@ -82,7 +82,7 @@ impl FencingToken {
         i64::try_from(self.0).map_err(|_| {
             let message = format!("token: {self} is 2^63 or more, and no store gives such a token");
             Error::new(ErrorKind::Invalid, message)
-                .next_step("give the token of a guard, as `Guard::token` returns it")
+                .with_next_step("give the token of a guard, as `Guard::token` returns it")
         })
     }
 

@@ -50,7 +50,7 @@ pub(crate) fn lives_for(
     }
     let message = "the servers have not confirmed the session for so long that it may end soon";
     Err(BackendError::new(BackendErrorKind::Unreachable, Effect::Unknown, message)
-        .next_step("check that the servers are running and that this process was not stopped"))
+        .with_next_step("check that the servers are running and that this process was not stopped"))
 }
 
 pub(crate) fn token_of(node: &Node) -> Result<u64, BackendError> {

@@ -63,7 +63,7 @@ impl ZooKeeperBackend {
         let found = Sessions::find_out(ensemble.clone(), io.clone(), sooner.clone()).await;
         let sessions = found.map_err(|error| match ensemble.is_full() {
             true => {
-                let busy = Error::new(ErrorKind::Busy, error.message).store(store.clone());
+                let busy = Error::new(ErrorKind::Busy, error.message).with_store(store.clone());
                 error.next_step.into_iter().fold(busy, Error::next_step)
             }
             false => Error::from_backend(error, None, &store),

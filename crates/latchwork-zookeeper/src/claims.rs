@@ -18,13 +18,13 @@ pub(crate) struct Own {
     pub(crate) node: Option<Node>,
     /// Whether an answer said that it holds the key.
     pub(crate) granted: bool,
-    /// It is being taken back, because core has not asked for it within its ttl.
+    /// It is being taken back, because the engine has not asked for it within its ttl.
     pub(crate) ends: bool,
     /// Its node on its way, while that was not answered.
     pub(crate) entry: Option<Arc<Entry>>,
     /// What it has seen of the queue, if it stands far behind. Boxed: it is large, and most claims have none.
     pub(crate) far: Option<Box<Far>>,
-    /// When core asked for it last.
+    /// When the engine asked for it last.
     asked_at: Moment,
     ttl: Duration,
     /// As it was asked for: to release it, if nobody asks again.
@@ -139,7 +139,7 @@ impl Claims {
         self.lock().remove(&id);
     }
 
-    /// The claims that core has not asked for within their ttl, and when the next one will be so: the
+    /// The claims that the engine has not asked for within their ttl, and when the next one will be so: the
     /// janitor looks then. From now on they are neither renewed nor granted.
     pub(crate) fn silent(&self, now: Moment) -> (Vec<Arc<Claim>>, Moment) {
         let mut next = Moment::NEVER;

@@ -60,7 +60,7 @@ impl fmt::Debug for ZooKeeperConfig {
 }
 
 fn invalid(message: String) -> Error {
-    Error::new(ErrorKind::Invalid, message).next_step(NEXT)
+    Error::new(ErrorKind::Invalid, message).with_next_step(NEXT)
 }
 
 impl ZooKeeperConfig {
@@ -213,7 +213,7 @@ mod tests {
         ] {
             let error = ZooKeeperConfig::parse(url).unwrap_err();
             assert_eq!(error.kind(), ErrorKind::Invalid);
-            assert!(error.hint().unwrap().contains(step), "{url}: {error:?}");
+            assert!(error.next_step().unwrap().contains(step), "{url}: {error:?}");
         }
         let named = ZooKeeperConfig::parse("zk://h/a%2Cb:2/app:c%3A7").unwrap();
         assert_eq!(named.chroot, "/a,b:2/app:c:7");
@@ -243,7 +243,7 @@ mod tests {
             let error = ZooKeeperConfig::parse(url).unwrap_err();
             assert_eq!(error.kind(), ErrorKind::Invalid);
             assert!(error.to_string().contains(part), "{url}: {error}");
-            assert!(error.hint().is_some());
+            assert!(error.next_step().is_some());
         }
     }
 
@@ -257,7 +257,7 @@ mod tests {
             ("zk://h,::1:2181/locks", "[::1]:2181"),
         ] {
             let error = ZooKeeperConfig::parse(url).unwrap_err();
-            assert!(error.hint().unwrap().contains(step), "{url}: {error}");
+            assert!(error.next_step().unwrap().contains(step), "{url}: {error}");
             assert!(!error.to_string().contains("pw"), "{error}");
         }
     }

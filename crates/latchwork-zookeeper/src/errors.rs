@@ -16,7 +16,7 @@ pub(crate) fn refused(refusal: Refusal, path: &str) -> BackendError {
     use BackendErrorKind::{Denied, Invalid, Unreachable, Unsupported};
     use Effect::{NotApplied, Unknown};
     let make = |kind, effect, what: &str, step: &str| {
-        BackendError::new(kind, effect, format!("ZooKeeper says of {path}: {what}")).next_step(step)
+        BackendError::new(kind, effect, format!("ZooKeeper says of {path}: {what}")).with_next_step(step)
     };
     match refusal {
         Refusal::NO_AUTH => make(
@@ -71,7 +71,7 @@ pub(crate) fn not_created(refusal: Refusal, path: &str) -> BackendError {
     let above = path.rsplit_once('/').map_or("/", |(above, _)| above);
     let above = if above.is_empty() { "/" } else { above };
     let message = format!("ZooKeeper says of {path}: not allowed to create it");
-    BackendError::new(BackendErrorKind::Denied, Effect::NotApplied, message).next_step(format!(
+    BackendError::new(BackendErrorKind::Denied, Effect::NotApplied, message).with_next_step(format!(
         "check the ACL of {above} (getAcl) and user:password@ in the address, or create {path} as \
          a user who may"
     ))
@@ -90,7 +90,7 @@ pub(crate) fn unsupported(message: &str) -> BackendError {
 /// A request that no server took.
 pub(crate) fn not_sent(message: impl Into<String>) -> BackendError {
     BackendError::new(BackendErrorKind::Unreachable, Effect::NotApplied, message)
-        .next_step("check that the servers are running and the address is correct")
+        .with_next_step("check that the servers are running and the address is correct")
 }
 
 /// What an address calls the parts of TLS.
@@ -105,7 +105,7 @@ pub(crate) const WORDS: tls::Words = tls::Words {
 pub(crate) fn unsent(message: &str, why: &std::io::Error) -> BackendError {
     let error = not_sent(message);
     match why.get_ref().and_then(|inside| inside.downcast_ref::<tls::Refusal>()) {
-        Some(refusal) => error.next_step(refusal.step.clone()),
+        Some(refusal) => error.with_next_step(refusal.step.clone()),
         None => error,
     }
 }
@@ -113,7 +113,7 @@ pub(crate) fn unsent(message: &str, why: &std::io::Error) -> BackendError {
 /// A server that takes no more connections from this host.
 pub(crate) fn full(server: impl std::fmt::Display) -> BackendError {
     let message = format!("{server} accepts no more connections from this host (maxClientCnxns)");
-    BackendError::new(BackendErrorKind::Unreachable, Effect::NotApplied, message).next_step(
+    BackendError::new(BackendErrorKind::Unreachable, Effect::NotApplied, message).with_next_step(
         "raise maxClientCnxns at the servers, or run fewer processes with locks at a time",
     )
 }
@@ -124,7 +124,7 @@ pub(crate) fn set_back(newest: i64, now: i64) -> BackendError {
         "the servers went back from transaction {newest:#x} to {now:#x}: their data was replaced \
          by an older copy or removed, and new tokens would be smaller than earlier ones"
     );
-    BackendError::new(BackendErrorKind::Corrupt, Effect::NotApplied, message).next_step(
+    BackendError::new(BackendErrorKind::Corrupt, Effect::NotApplied, message).with_next_step(
         "restore the newer data; or restart this program if no resource remembers an earlier \
          token",
     )
@@ -133,27 +133,27 @@ pub(crate) fn set_back(newest: i64, now: i64) -> BackendError {
 /// A request that a server may have taken.
 pub(crate) fn no_answer(message: impl Into<String>) -> BackendError {
     BackendError::new(BackendErrorKind::Unreachable, Effect::Unknown, message)
-        .next_step("check that the servers are running and reachable from here")
+        .with_next_step("check that the servers are running and reachable from here")
 }
 
 /// The server does not know who we are.
 pub(crate) fn denied(message: impl Into<String>) -> BackendError {
     BackendError::new(BackendErrorKind::Denied, Effect::NotApplied, message)
-        .next_step("check the user and the password in the address")
+        .with_next_step("check the user and the password in the address")
 }
 
 /// Core did not ask for the claim in time.
 pub(crate) fn taken_back() -> BackendError {
     let message = "the servers did not confirm the claim within its ttl, and it is being withdrawn";
     BackendError::new(BackendErrorKind::Unreachable, Effect::Unknown, message)
-        .next_step("try again")
+        .with_next_step("try again")
 }
 
 /// A claim that does not come to rest.
 pub(crate) fn restless() -> BackendError {
     let message = "the claim's node was missing each time the queue was read";
     BackendError::new(BackendErrorKind::Unreachable, Effect::NotApplied, message)
-        .next_step("find out which client deletes nodes of this lock")
+        .with_next_step("find out which client deletes nodes of this lock")
 }
 
 #[cfg(test)]

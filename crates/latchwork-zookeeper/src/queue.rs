@@ -197,7 +197,7 @@ impl Queue {
         if let Some(stranger) = self.strangers.first() {
             let what = format!("{stranger:?} among the claims is not a node of Latchwork");
             let step = "use another key, or find out which client created it";
-            return Some(mismatch(what).next_step(step));
+            return Some(mismatch(what).with_next_step(step));
         }
         let used = self.places[..ahead].first()?.mode.shape();
         let wanted: Shape = mode.shape();

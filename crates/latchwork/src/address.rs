@@ -62,7 +62,7 @@ impl Address {
     pub(crate) fn parse(url: &str) -> Result<Self, Error> {
         let url = url.trim();
         let invalid = |message: String| {
-            Err(Error::new(ErrorKind::Invalid, message).next_step(format!("use one of: {KNOWN}")))
+            Err(Error::new(ErrorKind::Invalid, message).with_next_step(format!("use one of: {KNOWN}")))
         };
         if url.starts_with("//") && url.contains('@') {
             return invalid("store: this begins like a URL, but has no scheme".into());
@@ -92,7 +92,7 @@ impl Address {
                 // Taken for a part of the name, it would make a second directory with locks of
                 // its own, that exclude nobody who left it out.
                 let step = "leave it out; in the name of a directory write ? as %3F and # as %23";
-                Err(Error::new(ErrorKind::Invalid, message).next_step(step))
+                Err(Error::new(ErrorKind::Invalid, message).with_next_step(step))
             }
             "file" => Self::file(rest).map_or_else(
                 || invalid("store: file: needs an absolute path: file:///var/lib/app/locks".into()),
@@ -119,7 +119,7 @@ impl Address {
                     None => String::new(),
                 };
                 let step = format!("{hint}use one of: {KNOWN}");
-                Err(Error::new(ErrorKind::Invalid, message).next_step(step))
+                Err(Error::new(ErrorKind::Invalid, message).with_next_step(step))
             }
         }
     }
@@ -247,7 +247,7 @@ mod tests {
             let error = Address::parse(url).unwrap_err();
             assert_eq!(error.kind(), ErrorKind::Invalid, "{url}");
             assert!(error.to_string().starts_with("store: "), "{error}");
-            assert!(error.hint().is_some());
+            assert!(error.next_step().is_some());
         }
         let url = "PostgreSQL://u:p@h1,h2/d?table=x";
         let read = Address::parse(url).unwrap();

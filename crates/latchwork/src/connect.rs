@@ -202,7 +202,7 @@ fn without_password(url: &str) -> Arc<str> {
 )))]
 fn not_built(store: &str, feature: &str) -> Error {
     Error::new(ErrorKind::Unsupported, format!("store: this build has no {store} backend"))
-        .next_step(format!("build with the feature `{feature}`"))
+        .with_next_step(format!("build with the feature `{feature}`"))
 }
 
 /// Connects to a store.
@@ -376,7 +376,7 @@ pub fn default_store() -> Result<String, Error> {
         .or_else(|| Some(absolute("HOME")?.join(".local").join("state")))
         .ok_or_else(|| {
             Error::new(ErrorKind::Invalid, "store: there is no default because HOME is not set")
-                .next_step("name the store, for example file:///var/lib/app/locks")
+                .with_next_step("name the store, for example file:///var/lib/app/locks")
         })?;
     Ok(file_url(&state.join("latchwork")))
 }

@@ -92,7 +92,7 @@ impl Stage {
     pub(crate) fn refused<T: fmt::Debug>(&self, answer: Result<T, Error>) {
         let error = answer.expect_err("a store that cannot do this");
         assert_eq!(error.kind(), ErrorKind::Unsupported, "{error}");
-        assert!(error.hint().is_some(), "no next step: {error}");
+        assert!(error.next_step().is_some(), "no next step: {error}");
     }
 
     pub(crate) fn expected(&self) -> Expected {

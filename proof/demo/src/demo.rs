@@ -122,7 +122,7 @@ fn framework(place: Option<&Place>) -> Framework {
 fn write(file: &Path, picture: &str) -> Result<(), Error> {
     std::fs::write(file, picture).map_err(|error| {
         let message = format!("svg: cannot write {}: {error}", file.display());
-        Error::new(ErrorKind::Invalid, message).next_step("name a file that can be written")
+        Error::new(ErrorKind::Invalid, message).with_next_step("name a file that can be written")
     })
 }
 

@@ -7,7 +7,7 @@ use latchwork::store::{Party, Snapshot};
 use latchwork::{Error, ErrorKind, FencingToken};
 use serde::{Deserialize, Serialize};
 
-use super::{Place, within};
+use super::{Context, within};
 use crate::keeper::hold_id::HoldId;
 use crate::process::hold::Hold;
 
@@ -149,7 +149,7 @@ pub(super) struct Mine<'a> {
 }
 
 impl Mine<'_> {
-    fn outer(&self, place: &Place, key: String, token: String) -> Outer {
+    fn outer(&self, place: &Context, key: String, token: String) -> Outer {
         let lender = self.lender.map(|id| id.as_str().to_owned());
         let (hold, run) = if self.is_of_shell { (lender, None) } else { (None, lender) };
         let delay = self.lock_delay.filter(|delay| !delay.is_zero());
@@ -173,7 +173,7 @@ fn network() -> Option<String> {
 }
 
 /// The value of the variable with this hold added to those around. What is borrowed is among them.
-pub(super) fn with(place: &Place, hold: &Hold, mine: &Mine<'_>) -> String {
+pub(super) fn with(place: &Context, hold: &Hold, mine: &Mine<'_>) -> String {
     let own = hold.names().into_iter().zip(hold.each_token()).filter(|_| !hold.is_borrowed());
     text(own.map(|(key, token)| mine.outer(place, key, token)))
 }
@@ -191,7 +191,7 @@ fn text(mine: impl Iterator<Item = Outer>) -> String {
 /// # Errors
 ///
 /// `Invalid` if they are too long together.
-pub(super) fn check_room(place: &Place, names: &[String], holder: &str) -> Result<(), Error> {
+pub(super) fn check_room(place: &Context, names: &[String], holder: &str) -> Result<(), Error> {
     let id = HoldId::random();
     let token = u64::MAX.to_string();
     let lock_delay = Some(Duration::MAX);
@@ -209,5 +209,5 @@ pub(super) fn check_room(place: &Place, names: &[String], holder: &str) -> Resul
         "{variable}, which tells a command of its locks, would exceed 64 KiB ({length} bytes)"
     );
     let step = "shorten the names, or take fewer locks at a time";
-    Err(Error::new(ErrorKind::Invalid, message).next_step(step))
+    Err(Error::new(ErrorKind::Invalid, message).with_next_step(step))
 }

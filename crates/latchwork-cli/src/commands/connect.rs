@@ -8,7 +8,7 @@ use latchwork::store::random_between;
 use latchwork::{Error, ErrorKind, LockManager};
 use tokio::sync::mpsc::UnboundedReceiver;
 
-use super::{Place, nap, within};
+use super::{Context, nap, within};
 use crate::news::{Heard, News};
 
 /// The longest pause before a store that took no connection is asked again.
@@ -25,7 +25,7 @@ pub(super) struct Connected {
 
 /// Connects as `holder`, within the time to wait.
 pub(super) async fn connect(
-    place: &Place,
+    place: &Context,
     wait: Option<Duration>,
     holder: &str,
 ) -> Result<Connected, Error> {
@@ -41,7 +41,7 @@ pub(super) async fn connect(
 /// A store that takes no more clients is asked again for as long as the command may wait for its lock, and so
 /// is one that does not answer, if the wait has an end: without one, a wrong address would never be noticed.
 /// The first try gets the time that the store gives a request, also if the wait is shorter.
-async fn reach(place: &Place, wait: Option<Duration>) -> Result<(LockManager, Duration), Error> {
+async fn reach(place: &Context, wait: Option<Duration>) -> Result<(LockManager, Duration), Error> {
     let output = &place.output;
     let begun_at = boot_time();
     let mut error = match place.connect().await {

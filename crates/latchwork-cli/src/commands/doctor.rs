@@ -2,11 +2,11 @@
 
 use latchwork::Error;
 
-use super::Place;
+use super::Context;
 use crate::exit;
 
 /// Examines the store; a critical finding has an exit code of its own.
-pub(crate) async fn run(place: &Place) -> Result<u8, Error> {
+pub(crate) async fn run(place: &Context) -> Result<u8, Error> {
     let report = latchwork::doctor(place.store.address()).await;
     let report = report.map_err(|error| place.store.blamed(error))?;
     Ok(match place.output.report(&report) {

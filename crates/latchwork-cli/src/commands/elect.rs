@@ -8,7 +8,7 @@ use latchwork::{Election, Error, ErrorKind, Leadership};
 
 use super::nested::{self, Asked};
 use super::under_lock::{Admitted, Task};
-use super::{Place, nap, variables, within};
+use super::{Context, nap, variables, within};
 use crate::args::ElectArgs;
 use crate::output::Output;
 use crate::process::hold::Hold;
@@ -23,7 +23,7 @@ const LOOK: Duration = Duration::from_secs(1);
 const NEW: Duration = Duration::from_millis(100);
 
 /// Campaigns, runs the command, and campaigns again when the leadership is lost.
-pub(crate) async fn run(args: &ElectArgs, place: &Place) -> Result<u8, Error> {
+pub(crate) async fn run(args: &ElectArgs, place: &Context) -> Result<u8, Error> {
     if args.observe {
         return observe(args, place).await;
     }
@@ -82,7 +82,7 @@ async fn campaign(election: &Election, name: &str, output: &Output) -> Result<Le
 }
 
 /// Prints who leads, and each change, until a signal ends it or nobody reads it any more.
-async fn observe(args: &ElectArgs, place: &Place) -> Result<u8, Error> {
+async fn observe(args: &ElectArgs, place: &Context) -> Result<u8, Error> {
     let output = &place.output;
     let mut told = None;
     if place.is_missing() {

@@ -13,7 +13,7 @@ use super::around::{self, Mine};
 use super::connect::{Connected, connect};
 use super::progress::Progress;
 use super::under_lock::default_holder;
-use super::{Place, close, locking, nested, variables};
+use super::{Context, close, locking, nested, variables};
 use crate::args::HoldArgs;
 use crate::exit;
 use crate::keeper::hold_id::HoldId;
@@ -31,7 +31,7 @@ use crate::process::timer::watch;
 const USE: &str = "use: held=$(latchwork hold NAME) && eval \"$held\" || exit";
 
 /// Starts a keeper, and prints what the shell is to evaluate once it holds the locks.
-pub(crate) fn run(args: &HoldArgs, place: &Place) -> u8 {
+pub(crate) fn run(args: &HoldArgs, place: &Context) -> u8 {
     if prints_to_nobody() {
         let message = format!(
             "standard output is closed or /dev/null, so no shell evaluates these lines; {USE}"
@@ -94,7 +94,7 @@ enum Ended {
 }
 
 /// Waits for the keeper, and prints its lines.
-async fn wait(forked: Forked, args: &HoldArgs, place: &Place) -> std::io::Result<Ended> {
+async fn wait(forked: Forked, args: &HoldArgs, place: &Context) -> std::io::Result<Ended> {
     let (lines, printed) = match forked.wait(args.pid.is_none()).await? {
         Launched::Lines(lines, printed) => (lines, printed),
         Launched::Ended(code) => return Ok(Ended::Exit(code)),
@@ -118,7 +118,7 @@ async fn wait(forked: Forked, args: &HoldArgs, place: &Place) -> std::io::Result
 /// The keeper: acquires the locks, reports them, and keeps them.
 async fn keep(
     args: &HoldArgs,
-    place: &Place,
+    place: &Context,
     shell: Option<Shell>,
     socket: UnixStream,
     caller: &str,
@@ -192,7 +192,7 @@ fn broken(what: &str, error: &std::io::Error) -> Error {
 
 /// What the shell evaluates: first it makes the hold its own, then it sets the keys and tokens. It fails with
 /// the code of the first.
-fn lines(hold: &Hold, id: &HoldId, program: &Program, place: &Place, mine: &Mine<'_>) -> String {
+fn lines(hold: &Hold, id: &HoldId, program: &Program, place: &Context, mine: &Mine<'_>) -> String {
     let mut variables = vec![(around::KEY, hold.keys()), (around::TOKEN, hold.tokens())];
     variables.push((around::HELD, around::with(place, hold, mine)));
     variables.extend(place.token_floor.map(|floor| (variables::TOKEN_FLOOR, floor.to_string())));

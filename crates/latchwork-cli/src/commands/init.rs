@@ -2,10 +2,10 @@
 
 use latchwork::Error;
 
-use super::Place;
+use super::Context;
 
 /// Prepares the store, if it needs that.
-pub(crate) async fn run(place: &Place) -> Result<u8, Error> {
+pub(crate) async fn run(place: &Context) -> Result<u8, Error> {
     let prepared = latchwork::init(place.store.address()).await;
     Ok(place.output.prepared(&prepared.map_err(|error| place.store.blamed(error))?))
 }

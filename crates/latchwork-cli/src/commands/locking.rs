@@ -68,17 +68,17 @@ async fn busy(args: &LockArgs, manager: &LockManager) -> Error {
         if is_done(&seen) {
             let done = Done::of(&seen).sentence(wall_time(), None);
             let step = opens_by_reset(seen.key.as_str());
-            return error(format!("not free: {done}")).key(&seen.key).next_step(step);
+            return error(format!("not free: {done}")).with_key(&seen.key).with_next_step(step);
         }
         if let Some(who) = in_the_way(args, &seen) {
             let step = format!("wait longer (--wait), or see latchwork show {name:?}");
-            return error(format!("not free: {who}")).key(&seen.key).next_step(step);
+            return error(format!("not free: {who}")).with_key(&seen.key).with_next_step(step);
         }
     }
     let step = "it may be free by now: try again, or wait longer (--wait)";
-    let error = error("not free a moment ago".to_owned()).next_step(step);
+    let error = error("not free a moment ago".to_owned()).with_next_step(step);
     match &args.names[..] {
-        [name] => Key::new(name).map_or(error.clone(), |key| error.key(&key)),
+        [name] => Key::new(name).map_or(error.clone(), |key| error.with_key(&key)),
         _ => error,
     }
 }

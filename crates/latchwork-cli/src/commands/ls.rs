@@ -4,11 +4,11 @@ use std::time::Duration;
 
 use latchwork::{Error, ErrorKind, LockManager};
 
-use super::{Place, nap};
+use super::{Context, nap};
 use crate::args::LsArgs;
 
 /// Lists the locks, once or again and again.
-pub(crate) async fn run(args: &LsArgs, place: &Place) -> Result<u8, Error> {
+pub(crate) async fn run(args: &LsArgs, place: &Context) -> Result<u8, Error> {
     let Some(interval) = args.watch else {
         if place.is_missing() {
             return Ok(place.output.list(&[]));
@@ -23,7 +23,7 @@ pub(crate) async fn run(args: &LsArgs, place: &Place) -> Result<u8, Error> {
 
 /// Lists the locks at each interval, until a signal ends it or nobody reads it any more. While the store
 /// does not answer, says so and asks again.
-async fn watch(args: &LsArgs, interval: Duration, place: &Place) -> Result<u8, Error> {
+async fn watch(args: &LsArgs, interval: Duration, place: &Context) -> Result<u8, Error> {
     let mut manager: Option<LockManager> = None;
     // Said once.
     let mut is_missing = place.is_missing();

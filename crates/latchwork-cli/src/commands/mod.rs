@@ -45,14 +45,14 @@ const CLOSING: Duration = Duration::from_secs(1);
 
 /// What every command works with: a store, a namespace in it, and somebody who reads.
 #[derive(Debug)]
-pub(crate) struct Place {
+pub(crate) struct Context {
     store: Store,
     namespace: String,
     token_floor: Option<FencingToken>,
     output: Output,
 }
 
-impl Place {
+impl Context {
     /// Connects to the store.
     async fn connect(&self) -> Result<LockManager, Error> {
         let connected = latchwork::connect_from(self.store.source()).await;
@@ -145,7 +145,7 @@ pub(crate) fn run(cli: Cli) -> u8 {
         .and_then(|store| Ok((store, variables::token_floor(cli.token_floor)?)));
     let place = match found {
         Ok((store, token_floor)) => {
-            Place { store, namespace: cli.namespace.unwrap_or_default(), token_floor, output }
+            Context { store, namespace: cli.namespace.unwrap_or_default(), token_floor, output }
         }
         Err(error) => return failed(&output, &error),
     };
@@ -230,7 +230,7 @@ fn refuse_a_store_of_one_process(store: &Store) -> Result<(), Error> {
     }
     let message =
         "store: mem: is the memory of one process; a lock there excludes no other command";
-    let error = Error::new(ErrorKind::Invalid, message).next_step(
+    let error = Error::new(ErrorKind::Invalid, message).with_next_step(
         "leave --store out for a directory of this user, or name a store that is shared",
     );
     Err(store.blamed(error))

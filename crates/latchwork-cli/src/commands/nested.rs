@@ -9,7 +9,7 @@ use latchwork::store::Mode;
 use latchwork::{Error, ErrorKind, LockManager};
 
 use super::around::{self, Outer, Word};
-use super::{Place, within};
+use super::{Context, within};
 use crate::args::{LockArgs, Permits};
 use crate::keeper::loan::Loan;
 use crate::process::hold::Hold;
@@ -76,7 +76,7 @@ struct Held {
 /// The store lists a hold also when its holder has ended or has lost it by its own clock: for the rest of the
 /// ttl and the lock delay.
 async fn held_outside(
-    place: &Place,
+    place: &Context,
     manager: &LockManager,
     name: &str,
 ) -> Result<Vec<Held>, Error> {
@@ -107,7 +107,7 @@ async fn held_outside(
 ///
 /// `Invalid` if a command or a shell around this one holds one of the names.
 pub(super) async fn refuse(
-    place: &Place,
+    place: &Context,
     manager: &LockManager,
     names: &[String],
     asked: Asked,
@@ -143,7 +143,7 @@ fn waits_for_itself(name: &str, outer: &Outer, step: &str) -> Error {
         "{name:?} is held by the {who} that started this command (token {}), so waiting would never end",
         outer.token
     );
-    Error::new(ErrorKind::Invalid, message).next_step(step)
+    Error::new(ErrorKind::Invalid, message).with_next_step(step)
 }
 
 /// Borrows the holds of the command around this one; `None` if it holds none of the names: then they are still
@@ -154,7 +154,7 @@ fn waits_for_itself(name: &str, outer: &Outer, step: &str) -> Error {
 /// `Invalid` if it holds some of the names and not the others, or holds one as less than is asked for, or for an
 /// option that only its own hold could obey; what keeps its holder from answering.
 pub(super) async fn borrow(
-    place: &Place,
+    place: &Context,
     manager: &LockManager,
     args: &LockArgs,
 ) -> Result<Option<Hold>, Error> {
@@ -178,7 +178,7 @@ pub(super) async fn borrow(
     }
     if !missing.is_empty() {
         let message = format!("the outer command holds some of these locks, but not {missing:?}");
-        return Err(Error::new(ErrorKind::Invalid, message).next_step(
+        return Err(Error::new(ErrorKind::Invalid, message).with_next_step(
             "acquire all of them in the outer command, or run --inherit for those that it holds and a `run` of \
              its own for the rest",
         ));
@@ -193,7 +193,7 @@ pub(super) async fn borrow(
             let message =
                 format!("{option}: with --inherit, the hold is that of the outer command");
             let step = format!("give {option} to the outer command, or leave it out");
-            return Err(Error::new(ErrorKind::Invalid, message).next_step(step));
+            return Err(Error::new(ErrorKind::Invalid, message).with_next_step(step));
         }
     }
     Ok(Some(Hold::Borrowed(loans)))
@@ -225,15 +225,15 @@ fn cannot_ask(name: &str, outer: &Outer, why: Option<&io::Error>) -> Error {
     };
     match why.map(|why| (why.kind(), why)) {
         None => error(ErrorKind::Invalid, "but its version of latchwork cannot be asked")
-            .next_step("use one version of latchwork inside and outside"),
+            .with_next_step("use one version of latchwork inside and outside"),
         Some((io::ErrorKind::PermissionDenied, _)) => error(
             ErrorKind::Denied,
             "but it cannot be asked from here: it belongs to another user or network namespace",
         )
-        .next_step("run this command as the same user, outside of the container"),
+        .with_next_step("run this command as the same user, outside of the container"),
         Some((io::ErrorKind::TimedOut | io::ErrorKind::WouldBlock, _)) => {
             error(ErrorKind::Unreachable, "but it does not answer")
-                .next_step("it may be stopped: continue it (kill -CONT)")
+                .with_next_step("it may be stopped: continue it (kill -CONT)")
         }
         Some((_, why)) => error(ErrorKind::Corrupt, &format!("but asking it failed: {why}")),
     }
@@ -251,7 +251,7 @@ fn is_too_little(name: &str, outer: &Outer, mode: Mode) -> Error {
         outer.token
     );
     Error::new(ErrorKind::Invalid, message)
-        .next_step("use the same kind in both, and acquire at least as much in the outer command")
+        .with_next_step("use the same kind in both, and acquire at least as much in the outer command")
 }
 
 #[cfg(test)]

@@ -7,14 +7,14 @@ use latchwork::{Error, ErrorKind, Period};
 
 use super::nested::{self, Asked};
 use super::under_lock::{Admitted, Task};
-use super::{Place, variables};
+use super::{Context, variables};
 use crate::args::OnceArgs;
 use crate::exit;
 use crate::output::Done;
 use crate::process::hold::Hold;
 
 /// Runs the command if it was not done in this period and nobody is at it.
-pub(crate) async fn run(args: &OnceArgs, place: &Place) -> Result<u8, Error> {
+pub(crate) async fn run(args: &OnceArgs, place: &Context) -> Result<u8, Error> {
     if args.reset {
         return reset(args, place).await;
     }
@@ -54,10 +54,10 @@ pub(crate) async fn run(args: &OnceArgs, place: &Place) -> Result<u8, Error> {
             Begun::Skipped(why) => Admitted::Nothing(skip(args, &why, place)),
         })
     });
-    done.await.map_err(|error| match error.hint() {
+    done.await.map_err(|error| match error.next_step() {
         // The library names its own call beside the option.
         Some(step) if error.kind() == ErrorKind::Mismatch && step.contains("Once::reset") => error
-            .next_step(format!(
+            .with_next_step(format!(
                 "use one period on all hosts and check their clocks; then open the task with \
                  `latchwork once --reset {:?}`",
                 args.name
@@ -72,7 +72,7 @@ fn period(args: &OnceArgs) -> Result<Period, Error> {
 }
 
 /// Opens the task again if it is closed.
-async fn reset(args: &OnceArgs, place: &Place) -> Result<u8, Error> {
+async fn reset(args: &OnceArgs, place: &Context) -> Result<u8, Error> {
     let output = &place.output;
     if place.is_missing() {
         return Ok(output.reset(&args.name, false, None));
@@ -98,7 +98,7 @@ async fn reset(args: &OnceArgs, place: &Place) -> Result<u8, Error> {
 }
 
 /// Says why there is nothing to do.
-fn skip(args: &OnceArgs, why: &Skipped, place: &Place) -> u8 {
+fn skip(args: &OnceArgs, why: &Skipped, place: &Context) -> u8 {
     place.output.skipped(&args.name, why, &sentence(args, why));
     // A store that may have forgotten what was done is nothing that a scheduler should not hear of.
     let is_quiet = !args.must_run && !matches!(why, Skipped::Quarantine { .. });

@@ -6,14 +6,14 @@ use latchwork::{Error, ErrorKind};
 use rustix::process::{Pid, getpid};
 
 use super::around::{self, Outer};
-use super::{Place, key_of};
+use super::{Context, key_of};
 use crate::args::ReleaseArgs;
 use crate::exit;
 use crate::keeper::hold_id::{Answer, Wish};
 use crate::output::{Output, is_done};
 
 /// Evicts the holders, and moves the token on so that they are fenced.
-pub(crate) async fn by_force(args: &ReleaseArgs, place: &Place) -> Result<u8, Error> {
+pub(crate) async fn by_force(args: &ReleaseArgs, place: &Context) -> Result<u8, Error> {
     let output = &place.output;
     if place.is_missing() {
         let codes =
@@ -108,7 +108,7 @@ impl Asked {
             }
             Err(error) if error.kind() == io::ErrorKind::TimedOut => {
                 let message = "the keeper process of `latchwork hold` does not answer";
-                return Err(Error::new(ErrorKind::Unreachable, message).next_step(
+                return Err(Error::new(ErrorKind::Unreachable, message).with_next_step(
                     "it may be stopped: continue it (kill -CONT), or end the shell; the lock ends with it",
                 ));
             }
@@ -126,13 +126,13 @@ impl Asked {
         }
         if let Some(pid) = self.another {
             let message = format!("this shell holds {what}; process {pid} does");
-            return Err(Error::new(ErrorKind::Invalid, message).next_step(format!(
+            return Err(Error::new(ErrorKind::Invalid, message).with_next_step(format!(
                 "run `latchwork release` there, or add --pid {pid} in a subshell of it"
             )));
         }
         if let Some(why) = self.out_of_reach {
             let message = format!("cannot reach the keeper process of `latchwork hold`: {why}");
-            return Err(Error::new(ErrorKind::Denied, message).next_step(
+            return Err(Error::new(ErrorKind::Denied, message).with_next_step(
                 "run `latchwork release` where `latchwork hold` was run, outside of the container",
             ));
         }
@@ -142,7 +142,7 @@ impl Asked {
         }
         let message = format!("this shell holds {what}");
         Err(Error::new(ErrorKind::Invalid, message)
-            .next_step("to take a lock from another holder, run `latchwork release --force NAME`"))
+            .with_next_step("to take a lock from another holder, run `latchwork release --force NAME`"))
     }
 }
 

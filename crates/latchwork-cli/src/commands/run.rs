@@ -7,12 +7,12 @@ use std::path::Path;
 use latchwork::{Error, ErrorKind};
 
 use super::under_lock::{Admitted, Task};
-use super::{Place, locking, nested, variables};
+use super::{Context, locking, nested, variables};
 use crate::args::RunArgs;
 use crate::exit;
 
 /// Runs the command under the locks.
-pub(crate) async fn run(args: &RunArgs, place: &Place) -> Result<u8, Error> {
+pub(crate) async fn run(args: &RunArgs, place: &Context) -> Result<u8, Error> {
     let (lock, words) = (&args.lock, args.words.all());
     let (ttl, wait) = (variables::ttl(lock.ttl)?, variables::wait(lock.wait)?);
     tell_if_words_may_be_a_command(place, &lock.names, &words);
@@ -49,7 +49,7 @@ pub(crate) async fn run(args: &RunArgs, place: &Place) -> Result<u8, Error> {
 
 /// Says what is a name and what the command, where a reader may take it otherwise: in
 /// `run x git log -- file`, `file` is the command, as behind every `--`.
-fn tell_if_words_may_be_a_command(place: &Place, names: &[String], words: &[OsString]) {
+fn tell_if_words_may_be_a_command(place: &Context, names: &[String], words: &[OsString]) {
     let (Some(second), Some(command)) = (names.get(1), words.first()) else { return };
     if !is_program(second) {
         return;

@@ -10,13 +10,13 @@ use latchwork::store::system::check_for_runtime;
 use latchwork_serve::{Detail, Settings, TlsFiles};
 use tokio::runtime;
 
-use super::{Place, cannot_start, failed};
+use super::{Context, cannot_start, failed};
 use crate::args::ServeArgs;
 use crate::output::Output;
 use crate::process::reaper;
 
 /// Runs the service until a signal stops it.
-pub(crate) fn run(args: &ServeArgs, place: &Place) -> u8 {
+pub(crate) fn run(args: &ServeArgs, place: &Context) -> u8 {
     let output = &place.output;
     if args.print_openapi {
         return output.raw(format!("{}\n", latchwork_serve::openapi()).as_bytes());
@@ -50,7 +50,7 @@ fn check_for_threads(count: usize) -> io::Result<()> {
     })
 }
 
-async fn serve(args: &ServeArgs, place: &Place) -> Result<(), Error> {
+async fn serve(args: &ServeArgs, place: &Context) -> Result<(), Error> {
     place.tell();
     super::refuse_a_store_of_one_process(&place.store)?;
     let tls = args.tls_cert.clone().zip(args.tls_key.clone());

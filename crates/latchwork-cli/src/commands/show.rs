@@ -3,11 +3,11 @@
 use latchwork::Error;
 use latchwork::store::{Key, Snapshot};
 
-use super::Place;
+use super::Context;
 use crate::args::ShowArgs;
 
 /// Shows the locks.
-pub(crate) async fn run(args: &ShowArgs, place: &Place) -> Result<u8, Error> {
+pub(crate) async fn run(args: &ShowArgs, place: &Context) -> Result<u8, Error> {
     let mut all = Vec::with_capacity(args.names.len());
     if place.is_missing() {
         for name in &args.names {

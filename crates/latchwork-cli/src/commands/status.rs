@@ -2,13 +2,13 @@
 
 use latchwork::Error;
 
-use super::Place;
+use super::Context;
 use crate::args::StatusArgs;
 use crate::exit;
 use crate::output::is_done;
 
 /// Prints one word, and exits with the code for it.
-pub(crate) async fn run(args: &StatusArgs, place: &Place) -> Result<u8, Error> {
+pub(crate) async fn run(args: &StatusArgs, place: &Context) -> Result<u8, Error> {
     let seen = match place.is_missing() {
         true => None,
         false => {

@@ -11,7 +11,7 @@ use latchwork::store::{Key, Moment, Snapshot};
 use latchwork::{Error, ErrorKind, LockManager};
 use rustix::process::Signal;
 
-use super::Place;
+use super::Context;
 use crate::args::TopArgs;
 use crate::exit;
 use crate::process::signals::{Signals, asks_to_end, be_hit_by};
@@ -29,7 +29,7 @@ const PICTURE: Duration = Duration::from_millis(250);
 type Reading<T> = Pin<Box<dyn Future<Output = T>>>;
 
 /// Shows the locks until a key or a signal ends it.
-pub(crate) async fn run(args: &TopArgs, place: &Place) -> Result<u8, Error> {
+pub(crate) async fn run(args: &TopArgs, place: &Context) -> Result<u8, Error> {
     if let Some(why) = unfit(place) {
         place.output.fail("Usage", why);
         return Ok(exit::USAGE);
@@ -57,7 +57,7 @@ pub(crate) async fn run(args: &TopArgs, place: &Place) -> Result<u8, Error> {
 }
 
 /// Why nothing can be drawn here.
-fn unfit(place: &Place) -> Option<&'static str> {
+fn unfit(place: &Context) -> Option<&'static str> {
     if place.output.json {
         return Some("`top` prints no JSON; use `latchwork --json ls --watch`");
     }
@@ -81,7 +81,7 @@ fn unfit(place: &Place) -> Option<&'static str> {
 
 fn broken(error: io::Error) -> Error {
     Error::new(ErrorKind::Closed, format!("cannot use the terminal: {error}"))
-        .next_step("run `latchwork ls --watch`")
+        .with_next_step("run `latchwork ls --watch`")
 }
 
 /// Why it ended.
@@ -94,7 +94,7 @@ enum End {
 
 /// The display, and what it waits for.
 struct Top<'a> {
-    place: &'a Place,
+    place: &'a Context,
     manager: Option<LockManager>,
     view: View,
     screen: Screen,
@@ -120,7 +120,7 @@ enum News {
 }
 
 impl<'a> Top<'a> {
-    fn start(view: View, place: &'a Place, manager: Option<LockManager>) -> io::Result<Self> {
+    fn start(view: View, place: &'a Context, manager: Option<LockManager>) -> io::Result<Self> {
         let mut signals = Signals::ending()?;
         signals.add_stops()?;
         let now = boot_time();

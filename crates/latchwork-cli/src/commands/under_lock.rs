@@ -16,7 +16,7 @@ use self::held::Held;
 use self::over::Names;
 use super::connect::{Connected, connect};
 use super::progress::Progress;
-use super::{Place, around, close, nap, within};
+use super::{Context, around, close, nap, within};
 use crate::exit;
 use crate::news::News;
 use crate::output::coarse;
@@ -50,7 +50,7 @@ pub(crate) struct Task<'a> {
     pub(crate) lock_delay: Option<Duration>,
     /// How long to wait for a store that takes no more clients now; without an end if not set.
     pub(crate) wait: Option<Duration>,
-    pub(crate) place: &'a Place,
+    pub(crate) place: &'a Context,
 }
 
 /// What became of the wish to run.
@@ -257,7 +257,7 @@ impl Session<'_> {
                 // One that was ended for the loss has been told of.
                 if matches!(ended, Ok(Ended::Exited(_) | Ended::Killed(_))) {
                     // The command was not protected up to its end.
-                    let step = error.hint().map(|step| format!("; {step}")).unwrap_or_default();
+                    let step = error.next_step().map(|step| format!("; {step}")).unwrap_or_default();
                     let message = format!("lost {names} before the command had ended{step}");
                     output.fail("Lost", &message);
                     code = exit::LOST;

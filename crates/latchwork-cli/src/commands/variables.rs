@@ -32,6 +32,6 @@ fn read<T>(name: &str, parse: impl Fn(&str) -> Result<T, String>) -> Result<Opti
     let text = text.to_string_lossy();
     parse(&text).map(Some).map_err(|problem| {
         Error::new(ErrorKind::Invalid, format!("{name}={text}: {problem}"))
-            .next_step(format!("correct or unset {name}, or use the option"))
+            .with_next_step(format!("correct or unset {name}, or use the option"))
     })
 }

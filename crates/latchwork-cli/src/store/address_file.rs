@@ -21,7 +21,7 @@ pub(super) fn explained(error: Error, file: &Path) -> Error {
     if !is_passed_on(file) || file.exists() {
         return error;
     }
-    error.next_step(
+    error.with_next_step(
         "the latchwork command that named it has ended, or runs in another container; name a store file of your own \
          with --store-file or LATCHWORK_STORE_FILE",
     )

@@ -30,7 +30,7 @@ fn users_are_known_by_their_password() {
         for address in [format!("etcd://{host}"), format!("etcd://root:wrong@{host}")] {
             let error = connect(&address).await.expect_err("refused");
             assert_eq!(error.kind(), ErrorKind::Denied, "{error}");
-            assert!(error.hint().is_some() && !error.to_string().contains("wrong"), "{error}");
+            assert!(error.next_step().is_some() && !error.to_string().contains("wrong"), "{error}");
         }
         let locks = client(&format!("etcd://root:secret@{host}")).await;
         let guard = locks.mutex("k").acquire().await.unwrap();
@@ -163,7 +163,7 @@ fn the_documented_rights_are_enough() {
         for name in ["other", "ap", "other:a"] {
             let error = first.locks().mutex(name).try_acquire().await.unwrap_err();
             assert_eq!(error.kind(), ErrorKind::Denied, "{name}: {error}");
-            assert!(error.hint().unwrap().contains("roles"), "{error:?}");
+            assert!(error.next_step().unwrap().contains("roles"), "{error:?}");
         }
         assert_eq!(first.locks().list("").await.unwrap_err().kind(), ErrorKind::Denied);
         let driver = latchwork::Driver::start().unwrap();

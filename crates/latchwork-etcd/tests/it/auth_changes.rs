@@ -149,7 +149,7 @@ fn h265_a_login_that_nobody_checks_is_no_obstacle() {
             // The error of an address without a user has the next step.
             let error = connect(&server.url()).await.expect_err("nobody");
             assert_eq!(error.kind(), ErrorKind::Denied, "{error}");
-            assert!(error.hint().unwrap().contains("user:password@"), "{error:?}");
+            assert!(error.next_step().unwrap().contains("user:password@"), "{error:?}");
         }
     });
 }

@@ -156,7 +156,7 @@ fn h269_a_learner_is_named_and_passed_over() {
             }
         };
         assert_eq!(error.kind(), ErrorKind::Unreachable, "{error}");
-        assert!(error.hint().unwrap().contains("member promote"), "{error:?}");
+        assert!(error.next_step().unwrap().contains("member promote"), "{error:?}");
         let locks = client(&cluster.url()).await;
         locks.mutex("k").acquire().await.unwrap().release().await.unwrap();
         let driver = latchwork::Driver::start().unwrap();

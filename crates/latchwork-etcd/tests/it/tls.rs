@@ -42,22 +42,22 @@ fn tls_trusts_the_authority_that_is_named_and_no_other() {
             let error = refused(&url).await;
             assert_eq!(error.kind(), ErrorKind::Unreachable, "{error}");
             assert!(error.to_string().contains("certificate"), "{error}");
-            assert!(error.hint().unwrap().contains("ca="), "{error:?}");
+            assert!(error.next_step().unwrap().contains("ca="), "{error:?}");
         }
         for (name, path) in [("ca", "/nowhere/ca.pem"), ("ca", "/dev/null")] {
             let error = refused(&address(&server, &[(name, Path::new(path))])).await;
-            assert!(error.hint().is_some(), "{error}");
+            assert!(error.next_step().is_some(), "{error}");
             assert!(matches!(error.kind(), ErrorKind::Invalid | ErrorKind::Unreachable), "{error}");
         }
         // The address says no TLS, the server says TLS; and the other way round.
         let error = refused(&server.url().replacen("etcds", "etcd", 1)).await;
         assert_eq!(error.kind(), ErrorKind::Unreachable, "{error}");
         assert!(error.to_string().contains("the server speaks TLS at this port"), "{error}");
-        assert!(error.hint().unwrap().starts_with("use etcds://"), "{error}");
+        assert!(error.next_step().unwrap().starts_with("use etcds://"), "{error}");
         let plain = EtcdServer::start(&EtcdOptions::new()).unwrap();
         let error = refused(&plain.url().replacen("etcd", "etcds", 1)).await;
         assert_eq!(error.kind(), ErrorKind::Unreachable, "{error}");
-        assert!(error.hint().unwrap().contains("TLS"), "{error:?}");
+        assert!(error.next_step().unwrap().contains("TLS"), "{error:?}");
     });
 }
 
@@ -77,7 +77,7 @@ fn a_closed_handshake_suggests_tls() {
         let error = refused(&format!("etcds://127.0.0.1:{port}")).await;
         assert_eq!(error.kind(), ErrorKind::Unreachable, "{error}");
         assert!(error.to_string().contains("reset"), "{error}");
-        assert!(error.hint().unwrap().contains("TLS"), "{error:?}");
+        assert!(error.next_step().unwrap().contains("TLS"), "{error:?}");
     });
 }
 
@@ -106,7 +106,7 @@ fn a_client_certificate_is_shown_where_it_is_asked_for() {
         locks.mutex("k").acquire().await.unwrap().release().await.unwrap();
         let error = refused(&address(&server, &[ca])).await;
         assert_eq!(error.kind(), ErrorKind::Unreachable, "{error}");
-        assert!(error.hint().unwrap().contains("cert=/path and key=/path"), "{error}");
+        assert!(error.next_step().unwrap().contains("cert=/path and key=/path"), "{error}");
         let error = refused(&address(&server, &pair[..2])).await;
         assert_eq!(error.kind(), ErrorKind::Invalid, "{error}");
         let missing = [ca, ("cert", Path::new("/nowhere/c.pem")), ("key", &files.client_key)];
@@ -185,6 +185,6 @@ fn h285_the_certificate_of_auto_tls_is_trusted() {
         locks.mutex("k").acquire().await.unwrap().release().await.unwrap();
         let error = refused(&address(&server, &[("ca", &files.ca_cert)])).await;
         assert!(error.to_string().contains("that of an authority (CA:TRUE)"), "{error}");
-        assert!(error.hint().unwrap().contains("name this very certificate"), "{error}");
+        assert!(error.next_step().unwrap().contains("name this very certificate"), "{error}");
     });
 }

@@ -130,7 +130,7 @@ fn a_full_server_renews_and_releases_and_grants_nothing() {
         let error = locks.mutex("other").try_acquire().await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Unreachable);
         assert!(error.to_string().contains("space exceeded"), "{error}");
-        assert!(error.hint().unwrap().contains("defragment"), "{error:?}");
+        assert!(error.next_step().unwrap().contains("defragment"), "{error:?}");
         tokio::time::sleep(5 * SEC).await;
         guard.ensure_held().expect("it was renewed");
         guard.release().await.unwrap();
@@ -157,7 +157,7 @@ fn h64_a_restored_store_grants_nothing_below_a_known_token() {
         let error = locks.mutex("k").acquire_within(20 * SEC).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Corrupt, "{error}");
         assert!(error.to_string().contains("went back from"), "{error}");
-        assert!(error.hint().unwrap().contains("--bump-revision"), "{error:?}");
+        assert!(error.next_step().unwrap().contains("--bump-revision"), "{error:?}");
         assert_eq!(held.lost().await.reason, LostReason::Taken, "the store has forgotten it");
         // Who knows no better would be given a token that a resource has to refuse.
         let newcomer = client(&server.url()).await;

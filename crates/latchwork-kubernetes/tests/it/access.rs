@@ -102,7 +102,7 @@ async fn a_missing_right_is_named_with_its_remedy() {
     assert_eq!(error.kind(), ErrorKind::Denied);
     assert!(!error.may_have_applied(), "{error}");
     assert!(error.to_string().contains("cannot create resource \"leases\""), "{error}");
-    assert!(error.hint().expect("a remedy").contains(&space), "{error}");
+    assert!(error.next_step().expect("a remedy").contains(&space), "{error}");
     let config = KubernetesConfig::parse(&url).expect("a good address");
     let driver = latchwork::Driver::start().expect("a driver");
     let report = doctor(config, driver.io()).await.expect("it answers");
@@ -184,7 +184,7 @@ async fn what_cannot_work_is_a_clear_error() {
     let locks = latchwork::LockManager::new(store, driver);
     let error = locks.mutex("k").try_acquire().await.expect_err("there is no namespace");
     assert_eq!(error.kind(), ErrorKind::Invalid);
-    assert!(error.hint().expect("a step").contains("kubectl create namespace"), "{error}");
+    assert!(error.next_step().expect("a step").contains("kubectl create namespace"), "{error}");
     let wrong = missing.replace("k8s://test/", "k8s://toast/");
     let file = server.kubeconfig("dead", "x", 1).expect("a file");
     let dead = format!("k8s://test/shop?kubeconfig={}", file.display());
@@ -201,7 +201,7 @@ async fn what_cannot_work_is_a_clear_error() {
         let opened = latchwork_kubernetes::KubernetesBackend::connect(config, driver.io()).await;
         let error = opened.expect_err("it cannot work");
         assert_eq!(error.kind(), kind, "{url}: {error}");
-        assert!(error.to_string().contains(word) && error.hint().is_some(), "{error}");
+        assert!(error.to_string().contains(word) && error.next_step().is_some(), "{error}");
     }
 }
 
@@ -226,7 +226,7 @@ async fn h288_a_refusal_that_is_no_matter_of_rights_is_named() {
     server.request("DELETE", &format!("/api/v1/namespaces/{gone}"), "").expect("it is there");
     let error = refusal(&gone).await;
     assert_eq!(error.kind(), ErrorKind::Denied, "{error}");
-    assert!(error.hint().expect("a step").contains("is being deleted"), "{error}");
+    assert!(error.next_step().expect("a step").contains("is being deleted"), "{error}");
 
     let space = namespace(server);
     let only = json!({"matchLabels": {"kubernetes.io/metadata.name": space}});
@@ -250,7 +250,7 @@ async fn h288_a_refusal_that_is_no_matter_of_rights_is_named() {
     let error = refusal(&space).await;
     assert_eq!(error.kind(), ErrorKind::Denied, "{error}");
     assert!(error.to_string().contains("not here"), "{error}");
-    assert!(error.hint().expect("a step").contains("change the policy"), "{error}");
+    assert!(error.next_step().expect("a step").contains("change the policy"), "{error}");
 
     let space = namespace(server);
     let only = json!({"matchLabels": {"kubernetes.io/metadata.name": space}});
@@ -264,5 +264,5 @@ async fn h288_a_refusal_that_is_no_matter_of_rights_is_named() {
     let error = refusal(&space).await;
     assert_eq!(error.kind(), ErrorKind::Unreachable, "{error}");
     assert!(!error.may_have_applied(), "{error}");
-    assert!(error.hint().expect("a step").contains("failurePolicy"), "{error}");
+    assert!(error.next_step().expect("a step").contains("failurePolicy"), "{error}");
 }

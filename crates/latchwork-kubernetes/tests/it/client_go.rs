@@ -132,7 +132,7 @@ async fn h245_a_lease_of_coordinated_election_is_refused() {
         ] {
             assert_eq!(error.kind(), ErrorKind::Mismatch, "{name}: {error}");
             assert!(error.to_string().contains("spec.strategy is"), "{name}: {error}");
-            assert!(error.hint().is_some_and(|hint| hint.contains("another name")), "{error}");
+            assert!(error.next_step().is_some_and(|hint| hint.contains("another name")), "{error}");
         }
         let shown = locks.inspect(name).await.expect("it is shown");
         assert!(shown.notes.iter().any(|note| note.contains("coordinated")), "{shown:?}");

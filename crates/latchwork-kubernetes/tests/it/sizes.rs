@@ -71,7 +71,7 @@ async fn h240_an_exceeded_quota_is_named_with_its_remedy() {
         let _ = server.request("DELETE", &free, "");
     };
     assert_eq!(error.kind(), ErrorKind::Denied, "{error}");
-    let (said, hint) = (error.to_string(), error.hint().expect("a remedy").to_owned());
+    let (said, hint) = (error.to_string(), error.next_step().expect("a remedy").to_owned());
     assert!(said.contains("exceeded quota: few"), "{said}");
     assert!(hint.contains(&format!("kubectl -n {space} describe quota")), "{hint}");
     assert!(!hint.contains("verbs"), "{hint}");

@@ -59,7 +59,7 @@ async fn a_record_that_cannot_be_read_admits_nobody() {
         server.request("PATCH", &path(&space, "k"), &odd).expect("a patch");
         let error = locks.mutex("k").try_acquire().await.expect_err("it cannot be read");
         assert_eq!(error.kind(), ErrorKind::Corrupt, "{error}");
-        let hint = error.hint().expect("a way out").to_owned();
+        let hint = error.next_step().expect("a way out").to_owned();
         assert!(hint.contains(&format!("kubectl -n {space} delete lease k")), "{hint}");
     }
     // A list shows the others, and names the one.

@@ -111,7 +111,7 @@ fn tls_checks_the_server_and_shows_the_clients_certificate() {
         let wrong = [("sslrootcert", &*others.ca_cert), cert, key];
         let error = connect(&url("client", &wrong)).await.err().expect("another authority");
         assert_eq!(error.kind(), ErrorKind::Unreachable, "{error}");
-        assert!(error.hint().unwrap().contains("sslrootcert=/path"), "{error}");
+        assert!(error.next_step().unwrap().contains("sslrootcert=/path"), "{error}");
         assert!(error.to_string().contains("certificate"), "{error}");
         let elsewhere = good.replace("127.0.0.1", "127.0.0.2");
         let error = connect(&elsewhere).await.err().expect("the certificate is for another name");
@@ -196,6 +196,6 @@ fn h286_a_hold_survives_the_rotation_of_all_certificates() {
         let plain =
             format!("postgres://client@127.0.0.1:{}/postgres?sslmode=disable", server.port());
         let error = connect(&plain).await.err().expect("TLS alone");
-        assert!(error.hint().unwrap().contains("sslmode=require"), "{error}");
+        assert!(error.next_step().unwrap().contains("sslmode=require"), "{error}");
     });
 }

@@ -85,7 +85,7 @@ fn h203_a_missing_right_to_execute_is_said_at_once() {
         assert_eq!(error.kind(), ErrorKind::Denied, "{error}");
         assert!(error.to_string().contains("EXECUTE on"), "{error}");
         assert!(error.to_string().contains("latchwork_stand"), "{error}");
-        assert!(error.hint().unwrap().contains("GRANT EXECUTE ON FUNCTION"), "{error}");
+        assert!(error.next_step().unwrap().contains("GRANT EXECUTE ON FUNCTION"), "{error}");
         let report = examine(&url).await;
         assert!(!report.is_fit(), "{report:?}");
         assert!(of(&report, "rights").found.contains("EXECUTE on"), "{report:?}");
@@ -116,7 +116,7 @@ fn h203_dropped_functions_and_indexes_are_found() {
         assert!(of(&report, "tables").found.contains("functions"), "{report:?}");
         let error = connect(&url).await.err().expect("a function is missing");
         assert!(error.to_string().contains("functions of the table"), "{error}");
-        assert!(error.hint().unwrap().contains("latchwork init"), "{error}");
+        assert!(error.next_step().unwrap().contains("latchwork init"), "{error}");
     });
 }
 

@@ -63,7 +63,7 @@ fn a_socket_of_the_file_system_serves_its_own_user() {
             connect(&urls[0].replace(&port.to_string(), "1")).await.err().expect("no server");
         let socket = format!("{path}/.s.PGSQL.1");
         assert!(error.to_string().contains(&socket), "{error}");
-        assert!(error.hint().unwrap().contains("unix_socket_directories"), "{error}");
+        assert!(error.next_step().unwrap().contains("unix_socket_directories"), "{error}");
     });
 }
 
@@ -125,7 +125,7 @@ fn a_password_comes_from_a_file_that_others_cannot_read() {
         let error = refused(&net).await;
         assert_eq!(error.kind(), ErrorKind::Invalid, "{error}");
         assert!(error.to_string().contains("permissions 0640 let others read it"), "{error}");
-        assert!(error.hint().unwrap().contains("chmod 0600"), "{error}");
+        assert!(error.next_step().unwrap().contains("chmod 0600"), "{error}");
         // A password of the address goes before the file, whatever that is.
         let own = net.replace("app@", "app:p%3Aw@");
         bare(&own).await.granted(&claim("own")).await;

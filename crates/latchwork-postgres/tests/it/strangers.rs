@@ -23,7 +23,7 @@ async fn refused(url: &str, named: &str) {
         let error = error.unwrap_or_else(|| panic!("{named}: it is refused"));
         assert_eq!(error.kind(), ErrorKind::Invalid, "{error}");
         assert!(error.to_string().contains(named), "{error}");
-        assert!(error.hint().is_some(), "{error}");
+        assert!(error.next_step().is_some(), "{error}");
     }
     found(url, named).await;
 }

@@ -12,7 +12,7 @@ fn a_missing_or_foreign_table_is_a_clear_error() {
     run(async {
         let error = connect(&server.url()).await.err().expect("there is no table");
         assert_eq!(error.kind(), ErrorKind::Invalid, "{error}");
-        assert!(error.hint().unwrap().contains("latchwork init"), "{error}");
+        assert!(error.next_step().unwrap().contains("latchwork init"), "{error}");
         assert!(!examine(&server.url()).await.is_fit());
         server.psql("CREATE TABLE latchwork (name TEXT)").unwrap();
         for error in [connect(&server.url()).await.err(), prepare(&server.url()).await.err()] {
@@ -26,7 +26,7 @@ fn a_missing_or_foreign_table_is_a_clear_error() {
         server.psql(later).unwrap();
         let error = connect(&other).await.err().expect("it is of a later version");
         assert!(error.to_string().contains("version 999"), "{error}");
-        assert!(error.hint().unwrap().contains("newer client"), "{error}");
+        assert!(error.next_step().unwrap().contains("newer client"), "{error}");
         let error = prepare(&other).await.expect_err("it cannot be brought back");
         assert!(error.to_string().contains("version 999"), "{error}");
     });
@@ -85,7 +85,7 @@ fn init_removes_the_triggers_of_an_older_version() {
         client.granted(&held).await;
         server.psql(OLDER).unwrap();
         let error = connect(&server.url()).await.err().expect("it is of an older version");
-        assert!(error.hint().unwrap().contains("latchwork init"), "{error}");
+        assert!(error.next_step().unwrap().contains("latchwork init"), "{error}");
         let steps = prepare(&server.url()).await.unwrap();
         assert!(steps.iter().any(|step| step.contains("from version 1 to 3")), "{steps:?}");
         let left = "SELECT count(*) FROM pg_trigger WHERE tgname LIKE 'latchwork%'";
@@ -178,7 +178,7 @@ fn h287_a_client_outlasts_an_init_that_makes_its_tables() {
         let error = connect(&url).await.err().expect("an init that takes long is under way");
         assert_eq!(error.kind(), ErrorKind::Unreachable, "{error}");
         assert!(error.to_string().contains("another client is making the table"), "{error}");
-        assert!(error.hint().unwrap().contains("try again when that has ended"), "{error}");
+        assert!(error.next_step().unwrap().contains("try again when that has ended"), "{error}");
     });
 }
 
@@ -275,7 +275,7 @@ fn init_migrates_an_older_table_and_keeps_held_locks() {
     server.psql(&rows).unwrap();
     run(async {
         let error = connect(&server.url()).await.err().expect("it is of an older version");
-        assert!(error.hint().unwrap().contains("latchwork init"), "{error}");
+        assert!(error.next_step().unwrap().contains("latchwork init"), "{error}");
         let (one, two) = (prepare(&server.url()).await, prepare(&server.url()).await);
         assert!(one.unwrap().iter().any(|step| step.contains("from version 0 to 3")));
         assert!(two.unwrap().iter().any(|step| step.contains("is there")));

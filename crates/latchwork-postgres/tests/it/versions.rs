@@ -32,7 +32,7 @@ fn h300_a_server_that_is_too_old_is_refused_by_its_version() {
             let error = error.expect("it is refused");
             assert_eq!(error.kind(), ErrorKind::Unsupported, "{error}");
             assert!(error.to_string().contains("PostgreSQL 12.22, and locks need 13"), "{error}");
-            assert_eq!(error.hint(), Some("upgrade the server"));
+            assert_eq!(error.next_step(), Some("upgrade the server"));
         }
         let report = examine(&server.url()).await;
         assert_eq!(report.find("version").unwrap().severity, Severity::Critical, "{report:#?}");
@@ -85,7 +85,7 @@ fn init_brings_version_2_to_this_one_and_keeps_held_locks() {
         server.psql(BEFORE).unwrap();
         let error = connect(&server.url()).await.err().expect("it is of an older version");
         assert!(error.to_string().contains("version 2"), "{error}");
-        assert!(error.hint().unwrap().contains("latchwork init"), "{error}");
+        assert!(error.next_step().unwrap().contains("latchwork init"), "{error}");
         let (one, two) = (prepare(&server.url()).await, prepare(&server.url()).await);
         assert!(one.unwrap().iter().any(|step| step.contains("from version 2 to 3")));
         assert!(two.unwrap().iter().any(|step| step.contains("is there")));
@@ -127,7 +127,7 @@ fn h197_missing_or_older_functions_are_a_clear_error() {
             let error = connect(&server.url()).await.err().expect("it cannot use them");
             assert_eq!(error.kind(), ErrorKind::Invalid, "{error}");
             assert!(error.to_string().contains("functions"), "{error}");
-            assert!(error.hint().unwrap().contains("latchwork init"), "{error}");
+            assert!(error.next_step().unwrap().contains("latchwork init"), "{error}");
             assert!(!examine(&server.url()).await.is_fit());
             prepare(&server.url()).await.unwrap();
             assert!(bare(&server.url()).await.held(&held).await);
@@ -155,7 +155,7 @@ fn init_makes_a_missing_schema_if_it_is_told_to() {
         let error = prepare(&url).await.expect_err("there is no schema");
         assert_eq!(error.kind(), ErrorKind::Invalid, "{error}");
         assert!(error.to_string().contains("the locks"), "{error}");
-        assert!(error.hint().unwrap().contains("create_schema=true"), "{error}");
+        assert!(error.next_step().unwrap().contains("create_schema=true"), "{error}");
         for _ in 0..2 {
             prepare(&format!("{url}&create_schema=true")).await.unwrap();
         }

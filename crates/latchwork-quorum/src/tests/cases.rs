@@ -235,7 +235,7 @@ async fn a_long_hold_outlives_every_single_node() {
 }
 
 /// R3: a late copy of the holder's own try can plant the claim anew, so `Held` alone proves no
-/// unbroken hold: core drops an answer that comes after the old validity. What the nodes have can
+/// unbroken hold: the engine drops an answer that comes after the old validity. What the nodes have can
 /// only be the vote of that very round, and goes with its release or its ttl.
 #[tokio::test(start_paused = true)]
 async fn a_late_copy_counts_for_its_own_round_only() {

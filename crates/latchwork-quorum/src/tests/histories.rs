@@ -79,7 +79,7 @@ impl Witness {
     }
 }
 
-/// Takes the key again and again, as core would, until `end`.
+/// Takes the key again and again, as the engine would, until `end`.
 async fn compete(
     process: Arc<Process>,
     io: Io,

@@ -47,7 +47,7 @@ fn h282_a_path_in_place_of_a_host_is_a_socket() {
         ("redis://h?db=2", "redis://host/2"),
     ] {
         let error = RedisConfig::parse(url).unwrap_err();
-        assert!(error.hint().unwrap().contains(step), "{url}: {error}");
+        assert!(error.next_step().unwrap().contains(step), "{url}: {error}");
     }
 }
 
@@ -65,7 +65,7 @@ fn h280_a_slip_in_an_address_is_named() {
         ("redis+sentinel://h1/main,h2/main", "once, after the last server"),
     ] {
         let error = RedisConfig::parse(url).unwrap_err();
-        assert!(error.hint().unwrap().contains(step), "{url}: {error}");
+        assert!(error.next_step().unwrap().contains(step), "{url}: {error}");
         assert!(!error.to_string().contains("pw"), "{error}");
     }
 }
@@ -118,7 +118,7 @@ fn a_bad_address_is_named_without_its_password() {
         let error = RedisConfig::parse(url).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Invalid);
         assert!(error.to_string().contains(part), "{url}: {error}");
-        let hint = error.hint().unwrap();
+        let hint = error.next_step().unwrap();
         assert!(!hint.contains("redis") || !url.starts_with("valkey"), "{url}: {hint}");
     }
     let config = RedisConfig::parse("redis://u:secret@h").unwrap();

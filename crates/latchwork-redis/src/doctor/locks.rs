@@ -36,7 +36,7 @@ pub(super) async fn examine(config: &RedisConfig, io: &Io) -> Vec<Finding> {
             return vec![
                 Finding::warning("locks", error.message())
                     .consequence("the locks cannot be checked, and perhaps not acquired")
-                    .remedy(error.hint().unwrap_or("see the other findings")),
+                    .remedy(error.next_step().unwrap_or("see the other findings")),
             ];
         }
         Some(Ok(found)) => found,

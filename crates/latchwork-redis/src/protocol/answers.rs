@@ -35,7 +35,7 @@ pub(crate) fn mismatch(shape: Shape, claim: &Claim) -> BackendError {
         Effect::NotApplied,
         format!("the key is in use as {shape}, and this client asks for {}", claim.mode.shape()),
     )
-    .next_step("use one kind of lock and one limit for each key")
+    .with_next_step("use one kind of lock and one limit for each key")
 }
 
 /// The value of the key begins like a lock of Latchwork, and is none.
@@ -44,7 +44,7 @@ fn no_lock(value: &[u8]) -> BackendError {
         "the value of the key, {}, is not a lock: it begins like one (lw:) and does not go on like one",
         value::shown(value)
     );
-    BackendError::new(BackendErrorKind::Mismatch, Effect::NotApplied, message).next_step(
+    BackendError::new(BackendErrorKind::Mismatch, Effect::NotApplied, message).with_next_step(
         "use another name; or, if no client of a newer version uses this one, delete the key",
     )
 }
@@ -59,7 +59,7 @@ pub(crate) fn spent(answer: &Value) -> Option<BackendError> {
         text(value)?,
         FencingToken::LAST_GRANT
     );
-    Some(BackendError::new(BackendErrorKind::Corrupt, Effect::NotApplied, message).next_step(
+    Some(BackendError::new(BackendErrorKind::Corrupt, Effect::NotApplied, message).with_next_step(
         "stop all holders, delete the counter, and reset the fences that have seen its tokens: \
          tokens then restart at the clock",
     ))
@@ -75,7 +75,7 @@ pub(crate) fn guarded_otherwise(max_ttl: Duration, quarantine: Duration) -> Back
              {quarantine:?}), and this client has other values"
         ),
     )
-    .next_step(
+    .with_next_step(
         "give all clients of a namespace the same max_ttl and deposed; to change them, stop all \
          clients and run latchwork init with the new ones",
     )

@@ -214,7 +214,7 @@ fn cannot_list(error: BackendError) -> BackendError {
     }
     let message = format!("this store does not list its keys: {}", error.message);
     BackendError::new(error.kind, error.effect, message)
-        .next_step("ask for a single key by its name")
+        .with_next_step("ask for a single key by its name")
 }
 
 fn scanned(answer: &Value) -> Option<(u64, Vec<String>)> {

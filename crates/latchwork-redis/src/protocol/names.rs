@@ -76,7 +76,7 @@ impl Names {
             return Err(invalid(format!(
                 "key: the brace in the namespace of {text:?} keeps its helpers from its slot"
             ))
-            .next_step("use a namespace without '{'"));
+            .with_next_step("use a namespace without '{'"));
         }
         Ok(names)
     }
@@ -249,7 +249,7 @@ fn check(text: &str) -> Result<(), BackendError> {
         return Ok(());
     }
     Err(invalid(format!("key: {text:?} is a name that Latchwork reserves in Redis"))
-        .next_step("use a name that does not start with \"lw:\" or end with \":lw:\" and a word"))
+        .with_next_step("use a name that does not start with \"lw:\" or end with \":lw:\" and a word"))
 }
 
 fn invalid(message: String) -> BackendError {

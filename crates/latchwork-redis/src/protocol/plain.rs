@@ -88,7 +88,7 @@ impl Plain {
             Effect::Unknown,
             "the key was deleted again and again before the client had its token",
         )
-        .next_step("use a longer ttl, or find out which client deletes the key"))
+        .with_next_step("use a longer ttl, or find out which client deletes the key"))
     }
 
     /// Draws a token and writes it into the key; empty if the key is no longer the claim's.

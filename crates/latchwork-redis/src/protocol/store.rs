@@ -76,7 +76,7 @@ pub(crate) fn only_plain(what: impl fmt::Display) -> BackendError {
              so it has mutexes without a queue and nothing else (plain mode)"
         ),
     )
-    .next_step("connect to the servers themselves, or use another store for this lock")
+    .with_next_step("connect to the servers themselves, or use another store for this lock")
 }
 
 /// The pause between two tries of a waiter that the store cannot notify.

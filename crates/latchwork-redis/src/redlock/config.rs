@@ -34,7 +34,7 @@ impl Config {
     ///
     /// `Invalid` with the part that cannot be read; the password is never repeated.
     pub fn parse(url: &str) -> Result<Self, Error> {
-        let invalid = |message: String| Error::new(ErrorKind::Invalid, message).next_step(NEXT);
+        let invalid = |message: String| Error::new(ErrorKind::Invalid, message).with_next_step(NEXT);
         let read = url.split_once("://").and_then(|(scheme, rest)| match parts_of(scheme) {
             _ if scheme == "redlock" => Some((Brand::Redis, false, rest)),
             Some((word, tls, Some("redlock"))) => Some((word, tls, rest)),
@@ -52,7 +52,7 @@ impl Config {
         for (option, why) in STRANGE {
             if names.iter().any(|name| name == option) {
                 return Err(invalid(format!("store: {option}: {why}"))
-                    .next_step(format!("leave {option} out")));
+                    .with_next_step(format!("leave {option} out")));
             }
         }
         let guard = if names.iter().any(|name| name == "guard") { "" } else { "&guard=true" };
@@ -66,7 +66,7 @@ impl Config {
                 "store: redlock takes at least {FEWEST} servers, and {} is named",
                 nodes.len()
             ))
-            .next_step("name three or five independent servers, or use redis:// for one"));
+            .with_next_step("name three or five independent servers, or use redis:// for one"));
         }
         let endpoints: Vec<&Endpoint> = nodes.iter().map(endpoint).collect();
         for (index, at) in endpoints.iter().enumerate() {
@@ -154,7 +154,7 @@ mod tests {
             let error = Config::parse(url).unwrap_err();
             assert_eq!(error.kind(), ErrorKind::Invalid, "{url}");
             assert!(error.to_string().contains(part), "{url}: {error}");
-            assert!(error.hint().is_some(), "{url}");
+            assert!(error.next_step().is_some(), "{url}");
         }
         let config = Config::parse("redlock://u:secret@a,b,c").unwrap();
         assert!(!format!("{config:?}").contains("secret"));
@@ -170,7 +170,7 @@ mod tests {
             ("redlock://a/0,b/0,c/0", "once, after the last server"),
         ] {
             let error = Config::parse(url).unwrap_err();
-            assert!(error.hint().unwrap().contains(step), "{url}: {error}");
+            assert!(error.next_step().unwrap().contains(step), "{url}: {error}");
             assert!(!error.to_string().contains("pw"), "{error}");
         }
     }

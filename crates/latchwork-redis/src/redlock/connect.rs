@@ -82,7 +82,7 @@ fn one_server(config: &Config, one: usize, other: usize) -> Error {
     let message = format!("store: {one} and {other} are the same server, which has one vote");
     Error::new(ErrorKind::Invalid, message)
         .store(config.shown().into())
-        .next_step("name each server once; they must not fail together")
+        .with_next_step("name each server once; they must not fail together")
 }
 
 /// The error that too few nodes can be used; it names the others.
@@ -94,10 +94,10 @@ fn too_few(config: &Config, mut failures: Vec<(usize, Error)>) -> Error {
     let each: Vec<String> = failures.iter().map(|(_, error)| error.message().to_owned()).collect();
     let (some, all) = (failures.len(), config.nodes.len());
     let message = format!("{some} of {all} nodes cannot be used: {}", each.join("; "));
-    let step = failures.iter().find_map(|(_, error)| error.hint().map(str::to_owned));
+    let step = failures.iter().find_map(|(_, error)| error.next_step().map(str::to_owned));
     let error = Error::new(kind, message).store(config.shown().into());
     match step {
-        Some(step) => error.next_step(step),
+        Some(step) => error.with_next_step(step),
         None => error,
     }
 }

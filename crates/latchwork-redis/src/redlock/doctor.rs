@@ -54,7 +54,7 @@ async fn examine(config: Config, io: Io) -> Result<Report, Error> {
                 report.add(
                     Finding::warning("reachable", error.message())
                         .consequence("its vote is missing")
-                        .remedy(error.hint().unwrap_or("start it"))
+                        .remedy(error.next_step().unwrap_or("start it"))
                         .part(part.clone()),
                 );
                 down.push(part);
@@ -117,7 +117,7 @@ async fn locks(config: Config, io: Io) -> Finding {
             .consequence("the servers have many keys; the locks were not checked further"),
         Some(Err(error)) => Finding::critical("locks", error.message())
             .consequence("no lock can be acquired")
-            .remedy(error.hint().unwrap_or("see the other findings")),
+            .remedy(error.next_step().unwrap_or("see the other findings")),
     }
 }
 

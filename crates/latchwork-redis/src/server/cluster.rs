@@ -142,7 +142,7 @@ impl Cluster {
                 Effect::NotApplied,
                 format!("no node of the Cluster serves slot {slot}"),
             )
-            .next_step("see CLUSTER INFO, and assign the slot to a node")
+            .with_next_step("see CLUSTER INFO, and assign the slot to a node")
         })
     }
 
@@ -209,7 +209,7 @@ impl Cluster {
                 Effect::NotApplied,
                 "no node of the Cluster serves any slot",
             )
-            .next_step("see CLUSTER INFO, and assign the slots to nodes")
+            .with_next_step("see CLUSTER INFO, and assign the slots to nodes")
         })
     }
 

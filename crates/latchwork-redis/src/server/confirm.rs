@@ -34,7 +34,7 @@ impl Confirm {
                 Effect::Unknown,
                 format!("{confirmed} of {wanted} replicas confirmed the lock in time"),
             )
-            .next_step("check the replicas (INFO replication), or lower min_replicas")),
+            .with_next_step("check the replicas (INFO replication), or lower min_replicas")),
             Err(error) => Err(error.clone().with_effect(Effect::Unknown)),
         }
     }

@@ -219,7 +219,7 @@ async fn answers_plainly(at: &Endpoint, io: &Io) -> bool {
 fn refused_by_tls(endpoint: &Endpoint, refusal: &tls::Refusal) -> BackendError {
     let message = format!("cannot connect to {endpoint}: {refusal}");
     BackendError::new(BackendErrorKind::Unreachable, Effect::NotApplied, message)
-        .next_step(refusal.step.clone())
+        .with_next_step(refusal.step.clone())
 }
 
 /// Why there is no connection, and what to check.
@@ -232,7 +232,7 @@ pub(crate) fn unreachable(
         let message = format!(
             "{endpoint} is in protected mode: without a password it serves clients of its own machine alone"
         );
-        return BackendError::new(BackendErrorKind::Denied, Effect::NotApplied, message).next_step(
+        return BackendError::new(BackendErrorKind::Denied, Effect::NotApplied, message).with_next_step(
             "give the server a password (requirepass, or ACL SETUSER) and write it into the address",
         );
     }
@@ -262,7 +262,7 @@ pub(crate) fn unreachable(
         (String::new(), "check that the server is running and the address is correct")
     };
     let message = format!("cannot connect to {endpoint}{whom}: {error}");
-    BackendError::new(kind, Effect::NotApplied, message).next_step(step)
+    BackendError::new(kind, Effect::NotApplied, message).with_next_step(step)
 }
 
 fn is_denied(error: &redis::RedisError) -> bool {

@@ -111,7 +111,7 @@ pub(crate) fn failure(error: &RedisError, from: &Endpoint) -> Failure {
     let make = |kind, effect, step: &str, reaction| Failure {
         error: match step {
             "" => BackendError::new(kind, effect, said.clone()),
-            step => BackendError::new(kind, effect, said.clone()).next_step(step),
+            step => BackendError::new(kind, effect, said.clone()).with_next_step(step),
         },
         reaction,
     };
@@ -123,7 +123,7 @@ pub(crate) fn failure(error: &RedisError, from: &Endpoint) -> Failure {
                 Effect::Unknown,
                 format!("the connection to {from} broke: {error}"),
             )
-            .next_step("check that the server is running and reachable from here"),
+            .with_next_step("check that the server is running and reachable from here"),
             reaction: Reaction::Reconnect,
         };
     }
@@ -170,7 +170,7 @@ pub(crate) fn failure(error: &RedisError, from: &Endpoint) -> Failure {
         );
         return Failure {
             error: BackendError::new(Mismatch, Effect::NotApplied, message)
-                .next_step("use another name"),
+                .with_next_step("use another name"),
             reaction: Reaction::None,
         };
     }
@@ -261,7 +261,7 @@ pub(crate) fn without_redirection(mut failure: Failure, slot: Option<u16>) -> Fa
                 "use redis+cluster:// or valkey+cluster:// for a Cluster",
             ),
         };
-        failure.error = BackendError::new(kind, failure.error.effect, message).next_step(step);
+        failure.error = BackendError::new(kind, failure.error.effect, message).with_next_step(step);
     }
     failure
 }

@@ -33,7 +33,7 @@ impl Link {
         io.within(limit, opened).await.unwrap_or_else(|| {
             let message = format!("cannot connect to {endpoint}: no answer within {limit:?}");
             Err(BackendError::new(BackendErrorKind::Unreachable, Effect::NotApplied, message)
-                .next_step("check that the server is running and not stopped"))
+                .with_next_step("check that the server is running and not stopped"))
         })
     }
 

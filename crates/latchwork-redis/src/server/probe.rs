@@ -74,7 +74,7 @@ fn no_scripts(said: &str) -> BackendError {
              delete in one step, and could free another client's lock"
         ),
     )
-    .next_step(if said.contains("bad lua script") {
+    .with_next_step(if said.contains("bad lua script") {
         TEXT_IS_CHECKED
     } else {
         "allow EVAL, or connect to the servers without the proxy"

@@ -95,7 +95,7 @@ impl Sentinels {
             let said: Vec<_> = problems.iter().map(BackendError::to_string).collect();
             let message =
                 format!("no Sentinel names the master {:?}: {}", self.service, said.join("; "));
-            BackendError::new(kind, Effect::NotApplied, message).next_step(step)
+            BackendError::new(kind, Effect::NotApplied, message).with_next_step(step)
         })
     }
 
@@ -149,7 +149,7 @@ impl Sentinels {
                 link.facts.role
             ),
         )
-        .next_step("wait until the failover has ended"))
+        .with_next_step("wait until the failover has ended"))
     }
 
     /// Another master was named while a connection to this one was made.
@@ -159,7 +159,7 @@ impl Sentinels {
             Effect::NotApplied,
             format!("the master {:?} has moved from {old} to {new}", self.service),
         )
-        .next_step("try again")
+        .with_next_step("try again")
     }
 
     /// Reports each failover until `life` ends. It listens at every Sentinel, because one that is stopped

@@ -160,7 +160,7 @@ fn h251_a_refused_text_is_found_when_connecting_and_by_doctor() {
         let Err(error) = Bare::connect(&world.proxy.url()).await else { panic!("connected") };
         assert_eq!(error.kind(), ErrorKind::Unsupported, "{error}");
         assert!(error.to_string().contains("is not liked"), "{error}");
-        assert!(error.hint().unwrap().contains("the text of scripts"), "{error}");
+        assert!(error.next_step().unwrap().contains("the text of scripts"), "{error}");
         let report = doctor(&world.proxy.url()).await;
         scripts(&report, Severity::Critical, "is not liked");
     });

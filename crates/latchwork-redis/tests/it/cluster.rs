@@ -196,7 +196,7 @@ fn a_cluster_refusal_has_a_kind_and_is_retried() -> Test {
     let error = runtime.block_on(locks.mutex("k").try_acquire()).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unreachable, "{error}");
     assert!(!error.may_have_applied(), "{error}");
-    assert!(error.hint().is_some_and(|hint| hint.contains("CLUSTER INFO")), "{error}");
+    assert!(error.next_step().is_some_and(|hint| hint.contains("CLUSTER INFO")), "{error}");
     let mutex = locks.mutex("k");
     let waiter = runtime.spawn(async move { mutex.acquire_within(LONG).await });
     // A node that had not yet deleted it when another one spoke to it may have told that one again.

@@ -168,7 +168,7 @@ async fn without_scripts_at_all_connecting_is_refused_with_the_reason() {
     let Err(error) = connect(&proxy.url()).await else { panic!("connected") };
     assert_eq!(error.kind(), ErrorKind::Unsupported, "{error}");
     assert!(error.to_string().contains("compare and delete"), "{error}");
-    assert!(error.hint().unwrap().contains("EVAL"), "{error}");
+    assert!(error.next_step().unwrap().contains("EVAL"), "{error}");
 }
 
 #[tokio::test]

@@ -375,7 +375,7 @@ fn h284_a_waiter_outlasts_rights_that_are_being_changed() {
         got.expect("its rights are back").release().await.unwrap();
         let error = given_up.expect_err("its rights stay away");
         assert_eq!(error.kind(), ErrorKind::Denied, "{error}");
-        assert!(error.hint().unwrap().contains("the commands, keys and channels"), "{error}");
+        assert!(error.next_step().unwrap().contains("the commands, keys and channels"), "{error}");
         drop(kept);
     });
 }
@@ -391,6 +391,6 @@ fn h289_a_server_that_is_full_is_named() {
         let error = RedisBackend::connect(config, io()).await.expect_err("it is full");
         assert_eq!(error.kind(), ErrorKind::Unreachable, "{error}");
         assert!(error.to_string().contains("max number of clients"), "{error}");
-        assert!(error.hint().unwrap().contains("raise maxclients"), "{error}");
+        assert!(error.next_step().unwrap().contains("raise maxclients"), "{error}");
     });
 }

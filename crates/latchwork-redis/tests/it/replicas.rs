@@ -84,7 +84,7 @@ fn a_missing_replica_blocks_grants_and_delays_no_other_client() -> Test {
         let error = runtime.block_on(attempt)?.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Unreachable, "{error}");
         assert!(error.to_string().contains("0 of 1 replicas"), "{error}");
-        assert!(error.hint().is_some_and(|hint| hint.contains("min_replicas")), "{error}");
+        assert!(error.next_step().is_some_and(|hint| hint.contains("min_replicas")), "{error}");
         assert!(!error.may_have_applied(), "{error}");
         assert_eq!(master.command(&["EXISTS", &format!("k{n}")])?.text(), "0");
     }

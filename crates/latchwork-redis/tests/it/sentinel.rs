@@ -150,7 +150,7 @@ fn old_sentinels_work_and_a_refusal_is_named() -> Test {
     }
     let error = runtime.block_on(connect(RedisConfig::parse(&url)?)).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Denied, "{error}");
-    assert!(error.hint().is_some_and(|hint| hint.contains("sentinel_password")), "{error}");
+    assert!(error.next_step().is_some_and(|hint| hint.contains("sentinel_password")), "{error}");
     for proxy in &proxies {
         proxy.allow("SENTINEL");
     }

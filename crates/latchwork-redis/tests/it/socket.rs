@@ -70,6 +70,6 @@ fn a_missing_socket_is_named() {
         let error = Bare::connect("redis+unix:///nowhere/redis.sock").await.err().unwrap();
         assert_eq!(error.kind(), ErrorKind::Unreachable);
         assert!(error.to_string().contains("cannot connect to /nowhere/redis.sock"), "{error}");
-        assert!(error.hint().unwrap().contains("unixsocket"), "{error}");
+        assert!(error.next_step().unwrap().contains("unixsocket"), "{error}");
     });
 }

@@ -299,7 +299,7 @@ async fn a_wrong_password_is_denied_and_names_the_user() {
         let Err(error) = Bare::connect(&url).await else { panic!("let in") };
         assert_eq!(error.kind(), ErrorKind::Denied);
         assert!(error.to_string().contains(user), "{error}");
-        assert!(error.hint().unwrap().contains("password"));
+        assert!(error.next_step().unwrap().contains("password"));
         assert!(!format!("{error} {error:?}").contains(SECRET), "{error:?}");
     }
     let options = RedisOptions::new().requirepass(SECRET);
@@ -346,7 +346,7 @@ async fn tls_trusts_the_authority_that_is_named_and_no_other() {
         let Err(error) = Bare::connect(&url).await else { panic!("trusted: {url}") };
         assert_eq!(error.kind(), ErrorKind::Unreachable, "{error}");
         assert!(error.to_string().contains("certificate"), "{error}");
-        assert!(error.hint().unwrap().contains("ca="), "{error}");
+        assert!(error.next_step().unwrap().contains("ca="), "{error}");
     }
     // The other word for the same.
     let valkeys = server.url().replacen("rediss", "valkeys", 1);

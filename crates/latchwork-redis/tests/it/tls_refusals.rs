@@ -72,16 +72,16 @@ fn h283_each_refusal_of_tls_has_its_own_next_step() {
             show(&server, &pair);
             let error = refused(&at).await;
             assert!(error.to_string().contains(what), "{pair:?}: {error}");
-            assert!(error.hint().unwrap().contains(step), "{pair:?}: {error}");
+            assert!(error.next_step().unwrap().contains(step), "{pair:?}: {error}");
         }
         show(&server, &odd.another("signed", &SAN, NOW).unwrap());
         let error = refused(&url(&server, &odd.ca_cert)).await;
         assert!(error.to_string().contains("of a kind that is not supported"), "{error}");
-        assert!(error.hint().unwrap().contains("P-521"), "{error}");
+        assert!(error.next_step().unwrap().contains("P-521"), "{error}");
         show(&server, &[made.server_cert.clone(), made.server_key.clone()]);
         let error = refused(&server.url()).await;
         assert!(error.to_string().contains("no authority that is trusted here"), "{error}");
-        assert!(error.hint().unwrap().starts_with("name the authority: ca=/path"), "{error}");
+        assert!(error.next_step().unwrap().starts_with("name the authority: ca=/path"), "{error}");
     });
 }
 
@@ -95,13 +95,13 @@ fn h283_tls_on_one_side_is_named() {
     run(async {
         let error = refused(&secure.url().replacen("rediss", "redis", 1)).await;
         assert!(error.to_string().contains("the server speaks TLS at this port"), "{error}");
-        assert!(error.hint().unwrap().starts_with("use rediss://"), "{error}");
+        assert!(error.next_step().unwrap().starts_with("use rediss://"), "{error}");
         let error = refused(&plain.url().replacen("redis", "rediss", 1)).await;
         assert!(error.to_string().contains("does not speak TLS"), "{error}");
-        assert!(error.hint().unwrap().starts_with("use redis://"), "{error}");
+        assert!(error.next_step().unwrap().starts_with("use redis://"), "{error}");
         let error = refused(&url(&strict, &strict.certificates().unwrap().ca_cert)).await;
         assert!(error.to_string().contains("wants a certificate of the client"), "{error}");
-        assert!(error.hint().unwrap().contains("cert=/path and key=/path"), "{error}");
+        assert!(error.next_step().unwrap().contains("cert=/path and key=/path"), "{error}");
     });
 }
 
@@ -128,7 +128,7 @@ fn h285_the_certificate_that_is_named_is_trusted() {
             &Certificates::own_authority(folder.path(), "P-256", "DNS:elsewhere").unwrap(),
         );
         let error = refused(&url(&server, &own[0])).await;
-        assert!(error.hint().unwrap().contains("write a name of the certificate"), "{error}");
+        assert!(error.next_step().unwrap().contains("write a name of the certificate"), "{error}");
     });
 }
 

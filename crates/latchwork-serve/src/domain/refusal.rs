@@ -126,24 +126,24 @@ impl Refusal {
 
     /// A part of the request cannot be used; the message names it.
     pub(crate) fn invalid(message: impl Into<String>, step: &str) -> Self {
-        Self::new(Kind::Invalid, message).next_step(step)
+        Self::new(Kind::Invalid, message).with_next_step(step)
     }
 
     /// The token does not allow the request.
     pub(crate) fn forbidden(message: impl Into<String>, step: &str) -> Self {
-        Self::new(Kind::Forbidden, message).next_step(step)
+        Self::new(Kind::Forbidden, message).with_next_step(step)
     }
 
     /// The token has reached a limit.
     pub(crate) fn limit(message: impl Into<String>, step: &str) -> Self {
-        let refusal = Self::new(Kind::LimitReached, message).next_step(step);
+        let refusal = Self::new(Kind::LimitReached, message).with_next_step(step);
         Self { retry_after: Some(PAUSE), ..refusal }
     }
 
     /// The service stops.
     pub(crate) fn closed() -> Self {
         let message = "the service is stopping: it takes and renews no locks";
-        let refusal = Self::new(Kind::Closed, message).next_step(
+        let refusal = Self::new(Kind::Closed, message).with_next_step(
             "finish within what remains of valid_for_ms and release; then ask another instance",
         );
         Self { retry_after: Some(PAUSE), ..refusal }
@@ -152,12 +152,12 @@ impl Refusal {
     /// The token is in no file of tokens, or no longer in it.
     pub(crate) fn unknown_token() -> Self {
         Self::new(Kind::Unauthorized, "token: the service does not know it")
-            .next_step("check the token, and the file that the service was started with")
+            .with_next_step("check the token, and the file that the service was started with")
     }
 
     /// There is no such hold; there may never have been one.
     pub(crate) fn no_hold() -> Self {
-        Self::new(Kind::NotFound, "hold: the service does not know this hold").next_step(
+        Self::new(Kind::NotFound, "hold: the service does not know this hold").with_next_step(
             "treat the lock as lost: it was released, ended long ago, or the service was restarted since",
         )
     }
@@ -169,7 +169,7 @@ impl Refusal {
             return Self::closed();
         }
         // The library's hint for a timeout names commands; a client of the service has none.
-        let hint = error.hint().filter(|_| kind != Kind::TimedOut);
+        let hint = error.next_step().filter(|_| kind != Kind::TimedOut);
         let is_for_now = matches!(kind, Kind::Unreachable | Kind::Busy);
         Self {
             key: name.map(str::to_owned),
@@ -180,7 +180,7 @@ impl Refusal {
     }
 
     #[must_use]
-    pub(crate) fn next_step(mut self, step: impl Into<String>) -> Self {
+    pub(crate) fn with_next_step(mut self, step: impl Into<String>) -> Self {
         self.step = step.into();
         self
     }

@@ -262,7 +262,7 @@ impl Service {
 
     /// The refusal of an acquire, with the lock as it is now if it was not free.
     async fn refused(&self, wish: &Wish, error: &Error) -> Refusal {
-        let named = error.on_key().map(|key| self.names.name_of(key.as_str()));
+        let named = error.key().map(|key| self.names.name_of(key.as_str()));
         let names = wish.names();
         let name = named.as_deref().or(names.first().copied());
         let refusal = Refusal::of(error, name);

@@ -38,7 +38,7 @@ impl<S: Sync, T: DeserializeOwned> FromRequest<S> for Json<T> {
             _ => {
                 let message = "Content-Type: the body must be application/json";
                 let refusal = Refusal::new(Kind::Invalid, message)
-                    .next_step("send the header Content-Type: application/json");
+                    .with_next_step("send the header Content-Type: application/json");
                 return Err(ApiError::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, refusal));
             }
         }
@@ -58,7 +58,7 @@ fn is_json(kind: &str) -> bool {
 pub(super) async fn read(body: Body) -> Result<Vec<u8>, ApiError> {
     let Some(read) = at_most(PATIENCE, collected(body)).await else {
         let message = format!("body: it did not arrive within {PATIENCE:?}");
-        let refusal = Refusal::new(Kind::TimedOut, message).next_step("send the body at once");
+        let refusal = Refusal::new(Kind::TimedOut, message).with_next_step("send the body at once");
         return Err(ApiError::new(StatusCode::REQUEST_TIMEOUT, refusal));
     };
     match read {
@@ -66,7 +66,7 @@ pub(super) async fn read(body: Body) -> Result<Vec<u8>, ApiError> {
         Err(error) if error.is::<LengthLimitError>() => {
             let message = format!("body: it is longer than {LARGEST} bytes");
             let refusal = Refusal::new(Kind::Invalid, message)
-                .next_step("send a smaller body: fewer or shorter names");
+                .with_next_step("send a smaller body: fewer or shorter names");
             Err(ApiError::new(StatusCode::PAYLOAD_TOO_LARGE, refusal))
         }
         Err(_) => Err(Refusal::invalid("body: it was cut off", "send the whole body").into()),

@@ -61,14 +61,14 @@ impl ApiError {
     /// The request has no token.
     pub(crate) fn no_token() -> Self {
         Refusal::new(Kind::Unauthorized, "token: none was sent")
-            .next_step("send the header Authorization: Bearer TOKEN")
+            .with_next_step("send the header Authorization: Bearer TOKEN")
             .into()
     }
 
     /// A mistake of the service.
     pub(crate) fn broken() -> Self {
         Refusal::new(Kind::Broken, "the service could not write its answer")
-            .next_step("report this: it is a mistake of the service")
+            .with_next_step("report this: it is a mistake of the service")
             .into()
     }
 

@@ -107,7 +107,7 @@ fn bearer(request: &Request) -> Result<Option<&str>, Refusal> {
         }
         _ => {
             Err(Refusal::new(Kind::Unauthorized, "Authorization: only Bearer TOKEN is understood")
-                .next_step("send the header Authorization: Bearer TOKEN"))
+                .with_next_step("send the header Authorization: Bearer TOKEN"))
         }
     }
 }

@@ -66,7 +66,7 @@ pub(super) async fn readyz(
         None => {
             let message = format!("store: no answer within {PATIENCE:?}");
             Err(Refusal::new(Kind::Unreachable, message)
-                .next_step("check that the store is running and that the service can reach it")
+                .with_next_step("check that the store is running and that the service can reach it")
                 .into())
         }
     }

@@ -100,7 +100,7 @@ pub(crate) fn router(service: Arc<Service>, allow_hosts: Vec<String>) -> Router 
 
 async fn not_found() -> ApiError {
     Refusal::new(Kind::NotFound, "path: there is nothing here")
-        .next_step(
+        .with_next_step(
             "GET /openapi.json lists the paths; a / in a name is written %2F, and a proxy must pass that on as it \
              is: else send the name in the query, as in /v1/lock?name=",
         )
@@ -109,6 +109,6 @@ async fn not_found() -> ApiError {
 
 async fn not_allowed() -> ApiError {
     let refusal = Refusal::new(Kind::Invalid, "method: this path does not have it")
-        .next_step("use one of the methods in the header Allow");
+        .with_next_step("use one of the methods in the header Allow");
     ApiError::new(StatusCode::METHOD_NOT_ALLOWED, refusal)
 }

@@ -11,7 +11,7 @@ use crate::settings::{DEFAULT_ADDRESS, Listen, Settings};
 
 fn failed(address: &str, error: &std::io::Error) -> Error {
     Error::new(ErrorKind::Unreachable, format!("listen: cannot listen on {address}: {error}"))
-        .next_step("choose another address, or end the process that uses this one")
+        .with_next_step("choose another address, or end the process that uses this one")
 }
 
 /// Opens the sockets: those that systemd hands over, or those of the settings.
@@ -58,7 +58,7 @@ fn check(settings: &Settings, address: &SocketAddr) -> Result<(), Error> {
     }
     let refused = |what: &str, step: &str| {
         let message = format!("listen: other hosts can reach {address}, and {what}");
-        Err(Error::new(ErrorKind::Invalid, message).next_step(step))
+        Err(Error::new(ErrorKind::Invalid, message).with_next_step(step))
     };
     if settings.tls.is_none() && !settings.insecure_plain_http {
         return refused(

@@ -21,7 +21,7 @@ const MOST: usize = 1 << 20;
 pub(super) fn room(wanted: usize, sockets: usize) -> Result<usize, Error> {
     if wanted == 0 || wanted > MOST {
         let message = format!("max-connections: {wanted} is outside of 1 to {MOST}");
-        return Err(Error::new(ErrorKind::Invalid, message).next_step("choose another number"));
+        return Err(Error::new(ErrorKind::Invalid, message).with_next_step("choose another number"));
     }
     let limit = open_files_limit();
     let raised = Rlimit { current: limit.maximum, maximum: limit.maximum };
@@ -33,7 +33,7 @@ pub(super) fn room(wanted: usize, sockets: usize) -> Result<usize, Error> {
     if fits < FEWEST {
         let message =
             format!("the limit on open files leaves no room for connections: {allowed:?}");
-        return Err(Error::new(ErrorKind::Invalid, message).next_step(
+        return Err(Error::new(ErrorKind::Invalid, message).with_next_step(
             "raise the limit: ulimit -n 65536, or LimitNOFILE=65536 in a unit of systemd",
         ));
     }

@@ -135,12 +135,12 @@ fn refusal(bytes: &[u8]) -> Option<Vec<u8>> {
         .into(),
         414 => {
             let refusal = Refusal::new(Kind::Invalid, "path: it is longer than 65,534 bytes")
-                .next_step("put long names into the body of POST /v1/holds");
+                .with_next_step("put long names into the body of POST /v1/holds");
             ApiError::new(StatusCode::URI_TOO_LONG, refusal)
         }
         431 => {
             let message = "head: it is longer than 64 KiB, or has more than 100 headers";
-            let refusal = Refusal::new(Kind::Invalid, message).next_step(
+            let refusal = Refusal::new(Kind::Invalid, message).with_next_step(
                 "send fewer and shorter headers; put long names into the body of POST /v1/holds",
             );
             ApiError::new(StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE, refusal)

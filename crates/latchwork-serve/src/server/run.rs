@@ -54,12 +54,12 @@ async fn run(settings: Settings, locks: LockManager) -> Result<(), Error> {
     if settings.store.read_now()?.starts_with("mem:") {
         let message = "store: mem: is the memory of one process; its locks end with the service, while clients rely on them";
         return Err(Error::new(ErrorKind::Invalid, message)
-            .next_step("leave --store out for a directory of this user, or name a server"));
+            .with_next_step("leave --store out for a directory of this user, or name a server"));
     }
     let tokens = settings.tokens.as_deref().map(Tokens::read).transpose()?;
     if settings.require_token && tokens.is_none() {
         let message = "require-token: there are no tokens";
-        return Err(Error::new(ErrorKind::Invalid, message).next_step("give --tokens FILE"));
+        return Err(Error::new(ErrorKind::Invalid, message).with_next_step("give --tokens FILE"));
     }
     let tls = settings.tls.as_ref().map(Tls::read).transpose()?.map(Arc::new);
     let listeners = addresses::open(&settings).await?;
@@ -106,7 +106,7 @@ async fn run(settings: Settings, locks: LockManager) -> Result<(), Error> {
 
 fn broken() -> Error {
     Error::new(ErrorKind::Closed, "the loop that ends holds has ended")
-        .next_step("start the service again, and report this: it is a mistake of the service")
+        .with_next_step("start the service again, and report this: it is a mistake of the service")
 }
 
 fn service(
@@ -267,7 +267,7 @@ impl Signals {
         let listen = |kind| {
             signal(kind).map_err(|error| {
                 Error::new(ErrorKind::Unsupported, format!("signals: {error}"))
-                    .next_step("run the service in a tokio runtime with I/O enabled")
+                    .with_next_step("run the service in a tokio runtime with I/O enabled")
             })
         };
         Ok(Self {

@@ -21,7 +21,7 @@ pub(super) struct Tls {
 fn bad(option: &str, path: &Path, why: &dyn std::fmt::Display) -> Error {
     let message = format!("{option}: cannot use {}: {why}", path.display());
     Error::new(ErrorKind::Invalid, message)
-        .next_step("name a file in the PEM format that the service may read")
+        .with_next_step("name a file in the PEM format that the service may read")
 }
 
 fn read(files: &TlsFiles) -> Result<TlsAcceptor, Error> {

@@ -55,7 +55,7 @@ impl Tested {
         let message =
             format!("this server is {server} {version}, and locks need {needed} or later");
         let (kind, effect) = (BackendErrorKind::Unsupported, Effect::NotApplied);
-        Some(BackendError::new(kind, effect, message).next_step("upgrade the server"))
+        Some(BackendError::new(kind, effect, message).with_next_step("upgrade the server"))
     }
 
     /// Returns a finding if a server's version, as the server writes it, is outside the range. A

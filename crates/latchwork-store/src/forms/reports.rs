@@ -11,9 +11,9 @@ impl Serialize for Error {
         let mut form = serializer.serialize_struct("Error", 7)?;
         form.serialize_field("kind", &self.kind())?;
         form.serialize_field("message", self.message())?;
-        form.serialize_field("key", &self.on_key())?;
-        form.serialize_field("store", &self.at_store())?;
-        form.serialize_field("next_step", &self.hint())?;
+        form.serialize_field("key", &self.key())?;
+        form.serialize_field("store", &self.store())?;
+        form.serialize_field("next_step", &self.next_step())?;
         form.serialize_field("lost", &self.lost())?;
         form.serialize_field("may_have_applied", &self.may_have_applied())?;
         form.end()

@@ -224,7 +224,7 @@ fn an_error_is_written_with_all_that_it_says() {
     let error = Error::new(ErrorKind::Lost, "lost")
         .key(&Key::new("k").unwrap())
         .store("mem:".into())
-        .next_step("check")
+        .with_next_step("check")
         .with_lost(lost);
     assert_eq!(
         to_string(&error).unwrap(),

@@ -48,7 +48,7 @@ impl Endpoint {
             None if is_bare_v6(text) => {
                 let step =
                     format!("write it in brackets, and the port after them: [::1]:{default_port}");
-                return Err(invalid("store: an IPv6 number has no brackets".into()).next_step(step));
+                return Err(invalid("store: an IPv6 number has no brackets".into()).with_next_step(step));
             }
             None => match text.split_once(':') {
                 Some((host, port)) => (host, Some(port)),
@@ -141,14 +141,14 @@ impl<'a> Parts<'a> {
         }
         if read.path.contains(',') {
             return Err(invalid(format!("store: the {path} contains a comma; the servers come before it"))
-                .next_step(format!(
+                .with_next_step(format!(
                     "write the {path} once, after the last server: h1,h2/{path}; a comma in its name is %2C"
                 )));
         }
         let port = read.path.rsplit_once(':').map(|(_, port)| port);
         if port.is_some_and(|port| port.parse::<u16>().is_ok()) {
             return Err(invalid(format!("store: the {path} ends in what looks like a port"))
-                .next_step(format!(
+                .with_next_step(format!(
                     "write the port after the host: host:port/{path}; a colon in its name is %3A"
                 )));
         }
@@ -187,7 +187,7 @@ impl<'a> Parts<'a> {
 
 /// An @ stands where the login has ended: something in it has ended it too early.
 fn unescaped() -> Error {
-    invalid("store: there is an @ after the first / or ?".into()).next_step(
+    invalid("store: there is an @ after the first / or ?".into()).with_next_step(
         "write / in a user or a password as %2F, ? as %3F and # as %23, and an @ in a path or the name of an option as \
          %40",
     )
@@ -196,7 +196,7 @@ fn unescaped() -> Error {
 /// Returns the error with this next step, unless it has one.
 #[must_use]
 pub fn usually(error: Error, step: &str) -> Error {
-    if error.hint().is_some() { error } else { error.next_step(step) }
+    if error.next_step().is_some() { error } else { error.with_next_step(step) }
 }
 
 /// A user and a password.
@@ -284,7 +284,7 @@ pub fn unknown_option(name: &str, known: &[&str]) -> Error {
         false => "store: an option is unknown".to_owned(),
     };
     Error::new(ErrorKind::Invalid, message)
-        .next_step(format!("{hint}the options are: {}", known.join(", ")))
+        .with_next_step(format!("{hint}the options are: {}", known.join(", ")))
 }
 
 /// The one of these words that this one may be mistyped for.
@@ -364,7 +364,7 @@ mod tests {
         for rest in ["u:p@ss@h1:1,[::1]/a%40b%2C%3A7?ca=/a@b", ":a#b@h", "h/"] {
             Parts::read(rest, "database").unwrap().endpoints(7).unwrap();
         }
-        assert!(unknown_option("pw@h", &["ca"]).hint().unwrap().contains("%3F"));
+        assert!(unknown_option("pw@h", &["ca"]).next_step().unwrap().contains("%3F"));
     }
 
     #[test]

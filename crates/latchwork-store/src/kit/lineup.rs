@@ -33,7 +33,7 @@ pub enum Admission {
 /// Decides whether the node at the place `me` holds the key.
 ///
 /// All nodes must be of one shape; a node of another one is taken for a claim that shares with
-/// nobody. Permits that exceed their limit are never admitted: core refuses such a claim.
+/// nobody. Permits that exceed their limit are never admitted: the engine refuses such a claim.
 ///
 /// # Panics
 ///

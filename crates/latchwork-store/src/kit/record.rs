@@ -193,7 +193,7 @@ impl Record {
                 Effect::NotApplied,
                 format!("the key is in use as {shape}, and this client asks for {wanted}"),
             )
-            .next_step("use one kind of lock and one limit for each key")),
+            .with_next_step("use one kind of lock and one limit for each key")),
             _ => Ok(()),
         }
     }

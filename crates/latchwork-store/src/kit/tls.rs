@@ -179,7 +179,7 @@ impl fmt::Debug for Greeting {
 }
 
 fn bad(message: String, step: &str) -> BackendError {
-    BackendError::new(BackendErrorKind::Invalid, Effect::NotApplied, message).next_step(step)
+    BackendError::new(BackendErrorKind::Invalid, Effect::NotApplied, message).with_next_step(step)
 }
 
 fn certificates(option: &str, path: &Path) -> Result<Vec<CertificateDer<'static>>, BackendError> {

@@ -32,7 +32,7 @@ const REPEATED: usize = 300;
 pub(super) fn output(text: &str, folder: Option<&Path>) -> Result<String, Error> {
     let failed = |problem: String, step: &'static str| {
         let message = format!("store command `{text}`: {problem}");
-        Error::new(error::ErrorKind::Invalid, message).next_step(step)
+        Error::new(error::ErrorKind::Invalid, message).with_next_step(step)
     };
     const ALONE: &str = "run it alone: it has to print the store's address and to exit with 0";
     let ran =

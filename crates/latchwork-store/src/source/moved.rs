@@ -20,7 +20,7 @@ pub(super) fn moved(first: &str, now: &str) -> Option<Error> {
          and the password may change"
     );
     let step = "restore the address, or restart this process for another store";
-    Some(Error::new(ErrorKind::Invalid, message).next_step(step))
+    Some(Error::new(ErrorKind::Invalid, message).with_next_step(step))
 }
 
 /// An address without its login.

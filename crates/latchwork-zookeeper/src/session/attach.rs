@@ -76,7 +76,7 @@ impl Attach<'_> {
                 return Err(std::io::Error::other("it gives no session").into());
             }
             let ended = not_sent("the session has ended: no server heard of it for too long");
-            let _ = self.shared.over.set(ended.next_step("try again"));
+            let _ = self.shared.over.set(ended.with_next_step("try again"));
             return Ok(None);
         }
         *self.timeout = Duration::from_millis(welcome.timeout_ms as u64);

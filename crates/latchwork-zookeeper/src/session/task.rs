@@ -204,7 +204,7 @@ impl Task {
                 // Servers refuse a session that has seen more than they have: it ended long ago, and
                 // their data is of before. A new one finds out.
                 let ended = "the session has ended: no server took it up for longer than it lasts";
-                let _ = self.shared.over.set(not_sent(ended).next_step("try again"));
+                let _ = self.shared.over.set(not_sent(ended).with_next_step("try again"));
                 return Ok(None);
             }
             self.ensemble.set_full(is_full);

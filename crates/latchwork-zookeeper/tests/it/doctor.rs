@@ -140,7 +140,7 @@ fn h266_a_server_in_read_only_mode_is_named() {
         for error in [refused(&left.url()).await, examine(&left.url()).await.unwrap_err()] {
             assert_eq!(error.kind(), ErrorKind::Unreachable, "{error}");
             assert!(error.to_string().contains("read-only mode"), "{error}");
-            let said = format!("{error} {:?}", error.hint());
+            let said = format!("{error} {:?}", error.next_step());
             assert!(!said.contains("maxClientCnxns"), "{said}");
         }
     });
@@ -182,7 +182,7 @@ fn h267_a_chroot_below_an_ephemeral_node_is_named() {
         let error = refused(&format!("{}{node}/app", server.url())).await;
         assert_eq!(error.kind(), ErrorKind::Invalid, "{error}");
         assert!(error.to_string().contains("ephemeral"), "{error}");
-        assert!(error.hint().unwrap().contains("another chroot"), "{error:?}");
+        assert!(error.next_step().unwrap().contains("another chroot"), "{error:?}");
         guard.release().await.unwrap();
     });
 }

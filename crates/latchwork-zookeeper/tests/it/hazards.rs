@@ -198,7 +198,7 @@ fn authentication_admits_known_users_only() {
             let error =
                 ZooKeeperBackend::connect(config, driver.io()).await.expect_err("a stranger");
             assert_eq!(error.kind(), ErrorKind::Denied, "{error:?}");
-            assert!(error.hint().is_some() && !error.to_string().contains("wrong"), "{error}");
+            assert!(error.next_step().is_some() && !error.to_string().contains("wrong"), "{error}");
         }
         next.release().await.unwrap();
     });

@@ -92,7 +92,7 @@ fn h260_a_chroot_below_closed_nodes_is_usable() {
             let error = refused(&at(server.port(), chroot)).await;
             assert_eq!(error.kind(), ErrorKind::Denied, "{error}");
             assert!(error.to_string().contains(&format!("{missing}:")), "{error}");
-            assert!(error.hint().unwrap().contains(&format!("ACL of {above} ")), "{error:?}");
+            assert!(error.next_step().unwrap().contains(&format!("ACL of {above} ")), "{error:?}");
         }
     });
 }
@@ -128,7 +128,7 @@ fn h261_rights_that_change_leave_locks_usable() {
         drop(holder);
         let error = refused(&url).await;
         assert_eq!(error.kind(), ErrorKind::Denied, "{error}");
-        assert!(error.hint().unwrap().contains("ACL of /up/team/.latchwork "), "{error:?}");
+        assert!(error.next_step().unwrap().contains("ACL of /up/team/.latchwork "), "{error:?}");
         // As after a quiet minute: the server has removed the nodes without children.
         admin(&server, &["delete /up/team/.latchwork".into(), "delete /up/team/app:a%2Fb".into()]);
         works(&url).await;
@@ -145,7 +145,7 @@ fn h261_rights_that_change_leave_locks_usable() {
         let error = locks.mutex("other").try_acquire().await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Denied, "{error}");
         assert!(error.to_string().contains("/up/team/other:"), "{error}");
-        assert!(error.hint().unwrap().contains("ACL of /up/team "), "{error:?}");
+        assert!(error.next_step().unwrap().contains("ACL of /up/team "), "{error:?}");
     });
 }
 

@@ -53,7 +53,7 @@ fn sasl_admits_known_users_only() {
             let error =
                 ZooKeeperBackend::connect(config, driver.io()).await.expect_err("a stranger");
             assert_eq!(error.kind(), ErrorKind::Denied, "{stranger}: {error:?}");
-            assert!(error.hint().is_some() && !error.to_string().contains("wrong"), "{error}");
+            assert!(error.next_step().is_some() && !error.to_string().contains("wrong"), "{error}");
         }
         next.release().await.unwrap();
         let examine = async |url: String| {

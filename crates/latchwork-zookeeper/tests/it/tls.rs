@@ -38,12 +38,12 @@ fn a_lock_works_over_tls_and_failures_are_explained() {
         let error = refused(plain).await;
         assert_eq!(error.kind(), ErrorKind::Unreachable);
         assert!(error.to_string().contains("does not speak TLS at this port"), "{error}");
-        assert!(error.hint().unwrap().starts_with("use zk://"), "{error}");
+        assert!(error.next_step().unwrap().starts_with("use zk://"), "{error}");
         let error = refused(format!("zk://127.0.0.1:{}/app", server.secure_port())).await;
         assert!(error.to_string().contains("the server speaks TLS at this port"), "{error}");
-        assert!(error.hint().unwrap().starts_with("use zks://"), "{error}");
+        assert!(error.next_step().unwrap().starts_with("use zks://"), "{error}");
         let error = refused(at("127.0.0.1", "")).await;
         assert!(error.to_string().contains("no authority that is trusted here"), "{error}");
-        assert!(error.hint().unwrap().contains("ca=/path"), "{error}");
+        assert!(error.next_step().unwrap().contains("ca=/path"), "{error}");
     });
 }

@@ -260,7 +260,7 @@ fn is_plain(name: &str) -> bool {
 
 fn not_plain(field: &str, name: &str) -> Error {
     Error::new(ErrorKind::Invalid, format!("{field}: {name:?} would have to be quoted"))
-        .next_step("use ASCII letters, digits and _, not beginning with a digit")
+        .with_next_step("use ASCII letters, digits and _, not beginning with a digit")
 }
 
 #[cfg(test)]

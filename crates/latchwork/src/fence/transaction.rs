@@ -104,7 +104,7 @@ impl Fences {
             let message =
                 format!("dialect: {:?}, but the transaction is PostgreSQL's", self.dialect());
             return Err(Error::new(ErrorKind::Invalid, message)
-                .next_step("make the fences with Dialect::PostgreSql"));
+                .with_next_step("make the fences with Dialect::PostgreSql"));
         }
         token.to_bigint()
     }

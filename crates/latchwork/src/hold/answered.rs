@@ -87,7 +87,7 @@ impl Guard {
             let error = engine.seen(error, Some(&key));
             if is_over {
                 return Err(
-                    error.next_step("check what was done: the store has not answered the release")
+                    error.with_next_step("check what was done: the store has not answered the release")
                 );
             }
             failed(&error);
@@ -106,7 +106,7 @@ impl Guard {
         let message = "the store no longer has the hold, and its answer to an earlier release was lost: that one \
                        has released it, unless it had been lost before";
         Err(Error::new(ErrorKind::Unreachable, message)
-            .next_step(format!(
+            .with_next_step(format!(
                 "check what was written under token {token} if an overlap would do harm"
             ))
             .key(key)

@@ -73,7 +73,7 @@ impl Guard {
             return Err(Error::new(ErrorKind::Invalid, message)
                 .key(self.key())
                 .store(engine.capabilities.store.clone())
-                .next_step("use a mutex that is not reentrant"));
+                .with_next_step("use a mutex that is not reentrant"));
         }
         if let HoldState::Lost(lost) = self.state() {
             return Err(self.lost_before(lost));
@@ -126,5 +126,5 @@ pub(crate) fn unsupported(engine: &Engine) -> Error {
     let message = "detach: this store ties a lock to the process that acquired it";
     Error::new(ErrorKind::Unsupported, message)
         .store(engine.capabilities.store.clone())
-        .next_step("let the process that acquired the lock do the work, or use Redis or files")
+        .with_next_step("let the process that acquired the lock do the work, or use Redis or files")
 }

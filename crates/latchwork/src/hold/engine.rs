@@ -98,9 +98,9 @@ impl Engine {
         let error =
             Error::new(ErrorKind::Forked, "this process was forked after its parent had connected")
                 .store(self.capabilities.store.clone())
-                .next_step("connect again in the child process");
+                .with_next_step("connect again in the child process");
         match key {
-            Some(key) => error.key(key),
+            Some(key) => error.with_key(key),
             None => error,
         }
     }
@@ -163,9 +163,9 @@ impl Engine {
         }
         let error = Error::new(ErrorKind::Closed, "the lock manager was closed")
             .store(self.capabilities.store.clone())
-            .next_step("connect again");
+            .with_next_step("connect again");
         Err(match key {
-            Some(key) => error.key(key),
+            Some(key) => error.with_key(key),
             None => error,
         })
     }

@@ -270,7 +270,7 @@ impl Guard {
             Err(error) => Err(self
                 .engine
                 .seen(error, Some(self.key()))
-                .next_step("nothing to do: Latchwork retries the release until the ttl is over")),
+                .with_next_step("nothing to do: Latchwork retries the release until the ttl is over")),
         }
     }
 
@@ -329,7 +329,7 @@ impl Guard {
         };
         let token = self.token;
         Error::new(ErrorKind::Lost, format!("{when}: {lost}"))
-            .next_step(format!(
+            .with_next_step(format!(
                 "check what was written under token {token} since then: another holder may have \
                  worked at the same time"
             ))

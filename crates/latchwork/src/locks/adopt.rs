@@ -45,12 +45,12 @@ impl LockManager {
         let Some(ticket) = Ticket::read(ticket) else {
             return Err(Error::new(ErrorKind::Invalid, "adopt: this text is not a ticket")
                 .store(engine.capabilities.store.clone())
-                .next_step("pass on what Guard::detach returned, unchanged"));
+                .with_next_step("pass on what Guard::detach returned, unchanged"));
         };
         let key = ticket.key.clone();
         engine.check_open(Some(&key))?;
         if !engine.backend.renews_for_others() {
-            return Err(unsupported(engine).key(&key));
+            return Err(unsupported(engine).with_key(&key));
         }
         let rules = self.plan()?.rules;
         self.check(&ticket, rules.op_timeout(ticket.ttl)).await?;
@@ -89,7 +89,7 @@ impl LockManager {
             Error::new(ErrorKind::Invalid, message)
                 .key(&ticket.key)
                 .store(engine.capabilities.store.clone())
-                .next_step("pass on what Guard::detach returned, unchanged")
+                .with_next_step("pass on what Guard::detach returned, unchanged")
         };
         if !engine.capabilities.ttl.contains(&ticket.ttl) {
             let (least, most) = (engine.capabilities.ttl.start(), engine.capabilities.ttl.end());
@@ -144,7 +144,7 @@ impl LockManager {
             .with_lost(Lost::new(LostReason::Taken, engine.io.now()))
             .key(key)
             .store(engine.capabilities.store.clone())
-            .next_step("adopt the latest ticket within its ttl, or acquire the lock again")
+            .with_next_step("adopt the latest ticket within its ttl, or acquire the lock again")
     }
 
     /// The hold goes on until its ttl is over.
@@ -157,6 +157,6 @@ impl LockManager {
         Error::new(ErrorKind::Invalid, message)
             .key(&ticket.key)
             .store(self.engine().capabilities.store.clone())
-            .next_step("give both managers the same token_floor, and pass the ticket on unchanged")
+            .with_next_step("give both managers the same token_floor, and pass the ticket on unchanged")
     }
 }

@@ -145,9 +145,8 @@ impl Election {
 
     /// Runs `work` while leading, and campaigns again after each loss, until `work` returns.
     ///
-    /// Campaigns, and runs `work` while this candidate leads. If the leadership is lost, `work` is
-    /// dropped at its next await point and it campaigns again. When `work` returns, it resigns.
-    /// While the store cannot be reached, the campaign is repeated after a pause of 0.1 to 5 s.
+    /// If the leadership is lost, `work` is dropped at its next await point. When `work` returns, it
+    /// resigns. While the store cannot be reached, the campaign is repeated after a pause of 0.1 to 5 s.
     ///
     /// # Errors
     ///

@@ -298,6 +298,6 @@ impl Lock {
         Err(Error::new(ErrorKind::Invalid, message)
             .key(key)
             .store(self.engine.capabilities.store.clone())
-            .next_step(step))
+            .with_next_step(step))
     }
 }

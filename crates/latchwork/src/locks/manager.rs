@@ -341,7 +341,7 @@ impl LockManager {
             return Err(Error::new(ErrorKind::Mismatch, message)
                 .key(key)
                 .store(engine.capabilities.store.clone())
-                .next_step("make sure that the holder is dead, then delete the key in the store"));
+                .with_next_step("make sure that the holder is dead, then delete the key in the store"));
         }
         Ok(ForceReleased { evicted, token })
     }

@@ -232,11 +232,11 @@ fn sort(locks: Vec<Lock>) -> Result<Arc<[Lock]>, Error> {
         return Err(Error::new(ErrorKind::Invalid, "names: the same lock is named twice")
             .key(key)
             .store(store.clone())
-            .next_step("name each lock once"));
+            .with_next_step("name each lock once"));
     }
     if named.is_empty() {
         return Err(Error::new(ErrorKind::Invalid, "names: no lock was named")
-            .next_step("name at least one"));
+            .with_next_step("name at least one"));
     }
     Ok(named.into_iter().map(|(_, _, lock)| lock).collect())
 }

@@ -262,7 +262,7 @@ impl Once {
         Err(Error::new(ErrorKind::Unsupported, message)
             .key(self.lock.key()?)
             .store(capabilities.store.clone())
-            .next_step("use another store, or a mutex if the task may be done again"))
+            .with_next_step("use another store, or a mutex if the task may be done again"))
     }
 
     /// The key is closed until a moment that is the end of no period of ours.
@@ -280,9 +280,9 @@ impl Once {
         );
         let error = Error::new(ErrorKind::Mismatch, message)
             .store(self.lock.engine().capabilities.store.clone())
-            .next_step(if left > ends_in { TOO_LONG } else { ANOTHER });
+            .with_next_step(if left > ends_in { TOO_LONG } else { ANOTHER });
         match self.lock.key() {
-            Ok(key) => error.key(key),
+            Ok(key) => error.with_key(key),
             Err(_) => error,
         }
     }

@@ -93,7 +93,7 @@ impl Period {
         let number = number.parse().ok().filter(|number| (1..=100_000_000).contains(number));
         let (Some(number), Some(unit)) = (number, Unit::parse(unit.trim())) else {
             return Err(invalid(format!("every: {every:?} is not a period"))
-                .next_step("write 30s, 15m, 6h, 1d, 1w, 1mo or 1y"));
+                .with_next_step("write 30s, 15m, 6h, 1d, 1w, 1mo or 1y"));
         };
         let period = Self { number, unit, zone: TimeZone::UTC };
         if period.length_at_most() > Duration::from_secs(100 * 366 * DAY) {
@@ -103,12 +103,12 @@ impl Period {
             None => Ok(period),
             Some(tz) if unit.seconds().is_some() => {
                 let message = format!("tz: {tz:?} means nothing to an interval of {every}");
-                Err(invalid(message).next_step("leave it out, or use a period of days and more"))
+                Err(invalid(message).with_next_step("leave it out, or use a period of days and more"))
             }
             Some(tz) => match TimeZone::get(tz) {
                 Ok(zone) => Ok(Self { zone, ..period }),
                 Err(error) => Err(invalid(format!("tz: {error}"))
-                    .next_step("use a name of the IANA time zones, such as Europe/Berlin")),
+                    .with_next_step("use a name of the IANA time zones, such as Europe/Berlin")),
             },
         }
     }

@@ -138,7 +138,7 @@ impl Options {
         let invalid = |message: String, step: &str| {
             Err(Error::new(ErrorKind::Invalid, message)
                 .store(capabilities.store.clone())
-                .next_step(step))
+                .with_next_step(step))
         };
         Key::check_namespace(&self.namespace)?;
         if self.token_floor.is_some_and(|floor| floor > TokenBase::HIGHEST_FLOOR) {

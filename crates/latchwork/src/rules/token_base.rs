@@ -46,7 +46,7 @@ impl TokenBase {
 /// The error for a grant whose token would be larger than any.
 pub(crate) fn no_room(key: &Key, capabilities: &Capabilities) -> Error {
     let message = "the store's next token, with the token_floor if there is one, is larger than any token may be";
-    Error::new(ErrorKind::Invalid, message).key(key).store(capabilities.store.clone()).next_step(
+    Error::new(ErrorKind::Invalid, message).with_key(key).with_store(capabilities.store.clone()).with_next_step(
         "stop all holders; then reset the tokens of the resource and the store's counter of tokens",
     )
 }

@@ -109,7 +109,7 @@ impl Driver {
                 PermissionDenied | std::io::ErrorKind::Unsupported => ErrorKind::Unsupported,
                 _ => ErrorKind::Unreachable,
             };
-            Error::new(kind, format!("driver: cannot {what}: {e}")).next_step(refusal_step(&e))
+            Error::new(kind, format!("driver: cannot {what}: {e}")).with_next_step(refusal_step(&e))
         };
         check_for_runtime().map_err(|e| failed("make a runtime", e))?;
         let timers = Timers::new().map_err(|e| failed("make a timer", e))?;

@@ -73,7 +73,7 @@ pub(crate) async fn acquire(
         return Err(Error::new(ErrorKind::Unsupported, "fair: this store does not queue waiters")
             .key(key)
             .store(engine.capabilities.store.clone())
-            .next_step("leave fair() out, or use a store with a queue"));
+            .with_next_step("leave fair() out, or use a store with a queue"));
     }
     let deadline = match patience {
         Patience::Within(limit) => start.plus(limit),
@@ -222,7 +222,7 @@ impl<'a> Pending<'a> {
                         Effect::NotApplied,
                         "the store answers so slowly that less than half of the ttl was left",
                     )
-                    .next_step("use a longer ttl, or check the store and the network")
+                    .with_next_step("use a longer ttl, or check the store and the network")
                 }
                 Ok(Attempt::Blocked(blocked)) => {
                     failing_since = None;
@@ -333,7 +333,7 @@ impl<'a> Pending<'a> {
                     Effect::NotApplied,
                     message,
                 )
-                .next_step(
+                .with_next_step(
                     "check the store's load, and how many tasks of this process wait for the key",
                 );
                 Err(engine.seen(error, Some(&self.claim.key)))

@@ -55,5 +55,5 @@ pub(crate) fn timed_out(
     Error::new(ErrorKind::TimedOut, format!("timed out{within}{why}"))
         .key(key)
         .store(engine.capabilities.store.clone())
-        .next_step(step)
+        .with_next_step(step)
 }

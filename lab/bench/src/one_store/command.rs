@@ -133,7 +133,7 @@ async fn run(args: &Args, say: &Say) -> Result<u8, Error> {
         let svg = plot::draw(at, &all)?;
         std::fs::write(file, svg).map_err(|error| {
             let message = format!("svg: cannot write {}: {error}", file.display());
-            Error::new(ErrorKind::Invalid, message).next_step("name a file that can be written")
+            Error::new(ErrorKind::Invalid, message).with_next_step("name a file that can be written")
         })?;
     }
     let _ = tokio::time::timeout(CLOSING, locks.close()).await;
@@ -160,7 +160,7 @@ async fn refuse_keys_of_others(locks: &LockManager, args: &Args) -> Result<(), E
     )
     .key(&seen.key)
     .store(locks.capabilities().store.clone())
-    .next_step(format!(
+    .with_next_step(format!(
         "wait until {:?} is free of locks (of another bench?), or choose another --namespace",
         args.namespace
     )))

@@ -79,7 +79,7 @@ impl LineBackend {
         self.ask(|server| server.create(key, *id, *mode, holder, *ttl)).await?;
         let nodes = self.ask(|server| server.list(key)).await?;
         let Some(me) = nodes.iter().position(|node| node.id == *id) else {
-            return Err(no_answer().next_step("the lease ended on the way: use a longer ttl"));
+            return Err(no_answer().with_next_step("the lease ended on the way: use a longer ttl"));
         };
         let first = nodes[0].mode.shape();
         if first != mode.shape() {

@@ -26,7 +26,7 @@ fn h108_a_grpc_proxy_is_refused_at_connect_with_the_next_step() {
         assert_eq!(error.kind(), ErrorKind::Unsupported, "{error}");
         let named = format!("127.0.0.1:{} is an etcd grpc-proxy", front.port());
         assert!(error.to_string().contains(&named), "{error}");
-        assert!(error.hint().unwrap().contains("name the members"), "{error}");
+        assert!(error.next_step().unwrap().contains("name the members"), "{error}");
 
         let driver = Driver::start().unwrap();
         let report = doctor(EtcdConfig::parse(&front.url()).unwrap(), driver.io()).await.unwrap();

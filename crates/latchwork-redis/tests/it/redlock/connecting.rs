@@ -48,7 +48,7 @@ fn a_majority_that_is_down_is_named() {
             let named = said.contains(&format!("127.0.0.1:{}", server.port()));
             assert_eq!(named, lost.contains(&node), "{said}");
         }
-        assert!(error.hint().is_some(), "{error}");
+        assert!(error.next_step().is_some(), "{error}");
     });
 }
 

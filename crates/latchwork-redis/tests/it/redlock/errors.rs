@@ -72,7 +72,7 @@ fn a_wait_in_quarantine_says_so_and_for_how_long() {
         let said = error.to_string();
         let left = said.split("in quarantine for ").nth(1).unwrap_or_else(|| panic!("{said}"));
         assert!(left.starts_with("1.") && left.contains("s more"), "{said}");
-        assert!(error.hint().unwrap().contains("latchwork init"), "{error}");
+        assert!(error.next_step().unwrap().contains("latchwork init"), "{error}");
         let shown = client.locks.inspect("k").await.unwrap();
         assert!(shown.notes.iter().any(|note| note.contains("quarantine")), "{shown:?}");
         // It ends by itself.

@@ -40,7 +40,7 @@ fn a_dead_majority_is_an_error_that_names_it() {
         in_time(start.elapsed(), SLACK);
         assert_eq!(error.kind(), ErrorKind::Unreachable);
         names_the_lost(&error, &ports(&way), &lost);
-        assert!(error.hint().is_some(), "{error}");
+        assert!(error.next_step().is_some(), "{error}");
         let start = Instant::now();
         let error = client.mutex("k").acquire_within(SEC).await.unwrap_err();
         in_time(start.elapsed(), SEC + SLACK);

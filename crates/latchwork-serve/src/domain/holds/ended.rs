@@ -48,36 +48,36 @@ impl Ending {
         let gone = |kind, message: String| Refusal::new(kind, message).key(name);
         match self {
             Self::Released(_, ReleaseOutcome::Held) => gone(Kind::Released, "hold: it was released before".to_owned())
-                .next_step("nothing to do; to lock again, acquire with another Idempotency-Key"),
+                .with_next_step("nothing to do; to lock again, acquire with another Idempotency-Key"),
             Self::Released(_, ReleaseOutcome::Lost(reason)) => Self::Lost(reason).refusal(name),
             Self::Released(_, ReleaseOutcome::Pending) => gone(
                 Kind::Unconfirmed,
                 "hold: it was given up, and the store has not answered its release yet".to_owned(),
             )
-            .next_step("repeat the release to learn what the store says"),
+            .with_next_step("repeat the release to learn what the store says"),
             Self::Released(ReleaseKind::Release, ReleaseOutcome::Unknown) => gone(
                 Kind::Unconfirmed,
                 "hold: it was released, but the store has not confirmed that it was held until then"
                     .to_owned(),
             )
-            .next_step("check what was written under its token, if an overlap would do harm"),
+            .with_next_step("check what was written under its token, if an overlap would do harm"),
             Self::Released(ReleaseKind::Succeed, ReleaseOutcome::Unknown) => gone(
                 Kind::Unconfirmed,
                 "hold: the store has not confirmed that the task is closed for its period".to_owned(),
             )
-            .next_step("expect that the task runs again; begin it to see whether it is done"),
+            .with_next_step("expect that the task runs again; begin it to see whether it is done"),
             Self::NotRenewed => gone(
                 Kind::Lost,
                 "hold: it was not renewed within its ttl, so the service released it".to_owned(),
             )
             .reason("not_renewed")
-            .next_step("stop the work, and check what was written under its token; renew earlier"),
+            .with_next_step("stop the work, and check what was written under its token; renew earlier"),
             Self::Forced => gone(Kind::Lost, "hold: it was released by force".to_owned())
                 .reason("forced")
-                .next_step("stop the work, and check what was written under its token"),
+                .with_next_step("stop the work, and check what was written under its token"),
             Self::Lost(reason) => gone(Kind::Lost, format!("hold: the lock was lost ({reason})"))
                 .reason(reason)
-                .next_step("stop the work, and check what was written under its token"),
+                .with_next_step("stop the work, and check what was written under its token"),
         }
     }
 }
@@ -167,7 +167,7 @@ pub(crate) fn answer(
             let message = "hold: it was released before, so the task is not closed for its period";
             Err(Refusal::new(Kind::Released, message)
                 .key(name)
-                .next_step("to run the task again, begin it; succeed before any DELETE"))
+                .with_next_step("to run the task again, begin it; succeed before any DELETE"))
         }
         (_, _, ReleaseOutcome::Held) => {
             Ok(Confirmation { is_closed: kind == ReleaseKind::Succeed })

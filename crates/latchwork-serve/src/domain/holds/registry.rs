@@ -258,7 +258,7 @@ impl Registry {
                     Kind::Suspect,
                     "hold: in doubt until the store confirms it: a clock was set, or the machine paused",
                 )
-                .next_step("do not use the resource; renew again at once"));
+                .with_next_step("do not use the resource; renew again at once"));
             }
             _ => None,
         };
@@ -282,7 +282,7 @@ impl Registry {
                     Kind::Unreachable,
                     "hold: the store has not confirmed the lease in time",
                 )
-                .next_step(
+                .with_next_step(
                     "stop before the validity of the last answer ends; renew again at once",
                 ));
             }

@@ -56,7 +56,7 @@ pub(crate) fn lease(ttl: Duration, range: &RangeInclusive<Duration>) -> Result<D
             longest.as_millis()
         );
         return Err(Error::new(ErrorKind::Invalid, message)
-            .next_step("choose a ttl_ms within the range, or leave it out"));
+            .with_next_step("choose a ttl_ms within the range, or leave it out"));
     }
     Ok((ttl * LEASE).clamp(*range.start(), *range.end()))
 }

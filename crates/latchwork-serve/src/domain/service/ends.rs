@@ -133,7 +133,7 @@ impl Service {
     ) {
         let failed = |error: &Error| {
             let refusal = Refusal::of(error, Some(&name));
-            sender.failed(refusal.next_step(
+            sender.failed(refusal.with_next_step(
                 "repeat this request: the service asks the store until the lease is over, and tells what it says",
             ));
         };

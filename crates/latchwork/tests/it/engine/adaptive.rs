@@ -141,7 +141,7 @@ async fn bounds_are_checked_against_each_other_and_the_rest() {
         let error = lock.acquire().await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Invalid);
         assert!(error.message().starts_with("adaptive_ttl:"), "{error}");
-        assert!(error.hint().unwrap().starts_with(step), "{error}");
+        assert!(error.next_step().unwrap().starts_with(step), "{error}");
     }
     let said_last = world.locks.clone().adaptive_ttl(bounds()).mutex("k").ttl(7 * SEC);
     assert_eq!(said_last.acquire().await.unwrap().ttl(), 7 * SEC);

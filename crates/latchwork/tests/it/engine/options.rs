@@ -32,7 +32,7 @@ async fn a_bad_option_names_its_field_and_nothing_is_clamped() {
         let error = mutex.acquire().await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Invalid, "{field}");
         assert!(error.message().starts_with(&format!("{field}: ")), "{field}: {error}");
-        assert!(error.hint().is_some(), "{field} has a next step");
+        assert!(error.next_step().is_some(), "{field} has a next step");
     }
     assert_eq!(world.store.asked(), (0, 0), "no request was made");
     let longest = locks().max_ttl(9 * SEC).mutex("k");
@@ -128,11 +128,11 @@ async fn a_slip_is_answered_with_a_next_step() {
         (FencingToken::from_raw(1 << 63).to_bigint().unwrap_err(), "give the token of a guard"),
     ] {
         assert_eq!(error.kind(), ErrorKind::Invalid, "{error}");
-        assert!(error.hint().unwrap().contains(step), "{error}");
+        assert!(error.next_step().unwrap().contains(step), "{error}");
     }
     let held = world.locks.rwlock("k").read().acquire().await.unwrap();
     let error = world.locks.mutex("k").acquire().await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Mismatch, "{error}");
-    assert!(error.hint().unwrap().contains("use one kind of lock and one limit for each key"));
+    assert!(error.next_step().unwrap().contains("use one kind of lock and one limit for each key"));
     held.release().await.unwrap();
 }

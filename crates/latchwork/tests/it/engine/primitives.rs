@@ -439,7 +439,7 @@ async fn h114_a_period_closed_by_a_wrong_clock_is_not_done() {
     let error = once.try_begin().await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Mismatch, "{error}");
     assert!(error.to_string().contains("whose clock was wrong"), "{error}");
-    assert!(error.hint().unwrap().contains("latchwork once --reset"), "{error}");
+    assert!(error.next_step().unwrap().contains("latchwork once --reset"), "{error}");
     let reset = once.reset().await.unwrap();
     let Reset::Opened { closed_for: Some(left) } = reset else { panic!("{reset:?}") };
     assert!(left > YEARS, "{left:?}");

@@ -42,7 +42,7 @@ async fn with_drops_the_work_of_a_lost_lock() {
         .await
         .unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Lost, "{error}");
-    assert!(error.hint().is_some_and(|step| step.contains("token")), "{error}");
+    assert!(error.next_step().is_some_and(|step| step.contains("token")), "{error}");
     assert_eq!(ended.load(Ordering::SeqCst), 0);
 }
 

@@ -50,7 +50,7 @@ async fn starts(url: &str) {
             println!(
                 "\n>refused: {:?}: {error}; {}",
                 error.kind(),
-                error.hint().unwrap_or_default()
+                error.next_step().unwrap_or_default()
             );
         }
     }
