@@ -96,9 +96,8 @@ pub(crate) fn check() -> Result<(), String> {
         let path = root().join(&text);
         let content = fs::read_to_string(&path).map_err(|e| format!("{}: {e}", path.display()))?;
         let is_page = text.extension().is_some_and(|it| it == "md");
-        // In a store, comments are for those who work on it; the texts are for users.
-        let content =
-            if is_library(&text) || is_page || text.starts_with("crates") { content } else { without_comments(&content) };
+        let is_read = is_page || text.starts_with("crates") && !is_left_out(&text);
+        let content = if is_read { content } else { without_comments(&content) };
         let mut hits = phrases(&patterns, &content, is_page);
         if is_library(&text) && !text.ends_with("args.rs") {
             hits.extend(first_lines(&openings, &content));
@@ -121,6 +120,20 @@ fn sources() -> Result<Vec<PathBuf>, String> {
 
 fn relative(path: PathBuf) -> PathBuf {
     path.strip_prefix(root()).map_or(path.clone(), Path::to_owned)
+}
+
+/// Whether the comments of a file are not read: those of the service's handlers are the text of its OpenAPI description,
+/// and two stores are still to be rewritten.
+fn is_left_out(text: &Path) -> bool {
+    [
+        "latchwork-serve/src/http",
+        "latchwork-etcd",
+        "latchwork-file",
+        "latchwork-postgres",
+        "latchwork-redis",
+    ]
+    .iter()
+    .any(|folder| text.starts_with(Path::new("crates").join(folder)))
 }
 
 /// Whether the file is of a crate whose comments are its users' reference.

@@ -31,7 +31,7 @@ enum Obstacle {
     Quarantine,
 }
 
-/// Each answer counts anew when a task opens, and means the same.
+/// Ignores when a task opens: each answer computes that moment again.
 impl PartialEq for Obstacle {
     fn eq(&self, other: &Self) -> bool {
         match (self, other) {
@@ -140,8 +140,8 @@ pub(crate) enum Heard {
     RenewedAgain,
 }
 
-/// Keeps what people may want to know. The main thread prints it: a terminal that stands still
-/// must not stop the renewals.
+/// Keeps what people may want to know. The main thread prints it: a paused terminal must not
+/// stop the renewals.
 #[derive(Debug)]
 pub(crate) struct News {
     tells_waiting: bool,

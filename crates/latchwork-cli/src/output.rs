@@ -27,7 +27,7 @@ pub(crate) fn usage(error: &clap::Error) {
     if words.into_iter().any(|word| word == "--json") {
         Output::new(true, false, false).fail("Usage", &usage_message(&error.to_string()));
     } else {
-        // Nobody can be told of an error here.
+        // An error cannot be reported here.
         let _ = error.print();
     }
 }
@@ -156,8 +156,8 @@ impl Output {
         self.raw(format!("{text}\n").as_bytes())
     }
 
-    /// A text for standard output, as it is. Says with which code to exit: whoever does not read it
-    /// any more does not want it, but what could not be written is an error.
+    /// Writes a text to standard output as it is, and returns the exit code. A reader that closed the
+    /// pipe does not want the text; any other failure is an error.
     pub(crate) fn raw(&self, text: &[u8]) -> u8 {
         match self.write(text) {
             Err(error) if error.kind() != io::ErrorKind::BrokenPipe => exit::BROKEN,
@@ -165,7 +165,7 @@ impl Output {
         }
     }
 
-    /// Writes a text to standard output, as it is. An error is told, unless it is that nobody reads.
+    /// Writes a text to standard output, as it is. Reports an error, unless the reader closed the pipe.
     pub(crate) fn write(&self, text: &[u8]) -> io::Result<()> {
         let mut stdout = io::stdout().lock();
         let written = stdout.write_all(text).and_then(|()| stdout.flush());
@@ -235,8 +235,8 @@ fn line(value: &Value) -> String {
 
 /// One write for a line, so that it is not mixed with the command's own.
 ///
-/// Gives up when nobody takes it: a terminal that stands still, or a pipe that nobody empties, must
-/// not keep the lock from being watched and released.
+/// Gives up when nobody reads it: a paused terminal, or a pipe that nobody empties, must not keep
+/// the lock from being watched and released.
 fn to_stderr(text: &str) {
     put(&format!("{text}\n"));
 }

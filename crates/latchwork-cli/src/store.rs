@@ -61,7 +61,7 @@ impl Store {
     ///
     /// # Errors
     ///
-    /// `Invalid` if a variable is set and empty: whoever set it meant another store than the default one. Also if a
+    /// `Invalid` if a variable is set and empty: the user meant another store than the default one. Also if a
     /// file that is named cannot be read or has no address, if the command fails, or if there is no default.
     pub(crate) fn find(
         address: Option<String>,
@@ -282,7 +282,8 @@ mod tests {
 
     #[test]
     fn an_error_names_what_the_address_was_read_from() {
-        let problem = || Error::new(ErrorKind::Invalid, "store: no host").with_next_step("name one");
+        let problem =
+            || Error::new(ErrorKind::Invalid, "store: no host").with_next_step("name one");
         for (source, said) in [
             (NamedBy::Option, "--store: no host; name one"),
             (NamedBy::Variable, "LATCHWORK_STORE: no host; name one"),

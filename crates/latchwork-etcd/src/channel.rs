@@ -74,7 +74,7 @@ impl Channel {
             // Said now, not when it is first used.
             tls.greeting(name).map_err(|error| {
                 let invalid = invalid(error.message);
-                error.next_step.into_iter().fold(invalid, Error::next_step)
+                error.next_step.into_iter().fold(invalid, Error::with_next_step)
             })?;
         }
         let target = Arc::new(Target { endpoint: endpoint.clone(), origin, tls });

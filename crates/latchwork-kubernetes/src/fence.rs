@@ -93,7 +93,9 @@ pub fn newest<K: Resource>(object: &K) -> Result<Option<FencingToken>, CheckErro
 fn fenced(mut change: Value, token: FencingToken) -> Result<Value, CheckError<kube::Error>> {
     let invalid = |message: &str| {
         let error = Error::new(ErrorKind::Invalid, message);
-        Err(CheckError::Invalid(error.with_next_step("give a JSON merge patch, as kubectl patch does")))
+        Err(CheckError::Invalid(
+            error.with_next_step("give a JSON merge patch, as kubectl patch does"),
+        ))
     };
     if change.is_null() {
         change = json!({});

@@ -60,7 +60,7 @@ impl Store {
             );
             let answer = self.link.ask(Method::GET, &path, None).await?;
             if answer.status == 410 {
-                // The list took too long: it begins anew.
+                // The list took too long: it restarts.
                 (found, next) = (Vec::new(), String::new());
                 continue;
             }

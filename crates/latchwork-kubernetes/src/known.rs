@@ -88,7 +88,7 @@ impl Entry {
         (Arc::new(under_way), Awaited { entry: self, ended: Some(ended.shared()) })
     }
 
-    /// Completes when no stray of before can land any more. May be dropped.
+    /// Completes when no earlier stray can land any more. May be dropped.
     pub(crate) async fn strays_landed(&self) {
         let strays = lock(&self.strays).clone();
         join_all(strays).await;
@@ -214,7 +214,7 @@ impl Known {
         version < before.of_all && before.restores == self.restores.load(Ordering::SeqCst)
     }
 
-    /// Begins anew: the server's data are older than those that it has shown, so nothing that is known of them counts.
+    /// Starts over: the server's data are older than those that it has shown, so nothing that is known of them counts.
     /// What is seen from now on counts from now on: late, and never early.
     pub(crate) fn start_over(&self, now: Moment) {
         self.restores.fetch_add(1, Ordering::SeqCst);

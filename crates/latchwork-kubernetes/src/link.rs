@@ -17,7 +17,7 @@ use crate::{connector, lock};
 
 /// A request that is not answered for so long is given up. The engine has its own limit, which is shorter.
 const LIMIT: Duration = Duration::from_secs(10);
-/// Credentials are read anew at most so often.
+/// Credentials are read again at most so often.
 const REREAD: Duration = Duration::from_secs(1);
 
 /// The way to an API server.
@@ -72,7 +72,7 @@ impl Link {
         format!("/apis/coordination.k8s.io/v1/namespaces/{}/leases", self.config.namespace)
     }
 
-    /// Sends a request and waits for its answer. If the credentials are refused, they are read anew, once: a token
+    /// Sends a request and waits for its answer. If the credentials are refused, they are read again, once: a token
     /// may have been replaced.
     ///
     /// Dropping the future does not take the request back.
@@ -160,7 +160,7 @@ impl Link {
         Ok(Answer { status, body, at: self.io.now(), retry_after })
     }
 
-    /// Makes the client anew from the configuration; false if that was done a moment ago.
+    /// Builds the client again from the configuration; false if that was done a moment ago.
     async fn reread(&self) -> Result<bool, BackendError> {
         let now = self.io.now();
         {

@@ -103,7 +103,7 @@ impl Object {
         let spec = lease.spec.get_or_insert_default();
         let (mut foreign, mut touched) = (None, None);
         if stored.beside != Beside::of(spec) {
-            // Another client has written since: whoever held the key does not hold it now.
+            // Another client has written since: earlier holders do not hold the key now.
             stored.held.clear();
             stored.closed = None;
             foreign = Foreign::of(spec);
@@ -350,7 +350,7 @@ impl Change<'_> {
             let is_touched = was.is_none_or(|was| was.expires != waiter.expires);
             let mut part = self.part(waiter.id, part, is_touched, &waiter.holder);
             part.mode = waiter.mode;
-            // Who was there before and repeats its try is there for longer.
+            // A waiter that was there before and repeats its try is there for longer.
             if is_touched && was.is_some() {
                 part.heard = Some(calls);
             }

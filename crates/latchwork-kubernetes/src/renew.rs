@@ -52,7 +52,7 @@ impl Store {
             if renewals.iter().any(is_lost) && !look.is_fresh {
                 return Step::Ask;
             }
-            // A claim whose ttl is over is taken out: who sees it for the first time would count its ttl anew.
+            // A claim whose ttl is over is taken out: a client that first sees it now would restart its ttl.
             let was_there = |claim: &Claim| look.before.held.iter().any(|m| m.id == claim.id);
             match renewals.iter().all(is_lost) && !claims.iter().any(was_there) {
                 true => Step::Done(renewals),

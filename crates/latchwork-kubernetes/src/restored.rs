@@ -19,7 +19,7 @@ use crate::watcher::version_of;
 const AGAIN: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(2));
 
 impl Store {
-    /// Begins anew with what is known, and with the watch.
+    /// Starts over with what is known, and with the watch.
     pub(crate) fn start_over(&self) {
         self.known.start_over(self.link.io.now());
         self.watcher.start_over();

@@ -15,10 +15,10 @@ use crate::names::object_of;
 use crate::object::{is_foreign, times};
 use crate::watcher::Interest;
 
-/// A waiter without a place comes again within these, and one where no watch can be had or the object is full.
+/// A waiter without a place retries within `SHORT`; one without a watch, or with a full object, within `LONG`.
 const SHORT: (Duration, Duration) = (Duration::from_millis(50), Duration::from_millis(250));
 const LONG: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(2));
-/// Barging claims that wait for one key come so much apart.
+/// Barging claims that wait for one key retry so much apart.
 const SPREAD: Duration = Duration::from_millis(10);
 
 impl Store {
@@ -80,7 +80,7 @@ impl Store {
         };
         let (now, wall) = (self.link.io.now(), self.link.io.clock().wall());
         if entry.ousted(now).is_some() {
-            // The engine looks again when that is over.
+            // The engine checks again when that is over.
             return Prospect::Blocked;
         }
         let mut record = object.record(&sight, now, wall, *lock(&self.link.time));
@@ -118,7 +118,7 @@ enum Prospect {
 struct Hints {
     store: Arc<Store>,
     entry: Arc<Entry>,
-    /// The version and the gaps in the watch as they were told.
+    /// The version and the gaps in the watch as last reported.
     seen: (u64, u64),
     _interest: Interest,
 }

@@ -23,7 +23,7 @@ use crate::object::Object;
 
 /// A watch that nobody needs is kept for so long. A holder renews more often, with all but the longest ttls.
 const IDLE: Duration = Duration::from_secs(30);
-/// How often it is looked whether anybody needs it, and whether it still lives.
+/// The interval between checks whether anybody needs the watch and whether it lives.
 const TICK: Duration = Duration::from_secs(5);
 /// The server sends a bookmark each minute: a watch that says nothing for longer is dead.
 const SILENCE: Duration = Duration::from_secs(100);
@@ -94,7 +94,7 @@ impl Watcher {
     }
 }
 
-/// What a watch is told.
+/// A notification of the watch.
 #[derive(Deserialize)]
 struct Event<'a> {
     #[serde(rename = "type")]
@@ -140,7 +140,7 @@ enum End {
     Gone,
 }
 
-/// Watches. What the server has may not be what it had when the version was told, unless that was just now.
+/// Watches. What the server has may not be what it had when it reported the version, unless that was just now.
 async fn run(store: Weak<Store>, mut is_sure: bool) {
     let mut pauses = Backoff::new(Duration::from_millis(50), Duration::from_secs(5));
     loop {
@@ -215,7 +215,7 @@ impl Store {
         }
     }
 
-    /// Goes on from now: whoever waits has to look.
+    /// Goes on from now: each waiter has to check.
     async fn restart(self: &Arc<Self>) {
         let before = self.known.before(None);
         let path = format!("{}?limit=1", self.link.leases());
@@ -228,7 +228,7 @@ impl Store {
                 }
                 self.watch_after(&answer);
             }
-            // Those that wait look by themselves.
+            // The waiters check on their own.
             403 => self.watcher.refused.store(true, Ordering::SeqCst),
             _ => {}
         }
@@ -256,7 +256,7 @@ impl Store {
             200 => {}
             410 => return End::Gone,
             403 => {
-                // Those that wait look by themselves.
+                // The waiters check on their own.
                 self.known.ring_all();
                 return End::Broken;
             }

@@ -49,7 +49,9 @@ impl Guard {
                 verdict.longest, self.max_ttl
             );
             return Err(BackendError::new(BackendErrorKind::Invalid, Effect::NotApplied, message)
-                .with_next_step("use the same max_ttl in all addresses; latchwork init changes it"));
+                .with_next_step(
+                    "use the same max_ttl in all addresses; latchwork init changes it",
+                ));
         }
         *lock(&self.nonce) = Some(verdict.nonce);
         Ok(verdict)
@@ -65,7 +67,9 @@ impl Guard {
             claim.ttl, self.max_ttl
         );
         Err(BackendError::new(BackendErrorKind::Invalid, Effect::NotApplied, message)
-            .with_next_step("choose a shorter ttl, or a longer max_ttl for all clients of the table"))
+            .with_next_step(
+                "choose a shorter ttl, or a longer max_ttl for all clients of the table",
+            ))
     }
 }
 

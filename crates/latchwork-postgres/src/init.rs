@@ -138,7 +138,9 @@ pub(crate) async fn outlast(access: &Access, lane: &Lane) -> Result<(), BackendE
                 access.config.schema, access.config.table
             );
             Err(BackendError::new(BackendErrorKind::Unreachable, Effect::NotApplied, message)
-                .with_next_step("try again when that has ended; pg_stat_activity shows its session"))
+                .with_next_step(
+                    "try again when that has ended; pg_stat_activity shows its session",
+                ))
         }
         done => done,
     }

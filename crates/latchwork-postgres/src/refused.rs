@@ -33,5 +33,6 @@ pub(crate) fn refused(name: &str) -> Error {
         }
         _ => return unknown_option(name, OPTIONS),
     };
-    invalid(format!("store: {name} is an option of libpq that is not supported")).with_next_step(step)
+    invalid(format!("store: {name} is an option of libpq that is not supported"))
+        .with_next_step(step)
 }

@@ -94,7 +94,8 @@ fn section(text: &str, name: &str, file: &std::path::Path) -> Result<Option<Vec<
             number: n + 1,
         };
         let wrong = |what: &str, step: &str| {
-            let error = Error::new(ErrorKind::Invalid, what.to_owned()).with_next_step(step.to_owned());
+            let error =
+                Error::new(ErrorKind::Invalid, what.to_owned()).with_next_step(step.to_owned());
             place("", "").blame(&error)
         };
         match line.split_once('=') {

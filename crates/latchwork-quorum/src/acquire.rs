@@ -56,7 +56,7 @@ impl Shared {
         };
         let contested = claim.waits && self.turns.is_contested(&claim.key, self.io.now());
         if contested && before.is_none() {
-            // Who has just released is nearer than anybody who has to be woken.
+            // A client that has just released is nearer than a waiter that has to be woken.
             self.io.sleep(self.turns.courtesy()).await;
         }
         let expects_others = match &before {
@@ -177,7 +177,7 @@ impl Shared {
         };
         let Some((round, standing)) = standing.filter(|(_, standing)| !standing.split) else {
             // After a split vote all losers release what they have, and everyone would be woken at
-            // once. The pause, drawn by lot, lets one of them come first.
+            // once. The random pause lets one of them come first.
             pause.await;
             return Wake::Look;
         };
@@ -231,8 +231,8 @@ impl Vote<'_> {
                 failed: self.failures.len(),
             };
             match self.shared.size.vote(count) {
-                // What is in the way is told the better the more answers there are: those that have come
-                // with these are waited for.
+                // More answers make a better report of what is in the way: those that have come with
+                // these are waited for.
                 Some(Verdict::No) => {
                     yield_now().await;
                     let landed = self.flight.landed();
@@ -251,7 +251,7 @@ impl Vote<'_> {
     /// Waits for more answers while those that have come do not tell whether the key is closed or held.
     ///
     /// A key is closed by a majority. The other nodes still have the hold that closed it until they hear of it, and may
-    /// answer first: the caller would be told of a run that is over. Each answer has a limit of its own.
+    /// answer first: the caller would learn of a run that is over. Each answer has a limit of its own.
     async fn settle(&mut self) {
         while self.is_in_doubt() && !self.flight.is_empty() {
             self.land().await;
@@ -438,7 +438,7 @@ impl Vote<'_> {
         })
     }
 
-    /// A pause by lot, long enough for one of the losers to finish before another begins.
+    /// A random pause, long enough for one of the losers to finish before another begins.
     fn pause(&self, attempt: u32) -> Duration {
         let longest = self.trip().max(Duration::from_millis(1)).saturating_mul(2 * attempt);
         let longest = longest.min(self.round.claim.ttl / 4);
@@ -472,7 +472,7 @@ impl Drop for Vote<'_> {
     }
 }
 
-/// The holder that competes for the votes. Nodes that keep the key closed agree on that, whoever closed it there.
+/// The holder that competes for the votes. Nodes that keep the key closed agree on that, whichever claim closed it.
 fn rival(blocked: &Blocked) -> Option<&Holder> {
     blocked.holder.as_ref().filter(|_| blocked.cause != Cause::Linger)
 }

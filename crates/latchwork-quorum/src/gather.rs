@@ -212,7 +212,7 @@ struct State<K: Kind> {
     sent: u64,
     /// The last load had more than one request, so more than one is likely to come.
     is_busy: bool,
-    /// Somebody looks whether what gathers is sent in time.
+    /// A task checks that what gathers is sent in time.
     is_watched: bool,
 }
 

@@ -26,7 +26,7 @@ pub(super) struct Round {
     pub(super) again: bool,
     /// A round before it was blocked: others wanted the key, and may still.
     pub(super) waited: bool,
-    /// No hold comes of it any more: whoever finds it alive at a node ends it there.
+    /// It cannot become a hold any more: a task that finds it alive at a node ends it there.
     over: AtomicBool,
     ends: Mutex<Ends>,
 }
@@ -138,7 +138,7 @@ fn bit(node: usize) -> u64 {
     1u64.checked_shl(node as u32).unwrap_or(0)
 }
 
-/// What became of the latest round of a claim.
+/// The state of the latest round of a claim.
 #[derive(Debug, Clone)]
 pub(super) enum State {
     /// The nodes are being asked.
@@ -175,7 +175,7 @@ pub(super) struct Seen {
     pub(super) marks: Vec<(usize, Blocked)>,
     /// How many nodes have granted it since the decision.
     pub(super) free: usize,
-    /// Nobody waits any more; what comes now is cleared up by whoever finds it.
+    /// Nobody waits any more; the task that finds a later answer clears it up.
     over: bool,
 }
 
@@ -388,7 +388,7 @@ impl Shared {
         linger: Linger,
         answer: &Result<Released, BackendError>,
     ) {
-        // Whoever asked repeats what has failed.
+        // The caller repeats a release that failed.
         let again = round.released(node, matches!(answer, Ok(Released::Yes)));
         if again && answer.is_ok() {
             self.spawn_clear(node, claim, linger);

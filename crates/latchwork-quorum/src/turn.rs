@@ -81,7 +81,7 @@ impl Turns {
         Duration::from_nanos(self.trip.load(Ordering::Relaxed)).clamp(TRIP.0, TRIP.1)
     }
 
-    /// How long who comes anew lets those go first who have waited.
+    /// How long a newcomer defers to clients already waiting.
     pub(super) fn courtesy(&self) -> Duration {
         random_between(self.trip() * 2, self.trip() * 4)
     }

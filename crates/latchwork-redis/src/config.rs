@@ -180,7 +180,9 @@ impl RedisConfig {
             Some((word, tls, Some(kind @ ("sentinel" | "cluster")))) => (word, tls, kind),
             Some((word, false, Some(kind @ SOCKET))) => (word, false, kind),
             Some((_, true, Some(SOCKET))) => {
-                return Err(invalid("store: a socket has no TLS".into()).with_next_step(NEXT_SOCKET));
+                return Err(
+                    invalid("store: a socket has no TLS".into()).with_next_step(NEXT_SOCKET)
+                );
             }
             _ => return Err(invalid("store: not a scheme of Redis or Valkey".into())),
         };

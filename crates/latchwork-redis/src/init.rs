@@ -45,9 +45,9 @@ pub async fn init(config: RedisConfig, io: Io) -> Result<Prepared, Error> {
     let live = backend.inspect(&Query::Prefix("".into())).await.map_err(failed)?;
     if let Some(first) = live.first() {
         let message = format!("store: {} locks are in use, the first is {}", live.len(), first.key);
-        return Err(Error::new(ErrorKind::Invalid, message)
-            .store(store)
-            .with_next_step("stop all clients that use them, or wait for the end of the quarantine"));
+        return Err(Error::new(ErrorKind::Invalid, message).with_store(store).with_next_step(
+            "stop all clients that use them, or wait for the end of the quarantine",
+        ));
     }
     let shared = &*backend.store;
     let cluster = shared.topology.is_cluster();

@@ -20,14 +20,14 @@ use crate::session::{Landed, Reading, Session, Up};
 
 /// How often a try begins again because its session ended, or its node went, on the way.
 const ROUNDS: u32 = 4;
-/// After this, who waits looks again to learn who holds the key. Who gets it sooner did not need to
-/// know, and has spared the server a request.
+/// After this, a waiter checks again to learn which claim holds the key. A waiter that gets the key
+/// sooner did not need to know, and has spared the server a request.
 const NAMED_AFTER: Duration = Duration::from_secs(1);
 
-/// Who has more claims than this before it does not read the whole queue each time when it looks again.
+/// A claim behind more claims than this does not read the whole queue at each further check.
 const FAR: u32 = 64;
 
-/// What became of a round of a try.
+/// The result of a round of a try.
 enum Round {
     Done(Attempt),
     /// The node or the session is gone: again.
@@ -62,7 +62,7 @@ impl Shared {
             rounds -= 1;
             let (session, round) = match self.claims.get(claim.id) {
                 Some(own) if own.ends => {
-                    // It came too late: it begins anew when all of it is gone.
+                    // It came too late: it restarts when all of it is gone.
                     self.release_claim(claim).await?;
                     (own.session, Ok(Round::Gone))
                 }
@@ -330,7 +330,7 @@ impl Shared {
             None => behind(&admission).iter().map(|place| &*queue.places[*place].name).collect(),
         };
         let path = |name: &str| format!("{lock}/{name}");
-        // Who is to be named: the holder or, of a closed key, the one that closed it.
+        // The claim to name: the holder or, of a closed key, the one that closed it.
         let closed = queue.closed_last(now_ms).filter(|_| closed_until.is_some());
         let first = closed.map(|closed| &closed.name);
         let first = first.or(queue.places.first().map(|place| &place.name));
@@ -375,7 +375,7 @@ impl Shared {
     /// Watches the nodes ahead, and reads the first in queue, or the node that keeps the key closed, unless the
     /// claim is new and stands further behind.
     ///
-    /// What is not answered is made good by the wait, and people are told less.
+    /// The wait makes up for a missing answer, but messages to people say less.
     async fn watch(
         &self,
         session: &Session,

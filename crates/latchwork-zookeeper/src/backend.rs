@@ -64,7 +64,7 @@ impl ZooKeeperBackend {
         let sessions = found.map_err(|error| match ensemble.is_full() {
             true => {
                 let busy = Error::new(ErrorKind::Busy, error.message).with_store(store.clone());
-                error.next_step.into_iter().fold(busy, Error::next_step)
+                error.next_step.into_iter().fold(busy, Error::with_next_step)
             }
             false => Error::from_backend(error, None, &store),
         })?;

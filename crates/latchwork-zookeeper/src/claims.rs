@@ -18,7 +18,7 @@ pub(crate) struct Own {
     pub(crate) node: Option<Node>,
     /// Whether an answer said that it holds the key.
     pub(crate) granted: bool,
-    /// It is being taken back, because the engine has not asked for it within its ttl.
+    /// It is being released, because the engine has not asked for it within its ttl.
     pub(crate) ends: bool,
     /// Its node on its way, while that was not answered.
     pub(crate) entry: Option<Arc<Entry>>,
@@ -56,7 +56,7 @@ pub(crate) struct Far {
     pub(crate) first: Arc<str>,
     /// The paths of the nodes that it waits for.
     pub(crate) behind: Vec<String>,
-    /// What it was told then.
+    /// The answer that it got then.
     pub(crate) blocked: Blocked,
 }
 
@@ -117,7 +117,7 @@ impl Claims {
         }
     }
 
-    /// The claim holds its key; false if it is being taken back.
+    /// Marks that the claim holds its key; false if it is being released.
     pub(crate) fn grant(&self, id: ClaimId) -> bool {
         self.lock().get_mut(&id).filter(|own| !own.ends).is_some_and(|own| {
             own.granted = true;

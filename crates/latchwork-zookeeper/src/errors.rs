@@ -16,7 +16,8 @@ pub(crate) fn refused(refusal: Refusal, path: &str) -> BackendError {
     use BackendErrorKind::{Denied, Invalid, Unreachable, Unsupported};
     use Effect::{NotApplied, Unknown};
     let make = |kind, effect, what: &str, step: &str| {
-        BackendError::new(kind, effect, format!("ZooKeeper says of {path}: {what}")).with_next_step(step)
+        BackendError::new(kind, effect, format!("ZooKeeper says of {path}: {what}"))
+            .with_next_step(step)
     };
     match refusal {
         Refusal::NO_AUTH => make(

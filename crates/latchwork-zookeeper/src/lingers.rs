@@ -1,5 +1,5 @@
 //! The lingers that this client has begun, whose nodes it removes at their end. If it ends before
-//! that, whoever uses the key next does.
+//! that, the next client that uses the key does.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -63,7 +63,7 @@ impl Lingers {
 }
 
 impl Shared {
-    /// Removes what is over; tells when to look again.
+    /// Removes what is over; returns when to check again.
     pub(crate) async fn end_lingers(&self) -> Moment {
         let (due, next) = self.lingers.take_due(self.io.now());
         if due.is_empty() {

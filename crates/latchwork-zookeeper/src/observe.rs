@@ -38,7 +38,7 @@ pub(crate) async fn watch(
 /// Sets the watch of a session on the node of a lock, or shares the one that it has.
 async fn set(session: &Session, lock: &str) -> Result<Coming, BackendError> {
     for _ in 0..ROUNDS {
-        // Nothing is to be asked at the news: the observer looks by itself.
+        // The news triggers no request: the observer checks on its own.
         let (news, is_watched) = session.at_news(lock, Vec::new());
         if is_watched {
             return Ok(news);

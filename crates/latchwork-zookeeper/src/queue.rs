@@ -161,7 +161,7 @@ impl Queue {
         queue.has_both_signs = queue.places.iter().any(|place| place.number < 0)
             && queue.places.iter().any(|place| place.number >= 0);
         // Past the largest number come the negative ones, from the smallest on.
-        // Who holds to write may make a node to read with the same number.
+        // The holder of a write lock may make a node to read with the same number.
         queue
             .places
             .sort_by_key(|place| (place.number < 0, place.number, place.mode == Mode::Read));
@@ -262,7 +262,7 @@ fn read_closed(name: &str) -> Option<Closed> {
     Some(Closed { name: name.into(), until_ms: until.parse().ok()? })
 }
 
-/// What people are told of a claim.
+/// The description of a claim for people.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Told {
     /// `None` for clients of another kind.
@@ -370,7 +370,7 @@ mod tests {
             "_c_d-__READ__0000000002",
         ]);
         let names: Vec<_> = queue.places.iter().map(|place| &place.name[3..4]).collect();
-        // Who holds to write may read with the number of its own node: not before it writes.
+        // The holder of a write lock may read with the number of its own node: not before it writes.
         assert_eq!(names, ["d", "a", "b", "c"]);
         assert_eq!(queue.admission(0), Admission::Granted);
         assert_eq!(queue.admission(1), Admission::Behind(0));

@@ -40,7 +40,7 @@ impl Shared {
         session.send(vec![Request::delete(path)]);
     }
 
-    /// Whoever knows the id may end a claim.
+    /// Ends a claim by its id, as any client that knows it may.
     async fn release_by_id(
         &self,
         claim: &Claim,

@@ -38,7 +38,7 @@ impl Shared {
                         None => groups.push((session, vec![held])),
                     }
                 }
-                // It came too late: what is being taken back is not held any more.
+                // It came too late: a claim that is being released is not held any more.
                 Some(own) if own.granted => {
                     let released = self.release_claim(claim).await;
                     answers[place] = Some(released.map(|_| Renewal::Lost));

@@ -81,7 +81,7 @@ impl Sessions {
         Ok(Self { ensemble, io, opened, limits, open })
     }
 
-    /// The ttls that can be had.
+    /// The ttls that a claim can get.
     pub(crate) fn ttls(&self) -> (Duration, Duration) {
         (ttl_of(self.limits.0), ttl_of(self.limits.1))
     }
@@ -137,7 +137,7 @@ impl Sessions {
         }
     }
 
-    /// Closes what has served nothing for long, and tells when to look again.
+    /// Closes what has served nothing for long, and returns when to check again.
     pub(crate) fn close_idle(&self) -> Moment {
         let (idle, next) = self.lock().slots.take_idle(self.io.now());
         drop(idle);

@@ -94,7 +94,7 @@ impl<S> Slots<S> {
         self.open.retain(|slot| is_alive(&slot.session));
     }
 
-    /// Takes out the sessions that have served nothing for long, and tells when to look again.
+    /// Takes out the sessions that have served nothing for long, and returns when to check again.
     pub(crate) fn take_idle(&mut self, now: Moment) -> (Vec<Arc<S>>, Moment) {
         for slot in self.open.iter_mut().filter(|slot| Arc::strong_count(&slot.session) > 1) {
             slot.used_at = now;

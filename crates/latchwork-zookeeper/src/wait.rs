@@ -26,7 +26,7 @@ impl Shared {
         let names = resume.split('\n').filter(|name| !name.is_empty());
         let paths: Vec<String> = names.map(|name| format!("{lock}/{name}")).collect();
         if paths.is_empty() {
-            // Nothing to watch for: the engine looks again by itself.
+            // Nothing to watch for: the engine checks again by itself.
             return std::future::pending().await;
         }
         let session = match self.claims.get(claim.id) {

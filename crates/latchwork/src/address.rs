@@ -62,7 +62,8 @@ impl Address {
     pub(crate) fn parse(url: &str) -> Result<Self, Error> {
         let url = url.trim();
         let invalid = |message: String| {
-            Err(Error::new(ErrorKind::Invalid, message).with_next_step(format!("use one of: {KNOWN}")))
+            Err(Error::new(ErrorKind::Invalid, message)
+                .with_next_step(format!("use one of: {KNOWN}")))
         };
         if url.starts_with("//") && url.contains('@') {
             return invalid("store: this begins like a URL, but has no scheme".into());

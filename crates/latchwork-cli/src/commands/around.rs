@@ -21,7 +21,7 @@ pub(super) const HELD: &str = "LATCHWORK_HELD";
 /// The kernel starts no program with a variable that is longer than 128 KiB.
 const LONGEST: usize = 64 * 1024;
 
-/// How long a holder may take to say what is left of its hold.
+/// How long a holder may take to report the validity that remains.
 pub(super) const ANSWER: Duration = Duration::from_secs(5);
 
 /// A lock that somebody around this command held when it started.
@@ -49,7 +49,7 @@ pub(super) struct Outer {
     delay_ms: Option<u64>,
 }
 
-/// What became of a hold around this command.
+/// The state of a hold around this command.
 pub(super) enum Word {
     /// Its holder has it.
     Held,

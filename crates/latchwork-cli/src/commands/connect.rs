@@ -17,7 +17,7 @@ const RETRY: Duration = Duration::from_millis(500);
 /// A store to take locks at, and what it reports.
 pub(super) struct Connected {
     pub(super) manager: LockManager,
-    /// What is left of the time to wait.
+    /// The rest of the time to wait.
     pub(super) left: Option<Duration>,
     pub(super) news: Arc<News>,
     pub(super) heard: UnboundedReceiver<Heard>,

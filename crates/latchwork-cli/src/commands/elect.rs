@@ -16,7 +16,7 @@ use crate::process::hold::Hold;
 /// Between a campaign that the store did not answer and the next.
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// How often to look whether an observer is read.
+/// How often to check whether an observer is read.
 const LOOK: Duration = Duration::from_secs(1);
 
 /// The interval between checks for the store's directory.

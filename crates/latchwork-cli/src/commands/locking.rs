@@ -61,7 +61,7 @@ fn lock(args: &LockArgs, ttl: Option<Duration>, manager: &LockManager, name: &st
 /// The error that names the holder of a lock.
 async fn busy(args: &LockArgs, manager: &LockManager) -> Error {
     let error = |message: String| {
-        Error::new(ErrorKind::TimedOut, message).store(manager.capabilities().store.clone())
+        Error::new(ErrorKind::TimedOut, message).with_store(manager.capabilities().store.clone())
     };
     for name in &args.names {
         let Ok(seen) = manager.inspect(name).await else { continue };

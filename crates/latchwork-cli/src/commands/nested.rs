@@ -51,8 +51,8 @@ impl Asked {
         }
     }
 
-    /// Whether it can be had while these go on. A reader beside a reader cannot: one who waits to write would
-    /// stand between them, and wait for the first.
+    /// Whether it can be acquired while these are held. A reader beside a reader cannot: a writer may wait between
+    /// them, for the first.
     fn is_free_beside(self, outer: &[Mode]) -> bool {
         let Self::Some(Permits { take, of }) = self else { return outer.is_empty() };
         let all = outer.iter().try_fold(take, |all, mode| match mode {
@@ -250,8 +250,9 @@ fn is_too_little(name: &str, outer: &Outer, mode: Mode) -> Error {
         "the outer command holds {name:?} {held} (token {}), but this one asks for another kind or for more",
         outer.token
     );
-    Error::new(ErrorKind::Invalid, message)
-        .with_next_step("use the same kind in both, and acquire at least as much in the outer command")
+    Error::new(ErrorKind::Invalid, message).with_next_step(
+        "use the same kind in both, and acquire at least as much in the outer command",
+    )
 }
 
 #[cfg(test)]

@@ -46,7 +46,7 @@ impl<'a> Progress<'a> {
         self.shown
     }
 
-    /// Writes the line anew, with the time that has passed.
+    /// Writes the line again, with the time that has passed.
     pub(super) fn refresh(&mut self) {
         let Some(what) = &self.last else { return };
         let waited = boot_time().since(self.since);

@@ -141,8 +141,9 @@ impl Asked {
             return Ok(exit::LOST);
         }
         let message = format!("this shell holds {what}");
-        Err(Error::new(ErrorKind::Invalid, message)
-            .with_next_step("to take a lock from another holder, run `latchwork release --force NAME`"))
+        Err(Error::new(ErrorKind::Invalid, message).with_next_step(
+            "to take a lock from another holder, run `latchwork release --force NAME`",
+        ))
     }
 }
 

@@ -34,7 +34,7 @@ pub(crate) use self::over::{Over, default_holder};
 /// latchwork ends, and then the ttl does the rest. Nothing does so for a period that is to be closed.
 const RELEASING: Duration = Duration::from_secs(3);
 
-/// How often to look whether a period is closed.
+/// How often to check whether a period is closed.
 const LOOK: Duration = Duration::from_millis(100);
 
 /// How often the line about waiting is brought up to date on a terminal.
@@ -53,7 +53,7 @@ pub(crate) struct Task<'a> {
     pub(crate) place: &'a Context,
 }
 
-/// What became of the wish to run.
+/// The result of a request to run.
 pub(crate) enum Admitted {
     /// The command may run.
     Hold(Hold),
@@ -254,10 +254,11 @@ impl Session<'_> {
                 output.detail("released", &format!("released {names}"), &fields);
             }
             Some(Some(Err(error))) if error.kind() == ErrorKind::Lost => {
-                // One that was ended for the loss has been told of.
+                // If the loss ended the command, it was reported then.
                 if matches!(ended, Ok(Ended::Exited(_) | Ended::Killed(_))) {
                     // The command was not protected up to its end.
-                    let step = error.next_step().map(|step| format!("; {step}")).unwrap_or_default();
+                    let step =
+                        error.next_step().map(|step| format!("; {step}")).unwrap_or_default();
                     let message = format!("lost {names} before the command had ended{step}");
                     output.fail("Lost", &message);
                     code = exit::LOST;

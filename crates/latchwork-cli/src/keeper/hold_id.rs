@@ -96,8 +96,8 @@ impl HoldId {
         })
     }
 
-    /// Asks the holder for what is left of its hold of `key`; `None` if it does not hold that any more. Count the
-    /// time that is left from before the call. The call has no limit of its own, and may be dropped.
+    /// Asks the holder how much of its hold of `key` remains; `None` if it does not hold that any more. Count the
+    /// remaining time from before the call. The call has no limit of its own, and may be dropped.
     ///
     /// # Errors
     ///
@@ -123,7 +123,7 @@ impl HoldId {
     }
 }
 
-/// Who is on the other side of a socket. Every user can reach an abstract one.
+/// The process at the other end of a socket. Every user can reach an abstract one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Peer {
     /// This process of the same user; `None` if it cannot be seen from here (another PID namespace).
@@ -160,7 +160,7 @@ pub(super) fn peer(stream: &impl AsRawFd) -> io::Result<Peer> {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Terms {
     pub(crate) token: String,
-    /// What is left of the validity; more than nothing.
+    /// The validity that remains; more than nothing.
     pub(crate) left: Duration,
     pub(crate) ttl: Duration,
     /// Whether the hold is in doubt.
@@ -179,7 +179,7 @@ pub(crate) enum Wish {
     Release(Option<Pid>),
     /// To release this one of its locks, in the same case.
     ReleaseKey(Option<Pid>, String),
-    /// To say what is left of its hold of this key.
+    /// To report how much of its hold of this key remains.
     Held(String),
     /// To lend its hold of this key for as long as the stream is open.
     Borrow(String),

@@ -42,7 +42,7 @@ impl Output {
         self.raw(format!("{clear}{head}{}\n", rows(all)).as_bytes())
     }
 
-    /// `status`: one word; of what is done, programs and `-v` are told more.
+    /// `status`: one word; for a task that is done, programs and `-v` get more.
     pub(crate) fn status(&self, name: &str, word: &str, seen: Option<&Snapshot>) -> u8 {
         if self.quiet {
             return 0;

@@ -50,13 +50,13 @@ impl Due {
     }
 }
 
-/// How long latchwork looks again before it asks the command to end: the renewal of a machine that
+/// How long latchwork checks the hold again before it asks the command to end: the renewal of a machine that
 /// has just woken up needs a moment.
 pub(crate) fn settle(ttl: Duration) -> Duration {
     (ttl / 12).min(Duration::from_millis(500))
 }
 
-/// How long a hold may be in doubt before the command is asked to end, however much is left of it.
+/// How long a hold may be in doubt before the command is asked to end, however much of it remains.
 fn longest_doubt(ttl: Duration) -> Duration {
     (ttl / 12).max(Duration::from_millis(250))
 }

@@ -6,7 +6,7 @@ use latchwork::store::Moment;
 /// the frames of two writers do not mix.
 pub(crate) const FRAME: usize = 9;
 
-/// What the guardian is told.
+/// A message to the guardian.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Frame {
     /// The command's process group. Written by the command itself before its exec.

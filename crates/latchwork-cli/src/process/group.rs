@@ -18,7 +18,7 @@ const DYING: Duration = Duration::from_secs(1);
 /// The process group of a command.
 ///
 /// The number stays the group's own for as long as its leader is not waited for, or any member
-/// lives; whoever signals it must know that one of the two is so.
+/// lives; a caller that signals it must know that one of the two is so.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Group(pub(crate) Pid);
 
@@ -42,8 +42,8 @@ impl Group {
         matches!(members(self.0), Some(found) if found.seen && !found.alive) && proc_is_own()
     }
 
-    /// Whether no member runs any more of a group that gets SIGKILL since `killed`. Zombies that
-    /// nobody waits for are told from others by /proc only; without it, by time.
+    /// Whether no member still runs of a group that gets SIGKILL since `killed`. Only /proc
+    /// distinguishes zombies that nobody waits for from others; without it, time decides.
     pub(crate) fn is_dead(self, killed: Moment) -> bool {
         self.is_empty() || (boot_time() >= killed.plus(DYING) && !proc_is_own())
     }

@@ -110,7 +110,7 @@ impl Guardian {
         String::from_utf8_lossy(&words[..length]).trim_start_matches(signs).to_owned()
     }
 
-    /// Lets the guardian go, whatever is left of the group of `child`, which has ended or never began.
+    /// Lets the guardian go, even if the group of `child` still has members; `child` has ended or never began.
     pub(crate) fn done(self, child: Option<Child>) -> Left {
         let _ = rustix::io::write(&self.frames, &Frame::Done.encode());
         // It has no work left, and a stopped one would not read that it is done, and keep the lock closed.
@@ -119,7 +119,7 @@ impl Guardian {
     }
 }
 
-/// What is left of a command that has ended, or did not start: a guardian that was told to go, and the
+/// The remains of a command that has ended, or did not start: a guardian that was dismissed, and the
 /// command's number.
 #[derive(Debug)]
 pub(crate) struct Left {

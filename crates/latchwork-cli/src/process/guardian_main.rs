@@ -113,8 +113,8 @@ fn watch_over(frames: impl AsFd, report: impl AsFd, timer: &BootTimer) -> io::Re
         timer.set(watch.next()).map_err(|error| failed("timerfd_settime", error))?;
         let mut waits =
             [PollFd::from_borrowed_fd(frames, PollFlags::IN), PollFd::new(timer, PollFlags::IN)];
-        // Asked before the look at the pipe: whoever was stopped in between must not act on a
-        // moment that has been moved since.
+        // Read before the check of the pipe: a guardian that was stopped in between must not act on
+        // a moment that has been moved since.
         let due = boot_time() >= watch.next();
         // No time limit: the timer wakes it, and a stopped machine must not count.
         let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
@@ -158,7 +158,7 @@ struct Watch<'a> {
 }
 
 impl Watch<'_> {
-    /// When to look again without being told anything.
+    /// When to check next if no frame comes.
     fn next(&self) -> Moment {
         if self.killed || self.group.is_none() { Moment::NEVER } else { self.kill_at }
     }

@@ -1,9 +1,9 @@
 //! How the command's process is made: in latchwork's own memory, until it executes the command.
 //!
 //! A fork copies the tables of that memory, and latchwork then copies each page that it writes to. A
-//! process that shares the memory until its exec, with the parent standing still meanwhile, as `vfork` and
-//! `posix_spawn` make it, costs neither; and nothing that the standard library offers does so for a
-//! process that does something of its own before the exec.
+//! process that shares the memory until its exec, with the parent paused meanwhile, as `vfork` and
+//! `posix_spawn` make it, costs neither; but the standard library offers no such way for a process that
+//! does something of its own before the exec.
 
 use std::ffi::{CString, OsStr, OsString};
 use std::io;
@@ -105,7 +105,7 @@ pub(super) unsafe fn start<F: Fn() -> Result<(), Errno>>(
     let mut before = MaybeUninit::<Mask>::uninit();
     // SAFETY: sigfillset initialises the set that is read next, and the first pthread_sigmask the one that
     // the last one reads. The new process has a stack of its own, which is there until it has executed the
-    // image or ended, since this thread stands still until then (CLONE_VFORK); so does `shared`. No signal
+    // image or ended, because this thread is paused until then (CLONE_VFORK); so is `shared`. No signal
     // runs a handler in it: all are blocked until it has none.
     let cloned = unsafe {
         libc::sigfillset(all.as_mut_ptr());

@@ -33,7 +33,7 @@ const LAST_BREATH: Duration = Duration::from_secs(1);
 /// first process.
 const CLEAN_UP: Duration = Duration::from_secs(10);
 
-/// How often to look whether a group has become empty.
+/// How often to check whether a group has become empty.
 const LOOK: Duration = Duration::from_millis(20);
 
 /// How a run ended.
@@ -228,7 +228,7 @@ impl Run<'_> {
         {
             self.stopped(stopped)?;
         }
-        // A command that has become another user is out of reach; it was told by nobody else.
+        // A command that has become another user cannot be signalled; nobody else has done so.
         match signal {
             Signal::CONT => drop(self.go_on()),
             // It would not change its state again, and the shell would wait for ever.
@@ -242,7 +242,7 @@ impl Run<'_> {
         Ok(None)
     }
 
-    /// Looks at what became of the command.
+    /// Handles a change of the command's state.
     async fn changed(&mut self) -> io::Result<Option<Ended>> {
         if let Some(stopped) = self.newly_stopped()? {
             self.stopped(stopped)?;
@@ -305,8 +305,8 @@ impl Run<'_> {
         Ok(None)
     }
 
-    /// The command was stopped. On a terminal latchwork stops too, so that the shell sees its job
-    /// stopped; elsewhere whoever stopped the command continues it.
+    /// Handles a stop of the command. On a terminal latchwork stops too, so that the shell sees its
+    /// job stopped; elsewhere the sender of the stop continues the command.
     fn stopped(&mut self, number: i32) -> io::Result<()> {
         let group = self.child.group();
         let wants = number == Signal::TTIN.as_raw() || number == Signal::TTOU.as_raw();
@@ -319,9 +319,9 @@ impl Run<'_> {
             n if n == Signal::TTOU.as_raw() => Signal::TTOU,
             n if n == Signal::TSTP.as_raw() => Signal::TSTP,
             // `suspend` in a shell that has the terminal, or a full-screen program that stops
-            // itself so when it is told to: in the background the shell must know, for only then
-            // does its `fg` continue the job. Otherwise somebody wants this one process to stand
-            // still, and knows how to continue it.
+            // itself so on request: in the background the shell must know, because only then does
+            // its `fg` continue the job. Otherwise somebody wants only this process to pause, and
+            // knows how to continue it.
             _ if terminal.is_lent() || !(terminal.in_foreground() || terminal.is_orphaned()) => {
                 Signal::TSTP
             }
@@ -378,7 +378,7 @@ impl Run<'_> {
     }
 
     async fn end_for(&mut self, lost: Lost, due: &Due) -> io::Result<Ended> {
-        // What is left of the validity is a courtesy of the past: the lock may pass on already.
+        // The rest of the validity no longer counts: the lock may pass on already.
         let loss = if self.hold.is_borrowed() { Loss::Outer } else { Loss::Told(lost) };
         self.end(due.kill.min(boot_time().plus(GRACE)), loss).await
     }

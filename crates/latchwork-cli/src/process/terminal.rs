@@ -1,4 +1,4 @@
-//! The terminal: lent to the command, taken back, and left as it was found.
+//! The terminal: lent to the command, reclaimed, and left as it was found.
 
 use std::fs::{File, OpenOptions};
 use std::io::{IsTerminal, stdin, stdout};

@@ -78,7 +78,7 @@ pub(crate) fn fit_right(text: &str, columns: usize) -> String {
     }
 }
 
-/// A bar of so many columns that is full as to `part`, which is at most 1. Something is left of it until nothing is.
+/// A bar of so many columns, filled to `part`, which is at most 1. It is empty only if `part` is 0.
 pub(crate) fn bar(part: f64, columns: usize) -> String {
     const EIGHTHS: [char; 8] = [' ', '▏', '▎', '▍', '▌', '▋', '▊', '▉'];
     // At most a few hundred.

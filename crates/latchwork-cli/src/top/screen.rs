@@ -1,4 +1,4 @@
-//! The whole terminal, taken for a while and given back as it was: at the end, at a stop, and after a panic.
+//! The whole terminal, taken for a while and restored as it was: at the end, at a stop, and after a panic.
 
 use std::io::{self, Stdout, Write};
 use std::panic;
@@ -37,7 +37,7 @@ impl Screen {
     /// Takes the terminal again after a stop: a shell, or another program, has used it since.
     pub(crate) fn take_again(&mut self) -> io::Result<()> {
         give_back();
-        // Before the modes change: what fails from here on is given back as well.
+        // Before the modes change: a failure from here on restores the terminal too.
         TAKEN.store(true, Ordering::SeqCst);
         enable_raw_mode()?;
         execute!(io::stdout(), EnterAlternateScreen)?;
@@ -61,7 +61,7 @@ impl Drop for Screen {
 /// Gives the terminal back as it was found.
 pub(crate) fn give_back() {
     if TAKEN.swap(false, Ordering::SeqCst) {
-        // Nobody can be told of an error here.
+        // An error cannot be reported here.
         let _ = disable_raw_mode();
         let _ = execute!(io::stdout(), LeaveAlternateScreen, Show);
         let _ = io::stdout().flush();

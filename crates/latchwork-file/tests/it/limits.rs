@@ -61,7 +61,9 @@ fn child() {
 fn try_to_connect(dir: &Path) -> String {
     match FileBackend::connect(dir, io()) {
         Ok(_) => "connected".to_owned(),
-        Err(error) => format!("{:?} {} | {}", error.kind(), error, error.next_step().unwrap_or("none")),
+        Err(error) => {
+            format!("{:?} {} | {}", error.kind(), error, error.next_step().unwrap_or("none"))
+        }
     }
 }
 

@@ -97,9 +97,10 @@ impl Rule {
             "ttl: {:?} is longer than the max_ttl of the guard, {:?}",
             claim.ttl, self.max_ttl
         );
-        Err(BackendError::new(BackendErrorKind::Invalid, Effect::NotApplied, message).with_next_step(
-            "choose a shorter ttl, or a longer max_ttl for all clients of the namespace",
-        ))
+        Err(BackendError::new(BackendErrorKind::Invalid, Effect::NotApplied, message)
+            .with_next_step(
+                "choose a shorter ttl, or a longer max_ttl for all clients of the namespace",
+            ))
     }
 
     /// Reads the marker of a key's namespace.

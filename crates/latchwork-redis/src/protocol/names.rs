@@ -249,7 +249,9 @@ fn check(text: &str) -> Result<(), BackendError> {
         return Ok(());
     }
     Err(invalid(format!("key: {text:?} is a name that Latchwork reserves in Redis"))
-        .with_next_step("use a name that does not start with \"lw:\" or end with \":lw:\" and a word"))
+        .with_next_step(
+            "use a name that does not start with \"lw:\" or end with \":lw:\" and a word",
+        ))
 }
 
 fn invalid(message: String) -> BackendError {

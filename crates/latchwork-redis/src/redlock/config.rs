@@ -34,7 +34,8 @@ impl Config {
     ///
     /// `Invalid` with the part that cannot be read; the password is never repeated.
     pub fn parse(url: &str) -> Result<Self, Error> {
-        let invalid = |message: String| Error::new(ErrorKind::Invalid, message).with_next_step(NEXT);
+        let invalid =
+            |message: String| Error::new(ErrorKind::Invalid, message).with_next_step(NEXT);
         let read = url.split_once("://").and_then(|(scheme, rest)| match parts_of(scheme) {
             _ if scheme == "redlock" => Some((Brand::Redis, false, rest)),
             Some((word, tls, Some("redlock"))) => Some((word, tls, rest)),

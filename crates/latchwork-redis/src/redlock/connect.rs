@@ -81,7 +81,7 @@ fn one_server(config: &Config, one: usize, other: usize) -> Error {
     let [one, other] = [one, other].map(|index| endpoint(&config.nodes[index]));
     let message = format!("store: {one} and {other} are the same server, which has one vote");
     Error::new(ErrorKind::Invalid, message)
-        .store(config.shown().into())
+        .with_store(config.shown().into())
         .with_next_step("name each server once; they must not fail together")
 }
 
@@ -95,7 +95,7 @@ fn too_few(config: &Config, mut failures: Vec<(usize, Error)>) -> Error {
     let (some, all) = (failures.len(), config.nodes.len());
     let message = format!("{some} of {all} nodes cannot be used: {}", each.join("; "));
     let step = failures.iter().find_map(|(_, error)| error.next_step().map(str::to_owned));
-    let error = Error::new(kind, message).store(config.shown().into());
+    let error = Error::new(kind, message).with_store(config.shown().into());
     match step {
         Some(step) => error.with_next_step(step),
         None => error,

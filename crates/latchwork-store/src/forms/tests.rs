@@ -222,8 +222,8 @@ fn an_error_is_written_with_all_that_it_says() {
     );
     let lost = Lost::new(LostReason::Expired, Moment::from_nanos(5));
     let error = Error::new(ErrorKind::Lost, "lost")
-        .key(&Key::new("k").unwrap())
-        .store("mem:".into())
+        .with_key(&Key::new("k").unwrap())
+        .with_store("mem:".into())
         .with_next_step("check")
         .with_lost(lost);
     assert_eq!(

@@ -48,7 +48,9 @@ impl Endpoint {
             None if is_bare_v6(text) => {
                 let step =
                     format!("write it in brackets, and the port after them: [::1]:{default_port}");
-                return Err(invalid("store: an IPv6 number has no brackets".into()).with_next_step(step));
+                return Err(
+                    invalid("store: an IPv6 number has no brackets".into()).with_next_step(step)
+                );
             }
             None => match text.split_once(':') {
                 Some((host, port)) => (host, Some(port)),

@@ -21,7 +21,7 @@ use crate::config::{Endpoint, ZooKeeperConfig};
 use crate::errors::{WORDS, no_answer, not_created, not_sent, set_back};
 use crate::names::Names;
 
-/// Who asks only for the limits of sessions is content with another server sooner.
+/// A caller that asks only for the limits of sessions tries another server sooner.
 const PROBE_LIMIT: Duration = Duration::from_secs(2);
 /// There is no other one left: a server that many ask at once needs longer.
 const LAST_LIMIT: Duration = Duration::from_secs(6);

@@ -99,7 +99,7 @@ fn hostile_stats_and_nodes() {
     });
 }
 
-/// Children are named by whoever may write to the lock.
+/// Any client that may write to the lock names its children.
 #[test]
 fn hostile_lists() {
     let names = [

@@ -100,7 +100,7 @@ impl Link {
         Ok(learnt)
     }
 
-    /// Takes the first flight if all its answers are there, to be told to its asker.
+    /// Takes the first flight if all its answers are there, to be passed to its asker.
     pub(super) fn landed(&mut self) -> Option<(Answer, Vec<Reply>)> {
         let is_complete = |sent: &Sent| sent.replies.len() == sent.requests.len();
         if !self.sent.front().is_some_and(is_complete) {

@@ -53,7 +53,7 @@ pub(crate) enum Kind {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Access {
     Everybody,
-    /// Whoever proves to be who made it.
+    /// The client that proves to be its creator.
     Creator,
 }
 
@@ -285,7 +285,7 @@ impl Stat {
     }
 }
 
-/// The path and what became of a created node.
+/// The path and the stat of a created node.
 pub(crate) fn created(body: &[u8]) -> Option<(String, Stat)> {
     let mut r = Reader(body);
     Some((r.text()?.to_owned(), Stat::read_from(&mut r)?))
@@ -312,7 +312,7 @@ pub(crate) fn access(body: &[u8]) -> Option<Vec<(i32, String, String)>> {
     (0..count).map(|_| read()).collect()
 }
 
-/// What became of requests that went together: nothing, if one was refused.
+/// The result of requests sent together: none took effect if one was refused.
 pub(crate) fn together(body: &[u8]) -> Option<Result<(), Refusal>> {
     let mut r = Reader(body);
     let mut first = None;

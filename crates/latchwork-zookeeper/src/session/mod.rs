@@ -4,7 +4,7 @@
 //! together are written together, on the thread of the caller, and answered in order. The caller reads
 //! the answer as well (ADR 0037). The task itself connects and sends heart-beats. When the connection
 //! breaks, the session goes on at another server; requests without answer are not sent again, their
-//! askers are told. Each session has a node of its own, the pulse: it is written at every
+//! askers are notified. Each session has a node of its own, the pulse: it is written at every
 //! heart-beat, because only answers of a majority prove that the session lives ([`proof`]).
 
 mod attach;
@@ -58,13 +58,13 @@ impl Flight {
         (Self { requests, answer: Some(answer) }, landed)
     }
 
-    /// Whether whoever has asked still wants to know.
+    /// Whether the asker still waits for the answer.
     fn is_awaited(&self) -> bool {
         self.answer.as_ref().is_none_or(|answer| !answer.is_closed())
     }
 }
 
-/// What became of requests that went together.
+/// The result of requests sent together.
 #[derive(Debug)]
 pub(crate) struct Landed {
     replies: std::vec::IntoIter<Reply>,
@@ -136,7 +136,7 @@ impl Shared {
         }
     }
 
-    /// Ends the connection, and gives back the requests that wait for its answers.
+    /// Ends the connection, and returns the requests that wait for its answers.
     fn shut(&self) -> Option<Link> {
         let Outlet { link, drive, .. } = locked(&self.outlet).take()?;
         // What moves it sees that it is not needed any more.
@@ -158,12 +158,12 @@ pub(crate) struct Session {
     ended: Mutex<Option<Ended>>,
 }
 
-/// Comes to an end when a session has given back its connection.
+/// Comes to an end when a session has closed its connection.
 pub(crate) type Ended = oneshot::Receiver<()>;
 
 impl Session {
     /// Begins a session that the servers shall keep for so long without hearing of it; not before
-    /// another one has given back its connection, if there is such a one.
+    /// another one has closed its connection, if there is such a one.
     pub(crate) fn open(
         ensemble: &Arc<Ensemble>,
         timeout: Duration,
@@ -181,7 +181,7 @@ impl Session {
         Arc::new(Self { flights, shared, io: io.clone(), ended: Mutex::new(Some(ended)) })
     }
 
-    /// Tells when its connection has been given back, once.
+    /// Returns, once, what completes when its connection is closed.
     pub(crate) fn ended(&self) -> Option<Ended> {
         locked(&self.ended).take()
     }

@@ -21,7 +21,7 @@ use super::{Ensemble, Shared, locked};
 
 /// As much is read at once.
 const PIECE: usize = 16 * 1024;
-/// A buffer that has grown beyond this is given back when it is empty.
+/// A buffer that has grown beyond this is freed when it is empty.
 const MOST_KEPT: usize = 256 * 1024;
 
 /// Comes when a connection has ended, and says why.

@@ -16,7 +16,7 @@
 //! when that was sent. What was answered on an earlier connection does not count: that server may
 //! never have told of it.
 //!
-//! The leader counts on while this machine is paused. The boot clock of a virtual machine stands still
+//! The leader counts on while this machine is paused. The boot clock of a virtual machine is stopped
 //! then, and its wall clock is set right afterwards. So what was sent before a pause is as old as the
 //! clock says that ran on ([`Reading`]).
 
@@ -182,7 +182,7 @@ mod tests {
         // The leader may have heard of us last by what was answered by 2,800.
         assert!(left <= 2_700 + T - 4_000, "{left}");
         assert!(left + 200 >= 2_700 + T - 4_000, "{left}");
-        // A later write confirms what was told at 4,001.
+        // A later write confirms what was answered at 4,001.
         let left = ms(proof.lives_for(sent(4_002)));
         assert!(left <= T - 500, "{left}");
     }

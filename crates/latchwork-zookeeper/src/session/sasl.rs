@@ -167,7 +167,7 @@ mod tests {
         assert!(!answer.text.contains("secret"));
     }
 
-    /// Whoever pretends to be the server does not know the password.
+    /// An impostor of the server does not know the password.
     #[test]
     fn a_server_without_scram_proof_is_refused() {
         let login = Login { user: "app".into(), password: "secret".into() };

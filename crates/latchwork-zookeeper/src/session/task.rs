@@ -142,7 +142,7 @@ impl Task {
             let servers = self.ensemble.config.servers.len();
             let mut last = None;
             let (mut is_full, mut is_refused, mut is_out) = (false, false, false);
-            // Who asks from here on is told only what comes of the next round.
+            // Flights that arrive from here on get only the result of the next round.
             let asked_before = self.waiting.len();
             for _ in 0..servers {
                 let limit = (self.timeout / 4).clamp(CONNECT_LIMITS.0, CONNECT_LIMITS.1);
@@ -192,8 +192,9 @@ impl Task {
                     let server = &self.ensemble.config.servers[self.server];
                     // That a server is full says more.
                     let said = not_sent(format!("{none}; {server}: {failed}"));
-                    last =
-                        last.or_else(|| Some(step.into_iter().fold(said, BackendError::next_step)));
+                    last = last.or_else(|| {
+                        Some(step.into_iter().fold(said, BackendError::with_next_step))
+                    });
                 }
                 self.server = (self.server + 1) % servers;
                 if is_out {
@@ -219,7 +220,7 @@ impl Task {
         }
     }
 
-    /// Whether the servers must have ended the session, for they have not heard of it for so long.
+    /// Whether the servers must have ended the session, because they have not heard of it for so long.
     fn is_over_by_own_clock(&self) -> bool {
         let now = Reading::now(&self.io);
         self.broke_at.is_some_and(|broke_at| now.since(broke_at) >= self.timeout)
@@ -274,7 +275,7 @@ impl Task {
         let looks = beat_every.as_nanos().div_ceil((patience / 2).as_nanos()).max(1);
         let look_every = beat_every / u32::try_from(looks).unwrap_or(u32::MAX);
         let mut look = self.io.sleep(look_every);
-        // While it waits for its answer, the connection is read here, whoever else should.
+        // While it waits for its answer, this task reads the connection, even if another should.
         let mut beat = pin!(Fuse::terminated());
         loop {
             tokio::select! {
@@ -316,7 +317,7 @@ impl Task {
                 }
             }
         }
-        // Whoever ends without it is kept until the session has ended by itself.
+        // Without this request, the servers keep the session until it times out.
         let close = Flight { requests: vec![Request::close()], answer: None };
         let now = Reading::now(&self.io);
         shared.with_link(|link| link.take(close, now));

@@ -1,6 +1,6 @@
 //! The nodes that the server watches for this client, and the reads that follow a notification.
 //!
-//! The session's task asks by itself: whoever waits is woken when the answer is there, and not twice.
+//! The session's task asks by itself: a waiter is woken when the answer is there, and not twice.
 
 use std::collections::HashMap;
 use std::sync::Mutex;
@@ -58,13 +58,13 @@ impl Watches {
         locked(&self.0).remove(path).map(|watch| watch.then).unwrap_or_default()
     }
 
-    /// The connection is gone, and the watches with it. Whoever waits is told so.
+    /// Ends the watches with their connection, which is closed. The waiters learn of it.
     pub(super) fn end_all(&self) {
         locked(&self.0).clear();
     }
 
-    /// Forgets nodes of which nobody has wanted news for so long. Who looks again wants none meanwhile, and
-    /// where thousands wait, it waits for its turn.
+    /// Drops nodes of which nobody has wanted news for so long. A waiter that checks again wants none meanwhile,
+    /// and where thousands wait, it waits for its turn.
     pub(super) fn tidy(&self, now: Moment, kept: Duration) {
         locked(&self.0).retain(|_, watch| {
             if watch.is_wanted() {

@@ -86,9 +86,9 @@ impl Guard {
             }
             let error = engine.seen(error, Some(&key));
             if is_over {
-                return Err(
-                    error.with_next_step("check what was done: the store has not answered the release")
-                );
+                return Err(error.with_next_step(
+                    "check what was done: the store has not answered the release",
+                ));
             }
             failed(&error);
             engine.io.sleep(pause).await;
@@ -109,8 +109,8 @@ impl Guard {
             .with_next_step(format!(
                 "check what was written under token {token} if an overlap would do harm"
             ))
-            .key(key)
-            .store(engine.capabilities.store.clone()))
+            .with_key(key)
+            .with_store(engine.capabilities.store.clone()))
     }
 
     /// Whether the key shows that this hold was the last one, and closed it if it was to.

@@ -66,13 +66,13 @@ impl Guard {
         let engine = self.engine().clone();
         engine.check_open(Some(self.key()))?;
         if !engine.backend.renews_for_others() {
-            return Err(unsupported(&engine).key(self.key()));
+            return Err(unsupported(&engine).with_key(self.key()));
         }
         if self.is_entered() {
             let message = "detach: a reentrant mutex belongs to an owner in this process";
             return Err(Error::new(ErrorKind::Invalid, message)
-                .key(self.key())
-                .store(engine.capabilities.store.clone())
+                .with_key(self.key())
+                .with_store(engine.capabilities.store.clone())
                 .with_next_step("use a mutex that is not reentrant"));
         }
         if let HoldState::Lost(lost) = self.state() {
@@ -125,6 +125,6 @@ pub(crate) async fn renew(engine: &Engine, claim: &Claim, rules: &Rules) -> Resu
 pub(crate) fn unsupported(engine: &Engine) -> Error {
     let message = "detach: this store ties a lock to the process that acquired it";
     Error::new(ErrorKind::Unsupported, message)
-        .store(engine.capabilities.store.clone())
+        .with_store(engine.capabilities.store.clone())
         .with_next_step("let the process that acquired the lock do the work, or use Redis or files")
 }

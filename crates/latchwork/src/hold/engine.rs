@@ -97,7 +97,7 @@ impl Engine {
     pub(crate) fn forked(&self, key: Option<&Key>) -> Error {
         let error =
             Error::new(ErrorKind::Forked, "this process was forked after its parent had connected")
-                .store(self.capabilities.store.clone())
+                .with_store(self.capabilities.store.clone())
                 .with_next_step("connect again in the child process");
         match key {
             Some(key) => error.with_key(key),
@@ -162,7 +162,7 @@ impl Engine {
             return Ok(());
         }
         let error = Error::new(ErrorKind::Closed, "the lock manager was closed")
-            .store(self.capabilities.store.clone())
+            .with_store(self.capabilities.store.clone())
             .with_next_step("connect again");
         Err(match key {
             Some(key) => error.with_key(key),

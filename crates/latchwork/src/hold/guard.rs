@@ -267,10 +267,9 @@ impl Guard {
                     Released::NotHeld => Err(self.lost_at_release()),
                 }
             }
-            Err(error) => Err(self
-                .engine
-                .seen(error, Some(self.key()))
-                .with_next_step("nothing to do: Latchwork retries the release until the ttl is over")),
+            Err(error) => Err(self.engine.seen(error, Some(self.key())).with_next_step(
+                "nothing to do: Latchwork retries the release until the ttl is over",
+            )),
         }
     }
 
@@ -334,8 +333,8 @@ impl Guard {
                  worked at the same time"
             ))
             .with_lost(lost)
-            .key(self.key())
-            .store(self.engine.capabilities.store.clone())
+            .with_key(self.key())
+            .with_store(self.engine.capabilities.store.clone())
     }
 
     /// The error of a release whose claim the store does not have.

@@ -44,7 +44,7 @@ impl LockManager {
         let engine = self.engine();
         let Some(ticket) = Ticket::read(ticket) else {
             return Err(Error::new(ErrorKind::Invalid, "adopt: this text is not a ticket")
-                .store(engine.capabilities.store.clone())
+                .with_store(engine.capabilities.store.clone())
                 .with_next_step("pass on what Guard::detach returned, unchanged"));
         };
         let key = ticket.key.clone();
@@ -87,8 +87,8 @@ impl LockManager {
         let differs = |field: &str| {
             let message = format!("adopt: the ticket's {field}: the ticket was changed");
             Error::new(ErrorKind::Invalid, message)
-                .key(&ticket.key)
-                .store(engine.capabilities.store.clone())
+                .with_key(&ticket.key)
+                .with_store(engine.capabilities.store.clone())
                 .with_next_step("pass on what Guard::detach returned, unchanged")
         };
         if !engine.capabilities.ttl.contains(&ticket.ttl) {
@@ -142,8 +142,8 @@ impl LockManager {
         let engine = self.engine();
         Error::new(ErrorKind::Lost, message)
             .with_lost(Lost::new(LostReason::Taken, engine.io.now()))
-            .key(key)
-            .store(engine.capabilities.store.clone())
+            .with_key(key)
+            .with_store(engine.capabilities.store.clone())
             .with_next_step("adopt the latest ticket within its ttl, or acquire the lock again")
     }
 
@@ -155,8 +155,10 @@ impl LockManager {
             ticket.token
         );
         Error::new(ErrorKind::Invalid, message)
-            .key(&ticket.key)
-            .store(self.engine().capabilities.store.clone())
-            .with_next_step("give both managers the same token_floor, and pass the ticket on unchanged")
+            .with_key(&ticket.key)
+            .with_store(self.engine().capabilities.store.clone())
+            .with_next_step(
+                "give both managers the same token_floor, and pass the ticket on unchanged",
+            )
     }
 }

@@ -296,8 +296,8 @@ impl Lock {
             return Ok(());
         };
         Err(Error::new(ErrorKind::Invalid, message)
-            .key(key)
-            .store(self.engine.capabilities.store.clone())
+            .with_key(key)
+            .with_store(self.engine.capabilities.store.clone())
             .with_next_step(step))
     }
 }

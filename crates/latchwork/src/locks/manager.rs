@@ -339,9 +339,11 @@ impl LockManager {
             let message =
                 format!("not released: the holder is not a Latchwork client: {}", stays.holder);
             return Err(Error::new(ErrorKind::Mismatch, message)
-                .key(key)
-                .store(engine.capabilities.store.clone())
-                .with_next_step("make sure that the holder is dead, then delete the key in the store"));
+                .with_key(key)
+                .with_store(engine.capabilities.store.clone())
+                .with_next_step(
+                    "make sure that the holder is dead, then delete the key in the store",
+                ));
         }
         Ok(ForceReleased { evicted, token })
     }

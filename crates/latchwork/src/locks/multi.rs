@@ -230,8 +230,8 @@ fn sort(locks: Vec<Lock>) -> Result<Arc<[Lock]>, Error> {
     let twice = named.windows(2).find(|pair| (&pair[0].0, &pair[0].1) == (&pair[1].0, &pair[1].1));
     if let Some([(store, key, _), ..]) = twice {
         return Err(Error::new(ErrorKind::Invalid, "names: the same lock is named twice")
-            .key(key)
-            .store(store.clone())
+            .with_key(key)
+            .with_store(store.clone())
             .with_next_step("name each lock once"));
     }
     if named.is_empty() {

@@ -260,8 +260,8 @@ impl Once {
         }
         let message = "once: this store cannot keep a key closed after it was released";
         Err(Error::new(ErrorKind::Unsupported, message)
-            .key(self.lock.key()?)
-            .store(capabilities.store.clone())
+            .with_key(self.lock.key()?)
+            .with_store(capabilities.store.clone())
             .with_next_step("use another store, or a mutex if the task may be done again"))
     }
 
@@ -279,7 +279,7 @@ impl Once {
             shown(ends_in),
         );
         let error = Error::new(ErrorKind::Mismatch, message)
-            .store(self.lock.engine().capabilities.store.clone())
+            .with_store(self.lock.engine().capabilities.store.clone())
             .with_next_step(if left > ends_in { TOO_LONG } else { ANOTHER });
         match self.lock.key() {
             Ok(key) => error.with_key(key),

@@ -103,7 +103,8 @@ impl Period {
             None => Ok(period),
             Some(tz) if unit.seconds().is_some() => {
                 let message = format!("tz: {tz:?} means nothing to an interval of {every}");
-                Err(invalid(message).with_next_step("leave it out, or use a period of days and more"))
+                Err(invalid(message)
+                    .with_next_step("leave it out, or use a period of days and more"))
             }
             Some(tz) => match TimeZone::get(tz) {
                 Ok(zone) => Ok(Self { zone, ..period }),

@@ -137,7 +137,7 @@ impl Options {
     fn check(&self, capabilities: &Capabilities) -> Result<Arc<Rules>, Error> {
         let invalid = |message: String, step: &str| {
             Err(Error::new(ErrorKind::Invalid, message)
-                .store(capabilities.store.clone())
+                .with_store(capabilities.store.clone())
                 .with_next_step(step))
         };
         Key::check_namespace(&self.namespace)?;

@@ -71,8 +71,8 @@ pub(crate) async fn acquire(
     engine.check_open(Some(key))?;
     if request.fair && !engine.capabilities.fifo {
         return Err(Error::new(ErrorKind::Unsupported, "fair: this store does not queue waiters")
-            .key(key)
-            .store(engine.capabilities.store.clone())
+            .with_key(key)
+            .with_store(engine.capabilities.store.clone())
             .with_next_step("leave fair() out, or use a store with a queue"));
     }
     let deadline = match patience {

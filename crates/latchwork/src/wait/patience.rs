@@ -53,7 +53,7 @@ pub(crate) fn timed_out(
     };
     let why = in_the_way.map(|what| format!(": {what}")).unwrap_or_default();
     Error::new(ErrorKind::TimedOut, format!("timed out{within}{why}"))
-        .key(key)
-        .store(engine.capabilities.store.clone())
+        .with_key(key)
+        .with_store(engine.capabilities.store.clone())
         .with_next_step(step)
 }

@@ -30,7 +30,7 @@ impl Over {
         Self { dies_of: Some((signal, false)), ..Self::by_itself(code) }
     }
 
-    /// What is over for good although another term could follow: nobody wants one, by a signal.
+    /// The end of all terms, if a signal asked for it: another term could follow, but nobody wants one.
     pub(crate) fn told_to_end(self) -> Option<Self> {
         self.told_to_end.map(Self::by_signal)
     }

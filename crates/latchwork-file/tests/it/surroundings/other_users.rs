@@ -161,7 +161,9 @@ const KEYS: u32 = 16;
 pub(crate) async fn use_everything(dir: &Path) {
     let mut said = String::new();
     match FileBackend::connect(dir, io()) {
-        Err(error) => said = format!("refused {error} | {}", error.next_step().unwrap_or("no hint")),
+        Err(error) => {
+            said = format!("refused {error} | {}", error.next_step().unwrap_or("no hint"))
+        }
         Ok(backend) => {
             for n in 0..KEYS {
                 let claim = claim(&if n == 0 { "k".to_owned() } else { format!("key {n}") });

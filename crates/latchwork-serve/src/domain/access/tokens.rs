@@ -42,7 +42,8 @@ struct Entry {
 }
 
 fn bad(path: &Path, message: &str, step: &str) -> Error {
-    Error::new(ErrorKind::Invalid, format!("tokens: {}: {message}", path.display())).with_next_step(step)
+    Error::new(ErrorKind::Invalid, format!("tokens: {}: {message}", path.display()))
+        .with_next_step(step)
 }
 
 const FORM: &str = "write {\"tokens\": [{\"name\": \"web\", \"sha256\": \"...\", \"rights\": [\"read\", \"lock\"], \

@@ -90,7 +90,9 @@ impl Claims {
                     Kind::ReusedName,
                     "Idempotency-Key: it was used for another request",
                 )
-                .with_next_step("use a new key for each claim, and the same body when you repeat one"));
+                .with_next_step(
+                    "use a new key for each claim, and the same body when you repeat one",
+                ));
             }
             let number = entry.number;
             return Ok(Ticket(match &mut entry.stage {

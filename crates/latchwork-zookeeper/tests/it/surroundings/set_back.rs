@@ -41,7 +41,10 @@ async fn is_told_and_goes_on(server: &ZooKeeperServer, locks: &LockManager) {
     };
     let said = error.to_string();
     assert!(said.contains("went back") && said.contains("token"), "{said}");
-    assert!(error.next_step().is_some_and(|hint| hint.contains("restart this program")), "{error:?}");
+    assert!(
+        error.next_step().is_some_and(|hint| hint.contains("restart this program")),
+        "{error:?}"
+    );
     // A program that starts anew knows nothing of before, and goes on.
     let anew = locks_of(server).await;
     let after = use_lock(&anew, 1).await;
