@@ -1,9 +1,9 @@
 //! Checks of claims that are far behind in a long queue.
 //!
-//! A claim looks every few seconds to keep its place. Among thousands, each of these looks would read
-//! thousands of places to learn that it still waits. While its own place and those that it waits for
-//! are the ones of the last look, it is told what it was told then; if one of them is not, it reads
-//! the queue.
+//! A claim checks every few seconds to keep its place. Among thousands, each check would read
+//! thousands of places to learn that the claim still waits. While its own place and those that it
+//! waits for are the same as at the last check, it gets the same answer; if one of them is not, it
+//! reads the queue.
 
 use latchwork_store::{BackendError, Blocked, Cause, Claim};
 

@@ -101,7 +101,7 @@ impl Drop for EtcdBackend {
     }
 }
 
-/// What became of a round of a try.
+/// The result of a round of a try.
 enum Round {
     Done(Attempt),
     /// The lease is gone, and it takes another; or the place is not the one that it was.
@@ -141,7 +141,7 @@ impl Shared {
                 Round::Seen(queue) => condition = If::NobodyJoinedSince(queue.revision),
             }
         }
-        // Others have joined all the time; whoever does not want a place cannot prevail.
+        // Others have joined all the time; a claim that wants no place cannot prevail.
         Ok(Attempt::Blocked(
             Blocked::by(Cause::Queued).with(|it| it.retry_after = Some(Duration::from_millis(20))),
         ))
@@ -249,7 +249,7 @@ impl Shared {
         self.claims.alive(claim.id, lease.id, ttl, alive_at);
         match me {
             Some(me) => self.in_queue(claim, &queue, me, prefix, ttl, takes_place).await,
-            // Its place was made anew by a request without an answer, and stands further behind.
+            // A request without an answer made its place again, further behind.
             None if takes_place && revision.is_some() => Ok(Round::Again),
             None => self.beside(claim, queue, prefix, lease.id).await,
         }

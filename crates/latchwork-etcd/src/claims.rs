@@ -27,8 +27,8 @@ pub(crate) struct Own {
     pub(crate) unsure: u32,
 }
 
-/// What a claim that stands far behind was told last. While the places that it waits for stand, it
-/// is told the same.
+/// The last answer to a claim that is far behind. While the places that it waits for remain, it gets
+/// the same answer.
 #[derive(Debug, Clone)]
 pub(crate) struct Far {
     pub(crate) behind: Vec<Target>,
@@ -83,12 +83,12 @@ impl Claims {
         });
     }
 
-    /// What a claim was told that stands far behind.
+    /// Returns the last answer to a claim that is far behind.
     pub(crate) fn far(&self, id: ClaimId) -> Option<Far> {
         self.lock().get(&id).and_then(|entry| entry.far.as_deref().cloned())
     }
 
-    /// A claim was told this, or is no longer far behind.
+    /// Notes that a claim got this answer, or is no longer far behind.
     pub(crate) fn set_far(&self, id: ClaimId, lease: i64, far: Option<Far>) {
         self.change(id, lease, |entry| entry.far = far.map(Box::new));
     }
@@ -121,7 +121,7 @@ impl Claims {
         });
     }
 
-    /// The claim is being given back: its end is no news to anybody.
+    /// Notes that the claim is being released: its end is no news to anybody.
     pub(crate) fn let_go(&self, id: ClaimId) {
         if let Some(entry) = self.lock().get_mut(&id) {
             (entry.held, entry.watch) = (None, None);

@@ -183,7 +183,7 @@ fn one_address(members: usize) -> Finding {
     }
 }
 
-/// What becomes of the user in the address.
+/// Reports whether the members check the user in the address.
 fn login(is_unchecked: bool) -> Finding {
     match is_unchecked {
         false => Finding::ok("login", "the members check the user"),

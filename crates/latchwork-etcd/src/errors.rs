@@ -165,7 +165,7 @@ pub(crate) fn failure(status: &Status, from: &Endpoint) -> Failure {
         Code::OutOfRange if said.contains("has been compacted") => {
             make(Unreachable, NotApplied, "try again", Reaction::Compacted)
         }
-        // It is refused by whoever gets it: the request may have been carried out.
+        // The receiver refuses it: the request may have been carried out.
         Code::OutOfRange | Code::ResourceExhausted if is_too_large(said) => {
             let step = "ask for fewer keys: the answer exceeds the message size limit";
             make(Invalid, Unknown, step, Reaction::TooLarge)

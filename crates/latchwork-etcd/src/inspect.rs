@@ -37,9 +37,9 @@ impl Shared {
             }
             Query::Prefix(prefix) => names::escape(prefix),
         };
-        // What is not named like a claim is data of somebody. Which lease a key has is told with its
-        // value only: since 3.7 not by a read of keys alone. A place that keeps a key closed has another
-        // lease than the claim that it was.
+        // A key that is not named like a claim is data of somebody. The server returns the lease of a
+        // key only with its value: since 3.7 not in a read of keys alone. A place that keeps a key
+        // closed has another lease than the claim that it was.
         let named_after = |entry: &KeyValue| names::lease_in(&entry.key);
         let may_be = |entry: &KeyValue| {
             named_after(entry).and_then(|lease| names::lock_of(&entry.key, lease)).is_some()
@@ -128,8 +128,8 @@ impl Shared {
         blocked
     }
 
-    /// What is left of a claim. It is asked for after the list was read, and the claim may have been released
-    /// by then.
+    /// Asks for the remaining ttl of a claim. The list was read before, and the claim may have been
+    /// released since.
     async fn left(&self, place: &Place) -> Result<Left, BackendError> {
         let lease = place.lease;
         if lease == 0 {

@@ -2,8 +2,8 @@
 //!
 //! A member serves the requests of a stream one by one, and a follower asks the leader about each. So
 //! the leases wait here, and several streams take them: another one is opened when a lease has waited
-//! for a moment. Each stream has only so many requests under way that it does not stand still
-//! meanwhile: who gives up before its turn costs the store nothing.
+//! for a moment. Each stream has only so many requests under way that it stays busy meanwhile: a
+//! caller that gives up before its turn costs the store nothing.
 //!
 //! An answer carries the lease and no number of its request. Per stream and lease the k-th answer
 //! belongs to the k-th request, and after a break none belongs to any (a request whose asker has
@@ -221,7 +221,7 @@ impl Desk {
             match done.await {
                 Some((Over::Broken(failure), mut pending)) => again = pending.fail(&failure),
                 Some((Over::Closed, _)) => return,
-                // Without the connection, those who asked have been told.
+                // Without the connection, the callers have been notified.
                 Some((Over::Idle, _)) | None => {}
             }
         }
@@ -297,7 +297,7 @@ impl Desk {
     }
 }
 
-/// Who waits for an answer, in the order of the requests.
+/// The callers that wait for an answer, in the order of the requests.
 struct Pending {
     out: mpsc::UnboundedSender<LeaseKeepAliveRequest>,
     askers: VecDeque<Ask>,
@@ -309,7 +309,7 @@ impl Pending {
     }
 
     fn ask(&mut self, ask: Ask) {
-        // It fails only if the stream is broken; then all who ask are told so.
+        // It fails only if the stream is broken; then all callers get that error.
         let _ = self.out.send(LeaseKeepAliveRequest { id: ask.lease });
         self.askers.push_back(ask);
     }
@@ -323,8 +323,8 @@ impl Pending {
         let _ = asker.answer.send(Ok(ttl.map(Duration::from_secs)));
     }
 
-    /// Tells them of the end of the stream. A member ends it, too, when it refuses one lease: that
-    /// of the first request without an answer. The others are given back, to be asked anew.
+    /// Reports the end of the stream to the callers. A member also ends it when it refuses one
+    /// lease: that of the first request without an answer. The others are returned, to ask again.
     fn fail(&mut self, failure: &Failure) -> VecDeque<Ask> {
         let refused = if failure.reaction == Reaction::NoRight { 1 } else { self.askers.len() };
         for asker in self.askers.drain(..refused.min(self.askers.len())) {

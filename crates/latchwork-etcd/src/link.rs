@@ -210,7 +210,7 @@ impl Link {
         }
     }
 
-    /// Starts the ttl of a lease anew; its length, or `None` if there is no such lease.
+    /// Restarts the ttl of a lease; returns its length, or `None` if there is no such lease.
     pub(crate) async fn keep_alive(
         &self,
         lane: Lane,
@@ -287,7 +287,7 @@ impl Link {
         failure
     }
 
-    /// What comes of a request that the connection is given.
+    /// Makes a request on the connection and returns its result.
     pub(crate) async fn on<T, F>(&self, request: impl FnOnce(Connection) -> F) -> Result<T, Status>
     where
         F: Future<Output = Result<T, Status>>,

@@ -18,8 +18,8 @@ pub(crate) type Token = MetadataValue<Ascii>;
 pub(crate) struct Proof {
     login: Sourced<Option<Login>>,
     state: Mutex<State>,
-    /// Whoever asks for a token. It costs the server a tenth of a second of work, so that one asks
-    /// for all.
+    /// Held by the task that asks for a token. That costs the server a tenth of a second of work, so
+    /// one asks for all.
     door: sync::Mutex<()>,
 }
 

@@ -4,8 +4,8 @@
 //! it. Nothing rests on these watches: without them a holder learns of it at its next renewal. A
 //! lock that is held for a moment has none, for it would cost as much as the lock.
 //!
-//! One task sees to the watches of all: it has them opened, makes those anew that have ended, and
-//! looks at the keys whose watches came late. The end of a key goes from the stream straight to the engine.
+//! One task sees to the watches of all: it has them opened, reopens those that have ended, and
+//! checks the keys whose watches came late. The end of a key goes from the stream straight to the engine.
 
 use std::collections::{HashSet, VecDeque};
 use std::sync::{Arc, Weak};
@@ -106,7 +106,7 @@ impl Lookout {
                     let (Some(failed), Some(shared)) = (looked, shared.upgrade()) else {
                         continue;
                     };
-                    // Its watch tells nothing of what went before: it begins anew.
+                    // Its watch reports nothing of what went before, so it is opened again.
                     shared.claims.unwatched_by(failed.listener, failed.claim);
                     if failed.leads_elsewhere {
                         shared.members.turn_from(failed.member);
@@ -119,7 +119,7 @@ impl Lookout {
                 () = io.clock().sleep_until(pace.next) => {
                     let Some(shared) = shared.upgrade() else { return };
                     pace.begin(io.now());
-                    // Whoever is not watched because no member answers waits for another attempt.
+                    // A claim that is not watched because no member answers waits for another attempt.
                     if watch(&shared).await.unwrap_or(true) {
                         pace.soon(io.now());
                     }

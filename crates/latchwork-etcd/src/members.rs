@@ -33,7 +33,7 @@ pub(crate) struct Members {
 }
 
 impl Members {
-    /// What there is to be told of the watches of holders goes to `words`.
+    /// Makes the links; reports on the watches of holders go to `words`.
     pub(crate) fn new(config: &EtcdConfig, io: &Io, words: &Words) -> Result<Self, Error> {
         let proof = Arc::new(Proof::new(config.login.clone()));
         let identity = Arc::new(Identity::new(&config.members));

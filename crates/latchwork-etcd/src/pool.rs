@@ -1,8 +1,8 @@
 //! Leases granted ahead of use, so that a free lock costs one round trip.
 //!
 //! Only leases come here of which every effect is known: no request that names them is under way.
-//! One that nobody takes ends by itself. Whoever takes one keeps it alive in the same flight as the
-//! transaction, and counts from that (B4).
+//! One that nobody takes ends by itself. A claim that takes one keeps it alive in the same flight as
+//! the transaction, and counts from that (B4).
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -15,7 +15,7 @@ const MOST: usize = 64;
 
 /// Both clocks, read at the same moment.
 ///
-/// The boot clock stands still while a virtual machine is paused, and the server ends leases all the
+/// The boot clock stops while a virtual machine is paused, and the server ends leases all the
 /// while. Then the wall clock has run ahead of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Reading {
@@ -90,8 +90,8 @@ struct Shelf {
 }
 
 impl Pool {
-    /// The lease of this length that is freshest, and whether another one should be granted, which
-    /// [`Self::refilled`] has to be told of then.
+    /// Takes the freshest lease of this length, and says whether another one should be granted: its
+    /// result is reported to [`Self::refilled`].
     pub(crate) fn take(&self, seconds: i64, now: Reading) -> (Option<Lease>, bool) {
         let mut shelves = self.lock();
         let shelf = shelves.entry(seconds).or_default();
@@ -171,7 +171,7 @@ mod tests {
         assert_eq!([1, 9, 10, 30, 86_400].map(super::spare), [0, 0, 1, 3, 8_640]);
     }
 
-    /// The boot clock stood still, and the wall clock ran on.
+    /// The boot clock was stopped, and the wall clock ran on.
     #[test]
     fn a_lease_from_before_a_pause_is_not_used() {
         let (alive_at, spare) = (Reading::of(Moment::from_nanos(5)), Duration::from_secs(3));

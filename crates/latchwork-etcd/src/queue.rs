@@ -19,7 +19,7 @@ use crate::requests::MOST_OPS;
 /// counts as open although its lease goes on.
 const CLOCKS_DIFFER: Duration = Duration::from_secs(5);
 
-/// A claim with more places than this ahead does not read the whole queue when it looks again.
+/// A claim with more places than this ahead does not read the whole queue when it checks again.
 const FAR: usize = 64;
 
 /// A claim in queue.
@@ -86,7 +86,7 @@ fn read_mode(text: &str) -> Option<Mode> {
 }
 
 impl Place {
-    /// Whether it keeps the key closed under a lease that a new leader may have started anew.
+    /// Whether it keeps the key closed under a lease that a new leader may have restarted.
     fn may_last_too_long(&self, term: u64) -> bool {
         self.closed.is_some() && self.term != Some(term)
     }
@@ -129,7 +129,7 @@ impl Queue {
     /// Takes out what has kept the key closed for long enough although its lease goes on.
     ///
     /// While the leader is the one that granted the lease, the lease alone decides, whatever the clocks
-    /// of hosts say. A new leader starts leases anew, and one of a day could close the next day too: then
+    /// of hosts say. A new leader restarts leases, and one of a day could close the next day too: then
     /// the clocks decide, which may differ by a little.
     pub(crate) fn without_what_is_over(mut self, wall: Duration) -> Self {
         let term = self.term;
@@ -171,8 +171,8 @@ impl Queue {
         (first != mode.shape()).then_some(first)
     }
 
-    /// The queue as a claim sees it that came at this revision. Who was there when a place was
-    /// closed stands behind the claim that it was; others pass by no closed place.
+    /// The queue as seen by a claim that came at this revision. A claim that was there when a place
+    /// was closed is behind the claim that it was; other claims pass no closed place.
     fn seen_at(&self, revision: i64) -> Vec<Node<()>> {
         let mode = |place: &Place| match place.closed {
             Some(closed) if revision > closed => Mode::Exclusive,
@@ -208,7 +208,7 @@ impl Queue {
         places.any(|(place, holds)| holds && place.closed.is_none())
     }
 
-    /// Judges a place that has not been told yet that it holds the key.
+    /// Judges a place whose claim has not learned yet that it holds the key.
     pub(crate) fn admission_of_waiter(&self, me: usize) -> Admission {
         let alone = self.places[me].mode.is_alone();
         if !alone && let Some(closed) = self.closed() {
@@ -270,7 +270,7 @@ impl Queue {
         behind.iter().map(|place| Target::of(&self.places[*place], prefix)).collect()
     }
 
-    /// What a claim at `me` keeps of what it is told, if it stands so far behind that it does not
+    /// Returns what a claim at `me` keeps of its answer, if it is so far behind that it does not
     /// read the whole queue each time.
     pub(crate) fn far(
         &self,
@@ -292,7 +292,7 @@ impl Queue {
         })
     }
 
-    /// What a claim at `me` is told that stands behind others.
+    /// Returns the answer to a claim at `me` that is behind others.
     pub(crate) fn blocked(&self, me: usize, admission: &Admission, prefix: usize) -> Blocked {
         let resume = self.targets(admission, prefix).into_iter().map(|target| target.to_string());
         let is_next = me == 1 && self.places.len() > me;
@@ -417,7 +417,7 @@ mod tests {
             let queue = || closed_queue(term).in_term(5);
             let at = |secs| queue().without_what_is_over(Duration::from_secs(secs)).places.len();
             assert_eq!((at(0), at(60), at(65), at(66)), (2, 2, 2, 1));
-            // Its lease was started anew, and says too much.
+            // Its lease was restarted, and says too much.
             let left = |secs| {
                 let (queue, lease) = (queue(), Some(Duration::from_secs(55)));
                 queue

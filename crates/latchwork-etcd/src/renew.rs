@@ -47,7 +47,7 @@ struct Flight<'a> {
     held: &'a [&'a Held<'a>],
     sent_at: Reading,
     answers: &'a Answers,
-    /// What is still to be told of each.
+    /// What is still to be reported of each.
     open: Mutex<Vec<Open>>,
 }
 
@@ -61,7 +61,7 @@ enum Open {
 }
 
 impl Flight<'_> {
-    /// The claims of which this is to be told.
+    /// The claims of which this is to be reported.
     fn left(&self, such: Open) -> Vec<usize> {
         let open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
         (0..open.len()).filter(|n| open[*n] == such).collect()
@@ -363,7 +363,7 @@ mod tests {
         let lost = |answer| matches!(answer, Ok(Renewal::Lost));
         let first = verdict(&held, Some(&key(7, 7)), Some(TTL)).unwrap().unwrap();
         assert_eq!(first, Renewal::Held { ttl: TTL, token: 7, store_time: None });
-        // Gone, created anew, or closed under another lease: whatever the keep-alive says.
+        // Gone, created again, or closed under another lease: whatever the keep-alive says.
         for found in [None, key(8, 8), key(7, 9)] {
             assert!(lost(verdict(&held, Some(&found), Some(TTL)).unwrap()));
             assert!(lost(verdict(&held, Some(&found), None).unwrap()));

@@ -111,10 +111,10 @@ fn put_under(key: &[u8], value: &[u8], lease: i64) -> PutRequest {
     PutRequest { key: key.to_vec(), value: value.to_vec(), lease }
 }
 
-/// The most operations that a server takes in one transaction, unless it was told otherwise.
+/// The most operations that a server takes in one transaction, unless configured otherwise.
 pub(crate) const MOST_OPS: usize = 128;
 
-/// Who has to agree to what is read.
+/// The members that have to agree to what is read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Freshness {
     /// A majority: what has been answered to anybody is seen.

@@ -6,8 +6,8 @@ use std::hash::{BuildHasher, Hash};
 /// A map with room for fewer keeps it.
 const FEW: usize = 256;
 
-/// To be called after something was taken out: gives back the room of a map that is nearly empty, so
-/// that a process that once held many locks has not their memory for ever.
+/// Frees the room of a map that is nearly empty, so that a process that once held many locks does not
+/// keep their memory for ever. To be called after something was taken out.
 pub(crate) fn give_back<K: Eq + Hash, V, S: BuildHasher>(map: &mut HashMap<K, V, S>) {
     if map.capacity() > FEW && map.len() < map.capacity() / 8 {
         // Twice what is needed, so that it does not have to grow at once.

@@ -39,7 +39,7 @@ const NO_LEASE: i64 = i64::MAX;
 impl Link {
     /// Whether this is `etcd grpc-proxy`. A member answers a keep-alive of a lease that is not there
     /// with a ttl of 0. The proxy does not pass keep-alives on: it has a loop of its own for each
-    /// lease, and when that ends it tells what is left of the lease, which is -1 then.
+    /// lease, and when that ends it reports the remaining ttl of the lease, which is -1 then.
     async fn is_front(&self) -> Result<bool, Failure> {
         let ask = tokio_stream::once(LeaseKeepAliveRequest { id: NO_LEASE });
         // The stream stays open until its answer has come.

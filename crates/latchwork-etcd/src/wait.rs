@@ -74,11 +74,11 @@ impl Shared {
         let resume = blocked.resume.as_deref().unwrap_or_default();
         let ahead = Target::read_all(resume);
         if ahead.is_empty() {
-            // Nothing to watch for: the engine looks again by itself.
+            // Nothing to watch for: the engine checks again by itself.
             return std::future::pending().await;
         }
         let own = self.claims.get(claim.id).and_then(|own| Some((own, own.revision?)));
-        // A place that is gone has to be asked for anew.
+        // A place that is gone has to be asked for again.
         let place = own.map(|(own, revision)| Place {
             claim,
             target: Target {
@@ -114,7 +114,7 @@ impl Shared {
 /// Ends when one of these places is gone.
 async fn watch(link: &Link, watched: &Watched<'_>) -> Result<Seen, Failure> {
     let targets: Vec<_> = watched.all().collect();
-    // Few places have a watch each, so that nobody is told of what others do.
+    // Few places have a watch each, so that nobody is notified of what others do.
     let mut watches: Vec<Watch> = match targets.len() {
         0..=MOST_WATCHES => {
             targets.iter().map(|t| link.watches().open(watched.key(t), Vec::new())).collect()

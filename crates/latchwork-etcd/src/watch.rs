@@ -28,7 +28,7 @@ enum Order {
     Close(i64),
 }
 
-/// Takes what is told of the watches of holders, but for the end of their keys: the number of the
+/// Takes the reports on the watches of holders, except the end of their keys: the number of the
 /// member, and the word.
 #[derive(Debug, Clone)]
 pub(crate) struct Words {
@@ -194,7 +194,7 @@ impl Stream {
             if matches!(first, Order::Close(_)) {
                 continue; // it ended with its stream
             }
-            // Whoever is still in here when it ends is told by that.
+            // Its end notifies the listeners and holders that are still in here.
             let (out, requests) = mpsc::unbounded_channel();
             let mut watchers = Telling(Watchers::new(out, self.to_holders()));
             self.carry_out(first, &mut watchers.0);

@@ -1,10 +1,10 @@
 //! The watches of a member, and the claims that each one notifies.
 //!
-//! A watch is kept for a while when nobody listens any more: whoever waits for a lock again and again
+//! A watch is kept for a while when nobody listens any more: a client that waits for a lock repeatedly
 //! stands behind the same place each time, and under the same name itself. A watch that was open
 //! before a place was taken has missed nothing of it, so it saves a look as well.
 //!
-//! A process may hold many thousands of keys, and nothing but an end of one has to be told of it. So
+//! A process may hold many thousands of keys, and has to learn nothing of them but their end. So
 //! a holder has an entry here, and neither a task nor a channel.
 
 use std::collections::{HashMap, VecDeque};
@@ -94,7 +94,7 @@ pub(crate) struct Holder {
     pub(crate) revision: NonZeroI64,
 }
 
-/// What is told of the watches of holders.
+/// A report on the watches of holders.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Word {
     /// The key of this claim is gone.
@@ -118,7 +118,7 @@ struct Served {
     since: Option<NonZeroI64>,
     /// When its one key ended for the last time, or any key of its range.
     last: Option<NonZeroI64>,
-    /// Who holds its one key.
+    /// The holder of its one key.
     holder: Option<Holder>,
     listeners: Vec<(i64, Ear)>,
 }
@@ -284,7 +284,7 @@ impl Watchers {
         self.send(RequestUnion::CancelRequest(WatchCancelRequest { watch_id: id }));
     }
 
-    /// Its listeners are told by that, and its holder is told.
+    /// Drops a watch, which notifies its listeners, and notifies its holder.
     fn forget(&mut self, id: i64) {
         let Some(served) = self.watches.remove(&id) else { return };
         room::give_back(&mut self.watches);
@@ -303,7 +303,7 @@ impl Watchers {
         }
     }
 
-    /// The stream is broken: tells the holders, as all others are told by being dropped.
+    /// Notifies the holders that the stream is broken; being dropped notifies all others.
     pub(crate) fn broken(&self) {
         let holders = self.watches.values().filter_map(|served| served.holder);
         let claims: Vec<_> = holders.map(|holder| holder.claim).collect();

@@ -77,9 +77,9 @@ impl FileBackend {
         Ok(Arc::new(FileBackend { shared, doorbell }))
     }
 
-    /// Whether this process had to poll, every 50 ms, because it had no descriptor left to be told
-    /// by (`EMFILE`, `ENFILE`), or could not wake a waiter of another user for want of rights, so
-    /// that the other one has to look by itself now and then.
+    /// Whether this process had to poll, every 50 ms, because it had no descriptor left for wake-ups
+    /// (`EMFILE`, `ENFILE`), or could not wake a waiter of another user for want of rights, so that
+    /// this waiter has to check by itself now and then.
     ///
     /// Nothing is wrong then but the delay and the wake-ups; `inspect` says in its notes what is to
     /// be done.
@@ -218,7 +218,7 @@ impl Backend for FileBackend {
     }
 }
 
-/// What came of a try.
+/// The result of a try.
 enum Tried {
     /// An answer, whom it lets move on, and whose sessions are to be watched.
     Done(Result<Attempt, BackendError>, Vec<Wakeup>, Vec<u128>),
@@ -233,7 +233,7 @@ impl Shared {
         claim: &Claim,
         place: &Place,
     ) -> Result<Tried, BackendError> {
-        // Whoever cannot find this session takes its claims for those of a dead process.
+        // A process that cannot find this session takes its claims for those of a dead process.
         if !self.session.can_be_found()? {
             return Err(self.removed());
         }

@@ -1,6 +1,6 @@
 //! Opening names below a directory without ever leaving it.
 //!
-//! Whoever may write in a shared directory may put a link there, also in place of a directory in it,
+//! A user who may write in a shared directory may put a link there, also in place of a directory in it,
 //! and also in the instant between a check and a use. So the kernel resolves each name in one step
 //! that follows no link and leaves neither the directory nor its mount (`openat2`). A kernel or a
 //! sandbox without that call gets the same by steps: each directory is opened without following a

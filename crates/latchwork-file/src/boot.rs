@@ -1,7 +1,7 @@
 //! The boot of the machine to which a session or a record belongs.
 //!
 //! What a claim says counts only within one boot: its session lives no longer, and its times are
-//! those of a clock that starts anew. The kernel's boot id tells boots apart, but some container
+//! those of a clock that restarts. The kernel's boot id tells boots apart, but some container
 //! managers give each container one of its own, so two ids may mean one boot. A lock cannot be
 //! mistaken: a session whose life file is locked lives on this kernel, and so does all that was
 //! written since it began. So ids that are equal mean the same boot, and ids that differ mean

@@ -1,7 +1,7 @@
 //! The lock directory, held open: a name in it leads to the same place for as long as it is used.
 //!
-//! A path may lead elsewhere tomorrow: a link in it is switched, a directory moved. Whoever then
-//! locked a file here and wrote one there would exclude nobody. So everything goes by this
+//! A path may lead elsewhere tomorrow: a link in it is switched, a directory moved. A process that
+//! then locked a file here and wrote one there would exclude nobody. So everything goes by this
 //! descriptor, and the path serves only to tell whether the others still come here by it.
 
 use std::ffi::{OsStr, OsString};
@@ -85,7 +85,7 @@ impl AsFd for Parent<'_> {
 }
 
 impl Entry {
-    /// The name as a path, for people and for whoever wants to know where the path leads.
+    /// The name as a path, for people and for callers that check where the path leads.
     pub(crate) fn path(&self) -> PathBuf {
         self.dir.path.join(&self.name)
     }

@@ -15,7 +15,7 @@ pub(crate) async fn run<T: Send + 'static>(
 ) -> Result<T, BackendError> {
     let (tell, told) = oneshot::channel();
     io.spawn(async move {
-        // Nobody may be there to be told.
+        // The caller may have stopped waiting.
         on_a_thread(move || drop(tell.send(wait())));
     });
     told.await.map_err(|_| {

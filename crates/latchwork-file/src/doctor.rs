@@ -22,7 +22,7 @@ const LITTLE_ROOM: u64 = 16 << 20;
 const FEW_INODES: u64 = 1_000;
 /// A backend has three descriptors, a waiter two more for a while.
 const FEW_DESCRIPTORS: u64 = 256;
-/// 2024-01-01: whoever believes in an earlier time has not set the clock.
+/// 2024-01-01: a host that believes in an earlier time has not set its clock.
 const CLOCK_WAS_SET: u64 = 1_704_067_200;
 
 /// Examines a lock directory.

@@ -69,7 +69,7 @@ impl Shared {
                 }
             }
             drop(locked);
-            // A long listing is work for this thread; whoever waits with a limit must get a turn.
+            // A long listing is work for this thread; a task that waits with a limit must get a turn.
             tokio::task::yield_now().await;
         }
         Ok(())
@@ -96,7 +96,7 @@ impl Shared {
 pub(crate) const UNREADABLE: &str = "(unknown: the record cannot be read)";
 
 /// The entry for a record that cannot be read, so that one of them does not hide all others. Its
-/// key is in the record, so the path stands for it, and is told for every prefix. Nobody can take
+/// key is in the record, so the path stands for it, and is listed for every prefix. Nobody can take
 /// the key, so it is not free.
 fn unreadable(path: &Path, error: BackendError) -> Result<Snapshot, BackendError> {
     if !matches!(error.kind, BackendErrorKind::Corrupt | BackendErrorKind::Denied) {

@@ -5,7 +5,7 @@
 //! stripes/00 ... 3f          locked while a record of the stripe is read or changed; never removed
 //! records/00 ... 3f/<hash>   a record for each key, named by 40 hex digits of the key's SHA-256
 //! sessions/<id>.life         locked by its process for as long as it lives
-//! sessions/<id>.wake         where that process is told to look again
+//! sessions/<id>.wake         where that process is notified to check again
 //! ```
 
 mod first_use;
@@ -63,7 +63,7 @@ impl Layout {
         let look = |errno| failed("examine the lock directory", &root, errno, Effect::NotApplied);
         let found = rustix::fs::fstat(dir.fd()).map_err(look)?;
         let mode = found.st_mode;
-        // Without the sticky bit: whoever may write here may also replace a record that grew.
+        // Without the sticky bit: a user who may write here may also replace a record that grew.
         let dir_mode = Mode::from_raw_mode(mode & 0o2777);
         let file_mode = Mode::from_raw_mode(mode & 0o666);
         let owner = Owner::of_stat(&found);
@@ -74,8 +74,8 @@ impl Layout {
 
     /// Creates the format file, directories and stripe files that are missing.
     ///
-    /// Also in a directory that was complete: what a temp cleaner took is needed again. Whoever
-    /// has a removed stripe file open finds that it has lost its name.
+    /// Also in a directory that was complete: what a temp cleaner took is needed again. A
+    /// process that has a removed stripe file open finds that it has lost its name.
     pub(crate) fn fill(&self) -> Result<(), BackendError> {
         let format = self.dir.entry(FORMAT_FILE);
         if !self.is_marked(&format)? {
@@ -217,7 +217,7 @@ impl Layout {
         self.dir.entry(format!("sessions/{session:032x}.life"))
     }
 
-    /// Where a session is told to look again.
+    /// Where a session is notified to check again.
     pub(crate) fn wake(&self, session: u128) -> Entry {
         self.dir.entry(format!("sessions/{session:032x}.wake"))
     }

@@ -55,7 +55,7 @@ pub(crate) fn of(file: impl AsFd) -> Result<Owner, Errno> {
     Ok(Owner::of_stat(&rustix::fs::fstat(file)?))
 }
 
-/// Whether the directories and stripe files of a lock directory may belong to `owner`: whoever owns
+/// Whether the directories and stripe files of a lock directory may belong to `owner`: the owner of
 /// one may take it away and put another in its place.
 pub(crate) fn is_trusted(owner: Owner, of_directory: Owner) -> bool {
     owner == of_directory || owner.is_root() || owner.is_this_user()

@@ -73,7 +73,7 @@ async fn read_from(shared: Weak<Shared>, wake: Receiver) {
     }
 }
 
-/// Without a place in the runtime's poller all waiters look again and again.
+/// Lets all waiters poll, because the runtime's poller has no place.
 async fn poll_all(shared: Weak<Shared>) {
     loop {
         let Some(pause) = shared.upgrade().map(|s| {

@@ -122,7 +122,7 @@ impl Shared {
                 }
             }
             Ok(Try::Busy) => return Some(Left::Busy),
-            // Whoever locks this key now locks another file.
+            // A process that locks this key now locks another file.
             Ok(Try::Removed) => {
                 batch.iter().for_each(|(i, _)| answers[*i] = Some(Ok(Renewal::Lost)));
             }

@@ -33,7 +33,7 @@ impl Reserve {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes note of whoever waits; true if nothing is under way, and something must be now.
+    /// Takes note of a verb that waits; true if nothing is under way, and something must be now.
     ///
     /// The lock is kept for no write: the driver's thread takes it, too.
     fn begin(&self, waiting: Option<oneshot::Sender<Answer>>) -> bool {
@@ -90,7 +90,7 @@ impl Shared {
                 Err(error) => self.reserves[stripe].end(&Err(error)),
             }
         }
-        // If a ceiling under way is too low, the next try begins anew.
+        // If a ceiling under way is too low, the next try begins again.
         waiting
     }
 
@@ -129,7 +129,7 @@ async fn raise_ceiling(weak: &Weak<Shared>, stripe: usize, reserved: &Reserved) 
     let mut backoff = Backoff::new(PAUSES.0, PAUSES.1);
     loop {
         let sleep = {
-            // Nobody is left to be told.
+            // Nobody is left to notify.
             let Some(shared) = weak.upgrade() else { return Ok(()) };
             match shared.try_lock(stripe)? {
                 Try::Locked(mut locked) => {
@@ -144,7 +144,7 @@ async fn raise_ceiling(weak: &Weak<Shared>, stripe: usize, reserved: &Reserved) 
     }
 }
 
-/// What a verb is told that waited for a ceiling.
+/// Waits for a ceiling; returns the answer for the verb.
 pub(crate) async fn wait(waiting: Waiting) -> Answer {
     waiting.await.unwrap_or_else(|_| Err(ended()))
 }

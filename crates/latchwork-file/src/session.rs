@@ -2,8 +2,8 @@
 //!
 //! Each backend has one session with a random id, which marks its claims in the records. Its
 //! `.life` file is a named pipe that the backend opens for reading and writing and locks. The lock
-//! is the truth: whoever can take it knows that no process has the description open any more. The
-//! pipe is the messenger: when its last writer is gone, everyone who reads it is told.
+//! is the truth: a process that can take it knows that no process has the description open any more.
+//! The pipe is the messenger: when its last writer is gone, the kernel notifies all its readers.
 //!
 //! The kernel does both at the end of a process, however it ends, and a process that is given a
 //! duplicate of the descriptor keeps the session alive. A child that was merely forked does not: it
@@ -32,7 +32,7 @@ pub(crate) struct Session {
     pub(crate) id: u128,
     life: CloseOnFork,
     wake: CloseOnFork,
-    /// Where the others look whether it lives, and what they must find there.
+    /// Where the others check whether it lives, and what they must find there.
     life_path: PathBuf,
     life_identity: Identity,
 }
@@ -74,7 +74,7 @@ impl Session {
         self.life.fd()
     }
 
-    /// Where this session is told to look again.
+    /// Where this session is notified to check again.
     pub(crate) fn wake(&self) -> &Arc<OwnedFd> {
         self.wake.fd()
     }
@@ -98,7 +98,7 @@ impl Session {
     /// Ends the session, also when somebody still has the descriptor.
     pub(crate) fn end(&self, layout: &Layout) {
         remove_files(layout, self.id);
-        // Whoever watches it is told by a byte, in case the descriptor stays open.
+        // A byte notifies its watchers, in case the descriptor stays open.
         let _ = rustix::io::write(&self.life, &[0]);
     }
 }
@@ -163,7 +163,7 @@ pub(crate) fn probe_open(life: impl AsFd) -> Life {
     }
 }
 
-/// Opens a session's `.life` to be told of its end; `None` if it has no file any more.
+/// Opens a session's `.life` to learn of its end; `None` if it has no file any more.
 pub(crate) fn open_life(layout: &Layout, id: u128) -> Result<Option<OwnedFd>, Errno> {
     match layout.life(id).open_pipe(READ) {
         Ok(life) => Ok(Some(life)),
@@ -208,7 +208,7 @@ fn remove_files(layout: &Layout, id: u128) {
     }
 }
 
-/// What became of a poke.
+/// The result of a poke.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Poke {
     /// It was left, or its pipe is full: the process is stopped and has much to read already.
@@ -221,7 +221,7 @@ pub(crate) enum Poke {
     Denied,
 }
 
-/// Tells a session that one of its claims should look again.
+/// Notifies a session that one of its claims should check again.
 pub(crate) fn poke(layout: &Layout, session: u128, claim: u128) -> Poke {
     let pipe = match layout.wake(session).open_pipe(OFlags::WRONLY) {
         Ok(pipe) => pipe,

@@ -105,7 +105,7 @@ impl Shared {
         &self.stripes[stripe]
     }
 
-    /// Where this session is told to look again.
+    /// Where this session is notified to check again.
     pub(crate) fn wake(&self) -> &Arc<OwnedFd> {
         self.session.wake()
     }

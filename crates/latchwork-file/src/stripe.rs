@@ -41,7 +41,7 @@ const LARGEST: u64 = 1 << 53;
 /// How many record files a stripe has before its idle ones are removed.
 pub(crate) const SPARE_RECORDS: u32 = 32;
 
-/// How often a busy lock is tried before the task sleeps: whoever has it needs microseconds.
+/// How often a busy lock is tried before the task sleeps: the process that has it needs microseconds.
 const TRIES: u32 = 50;
 
 /// For how long it is tried at most. Where there is more to do than there are processors, a thread
@@ -109,7 +109,7 @@ impl Stripe {
             return Ok(Try::Busy);
         }
         let locked = Locked { stripe: self, opened, header: None };
-        // Whoever comes now locks the file that has the name now.
+        // A process that comes now locks the file that has the name now.
         if self.at.identity().map_err(|e| self.failed("examine", e))? != Some(identity) {
             return Ok(Try::Removed);
         }
@@ -146,7 +146,7 @@ impl Stripe {
     }
 }
 
-/// What came of trying to lock a stripe.
+/// The result of trying to lock a stripe.
 #[derive(Debug)]
 pub(crate) enum Try<'a> {
     Locked(Locked<'a>),
@@ -199,8 +199,8 @@ impl Locked<'_> {
         Ok(header.ceiling.saturating_sub(header.counter) < RESERVE / 2)
     }
 
-    /// Notes a higher ceiling, to be put on the disk. Always written anew: what a failed sync has
-    /// left out, the system may count as written.
+    /// Notes a higher ceiling, to be put on the disk. Always written again: the system may
+    /// count as written what a failed sync has left out.
     pub(crate) fn reserve(
         &mut self,
         token: u64,
@@ -227,7 +227,7 @@ impl Locked<'_> {
         wall_micros: u64,
     ) -> Result<(), BackendError> {
         let mut header = self.header(era, wall_micros)?;
-        // The file may have been lost and begun anew meanwhile.
+        // The file may have been lost and created again meanwhile.
         let ceiling = reserved.ceiling.min(header.reserved);
         if ceiling <= header.ceiling {
             return Ok(());
@@ -241,8 +241,8 @@ impl Locked<'_> {
         self.opened.crowded
     }
 
-    /// Notes how many record files were left, and when to look again: at twice as many, so that
-    /// looking costs each new file little.
+    /// Notes how many record files were left, and when to check again: at twice as many, so
+    /// that a check costs each new file little.
     pub(crate) fn swept(
         &mut self,
         left: u32,

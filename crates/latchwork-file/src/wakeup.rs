@@ -24,7 +24,7 @@ use crate::shared::Shared;
 /// How many sessions are watched although nobody waits for them just now.
 const SPARE_WATCHES: usize = 64;
 
-/// How often the task looks that has no descriptor left to be told by.
+/// How often a task polls that has no descriptor left for wake-ups.
 pub(crate) const POLL: Duration = Duration::from_millis(50);
 
 /// The slots and watches of one backend.
@@ -68,7 +68,7 @@ struct Watch {
 enum State {
     /// Not open yet, or no descriptor was left to open it with.
     Opening,
-    /// Open, and a death would have been told.
+    /// Open, and a death would have been reported.
     Open,
     /// The session is dead.
     Dead,
@@ -148,7 +148,7 @@ impl Wakeups {
     /// Reads what there is and wakes whom it names; false if nothing more is to be read, because
     /// the session is over (what is shared may live a moment longer) or nothing can be.
     pub(crate) fn take_pokes(&self, read: impl FnOnce(&mut [u8]) -> io::Result<usize>) -> bool {
-        // A pipe gives back what was put in, in order and whole: a multiple of one poke.
+        // A pipe returns what was put in, in order and whole: a multiple of one poke.
         let mut bytes = [0; 4096];
         match read(&mut bytes) {
             Ok(length) if length % 16 == 0 => {
@@ -173,7 +173,7 @@ impl Wakeups {
         wakers.into_iter().for_each(Waker::wake);
     }
 
-    /// Completes when the claim should look again.
+    /// Completes when the claim should check again.
     pub(crate) fn poll_wait(&self, id: ClaimId, cx: &mut Context<'_>) -> Poll<()> {
         let mut inner = self.lock();
         let slot = inner.slots.entry(id).or_insert(Slot {
@@ -292,7 +292,7 @@ async fn until_dead(shared: &Weak<Shared>, tag: u128) {
             Ok(Some(life)) => life,
             Ok(None) => return,
             Err(_) => {
-                // No descriptor left to be told by.
+                // No descriptor is left for wake-ups.
                 strong.note_polling();
                 let pause = strong.io.sleep(POLL);
                 drop(strong);

@@ -126,7 +126,7 @@ impl Store {
         }
         Ok(match self.listener.find(claim.id) {
             Some(mailbox) => self.listener.wait(&mailbox, ahead).await,
-            // The place is gone: it has to be asked for anew.
+            // The place is gone: it has to be asked for again.
             None => Wake::Look,
         })
     }

@@ -206,7 +206,7 @@ impl Combined for Take {
     }
 }
 
-/// A claim that gives back a key which it holds alone.
+/// A claim that releases a key which it holds alone.
 pub(crate) struct FreeRequest {
     key: Vec<u8>,
     claim: Uuid,

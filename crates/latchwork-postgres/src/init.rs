@@ -26,8 +26,8 @@ use crate::values::column;
 ///
 /// # Errors
 ///
-/// `Invalid` if the table is not one of Latchwork, if a table, a function or a trigger of it belongs to somebody else, or if locks are in use and the guard is to be told that there
-/// are none; else as for a connection.
+/// `Invalid` if the table is not one of Latchwork, if a table, a function or a trigger of it belongs to somebody else,
+/// or if locks are in use and the caller vouches that there are none; else as for a connection.
 ///
 /// # Cancel safety
 ///

@@ -195,7 +195,7 @@ impl Lane {
         match self.drive.send(sending).await {
             Some(answer) => answer.map_err(|error| {
                 if error.code() == Some(&SqlState::READ_ONLY_SQL_TRANSACTION) {
-                    // Its role went to another server. Whoever connects anew finds that one.
+                    // Its role went to another server. A new connection finds that one.
                     self.end();
                 }
                 failure(&error)

@@ -1,9 +1,9 @@
 //! Wake-ups: the connection on which this process listens, and the claims that wait.
 //!
 //! There is one such connection for each process, and only while a claim waits or somebody observes a key. A
-//! notification is a hint that may be lost with the connection: a waiter looks by itself as well. A connection that is
+//! notification is a hint that may be lost with the connection: a waiter checks by itself as well. A connection that is
 //! dropped in silence is noticed: the server is asked for a sign of life. Behind a pooler nothing can be heard, and every
-//! waiter looks at random intervals.
+//! waiter checks at random intervals.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, Weak};
@@ -75,7 +75,7 @@ impl Listener {
         &self.access.io
     }
 
-    /// The channel on which this process can be told now; 0 if on none.
+    /// The channel on which this process can be notified now; 0 if there is none.
     pub(crate) fn channel(&self) -> i32 {
         (*self.heard.borrow()).max(0)
     }
@@ -239,7 +239,7 @@ impl Listener {
         });
         let lane = self.access.open(For::Messages, Some(sink)).await?.lane;
         lane.send(lane.client().batch_execute(&listen)).await?;
-        // Whoever hands on asks by this lock whether the process still listens.
+        // A client that hands a key on checks by this lock whether the process still listens.
         let text = "SELECT pg_advisory_lock($1, $2)";
         let types: [(&(dyn ToSql + Sync), Type); 2] =
             [(&class, Type::INT4), (&channel, Type::INT4)];

@@ -66,7 +66,7 @@ impl<S, T> Drop for Mover<S, T> {
     }
 }
 
-/// A commit that waited for a standby and was told to wait no longer: it comes before the answer.
+/// Whether the server ended a commit's wait for a standby: the notice comes before the answer.
 fn is_unreplicated(notice: &DbError) -> bool {
     notice.severity() == "WARNING"
         && matches!(*notice.code(), SqlState::WARNING | SqlState::ADMIN_SHUTDOWN)

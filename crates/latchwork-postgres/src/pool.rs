@@ -48,7 +48,7 @@ pub(crate) struct Pool {
 }
 
 /// A connection that is being made, for all callers that wait for it. It goes on if they are gone: a caller with
-/// little time must not begin anew each time, or a far server would never be reached.
+/// little time must not start over each time, or a far server would never be reached.
 type Pending = Shared<BoxFuture<'static, Result<Arc<Lane>, BackendError>>>;
 
 /// What a connection is made for.

@@ -80,7 +80,7 @@ impl Store {
     ) -> Result<Vec<Row>, BackendError> {
         let (own, seat_to_tell) = (self.listener.channel(), Seat::on(seat.lane().clone()));
         let mut told = Box::pin(async move {
-            // Who is not told looks by itself.
+            // A waiter that is not notified checks by itself.
             let _ = seat_to_tell.ask(Ask::Tell, &[&own], None).await;
         });
         let mut left = pin!(seat.ask(Ask::LeaveAndTell, params, None));
@@ -108,7 +108,7 @@ impl Store {
         }
         let seat = Seat::on(seat.lane().clone());
         self.access.io.finish(async move {
-            // Who is not told looks by itself.
+            // A waiter that is not notified checks by itself.
             let _ = seat.ask(Ask::Notify, &[&channels, &messages], None).await;
         });
     }

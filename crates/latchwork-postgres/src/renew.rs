@@ -29,7 +29,7 @@ struct Batch {
 
 impl Batch {
     fn of(claims: &[&Claim]) -> Self {
-        // A holder is written anew only if it says something that may have changed.
+        // A holder is written again only if it says something that may have changed.
         let holder = |claim: &&Claim| {
             claim.holder.lock_delay.map(|_| claim.holder.stored().as_bytes().to_vec())
         };

@@ -315,7 +315,7 @@ fn row_of(claim: &str) -> String {
     format!("(SELECT * FROM @line@ o WHERE o.claim = {claim} OFFSET 0)")
 }
 
-/// The first hundred in line. A waiter further behind looks by itself before a message could bring it.
+/// The first hundred in the queue. A waiter further behind checks by itself before a message could come.
 const FRONT: &str = "(SELECT * FROM @line@ p WHERE p.k = a_k AND p.held IS NULL AND p.fifo AND p.ends > t ORDER BY p.pos LIMIT 100)";
 
 /// Whether a claim is compatible with all that hold the key, by the variables of the functions.

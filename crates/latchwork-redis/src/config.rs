@@ -276,7 +276,7 @@ impl RedisConfig {
     }
 
     /// Counts a grant or a renewal only when so many replicas have confirmed it (`WAIT`), as
-    /// `min_replicas=` in the address does. With all replicas a fail-over loses no lock; 0 asks for
+    /// `min_replicas=` in the address does. With all replicas a failover loses no lock; 0 asks for
     /// none.
     #[must_use]
     pub fn min_replicas(mut self, replicas: u32) -> Self {

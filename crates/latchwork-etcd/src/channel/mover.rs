@@ -21,9 +21,9 @@ use tonic::codegen::Bytes;
 
 use super::stream::{Noted, Pulse};
 
-/// A connection on which something is asked or watched for, and that is silent for so long, is asked
-/// whether it lives. A server ends it when that comes more often than every five seconds, unless it
-/// was told otherwise, or while nothing is asked or watched for.
+/// After so long a silence, a connection on which something is asked or watched for is pinged. A
+/// server ends it if pings come more often than every five seconds (unless configured otherwise),
+/// or while nothing is asked or watched for.
 const PING_AFTER: Duration = Duration::from_secs(6);
 /// How long the answer to that may take.
 const PING_LIMIT: Duration = Duration::from_secs(2);

@@ -41,7 +41,7 @@ impl Layout {
             return Err(not_set_up(format, self.owner));
         }
         // Made aside and renamed, so that nobody reads half of it. Others do the same at the same
-        // time: the names are random, and whoever is last is as right.
+        // time: the names are random, and the last rename is as right.
         let aside = self.dir.entry(format!("{FORMAT_FILE}.{:032x}", random_u128()));
         let made = aside.create(self.file_mode).and_then(|file| {
             write_at(&file, FORMAT.as_bytes(), 0)?;

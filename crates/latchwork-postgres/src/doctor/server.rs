@@ -65,7 +65,7 @@ async fn way(server: &Server<'_>) -> Finding {
 }
 
 /// Whether two clients of the pooler keep a server process each. A pooler of transactions gives the one that is idle to
-/// whoever comes.
+/// any client.
 async fn keeps_sessions(server: &Server<'_>) -> Option<bool> {
     let other = server.access.open(For::Care, None).await.ok()?;
     let other = Server::of(server.access, &other);

@@ -158,7 +158,7 @@ impl Take {
     }
 }
 
-/// A claim that gives back a key which it holds alone.
+/// A claim that releases a key which it holds alone.
 pub(crate) struct FreeRequest {
     names: Names,
     route: Route,

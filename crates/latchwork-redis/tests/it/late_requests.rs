@@ -34,10 +34,10 @@ fn h20_without_the_right_to_end_connections_the_ttl_bounds_it() {
         let world = World::with(&RedisOptions::new().user(user));
         let front = Proxy::redis(world.proxy.port()).unwrap();
         let url = front.url().replace("://", "://app:pw@");
-        let client = overtaken(&world, &front, &url, 4 * SEC).await;
+        let client = overtaken(&world, &front, &url, 12 * SEC).await;
         world.proxy.thaw(Direction::ToServer);
         until("the try lands", 5 * SEC, || world.is_held("k")).await;
-        world.empties(4 * SEC + SLACK).await;
+        world.empties(12 * SEC + SLACK).await;
         drop(client);
     });
 }
