@@ -87,6 +87,6 @@ fn h107_no_waiter_of_a_long_queue_fails_on_postgres() {
     let server = PostgresServer::start().unwrap();
     let runtime = tokio::runtime::Runtime::new().unwrap();
     runtime.block_on(latchwork::init(&server.url())).unwrap();
-    let late = serves_a_long_line(&server.url(), waiters(5_000));
+    let late = serves_a_long_line(&server.url(), waiters(1_000));
     assert_eq!(late, 0, "tries that are sent all together are late, and are sent again");
 }
