@@ -111,9 +111,9 @@ const CROWDS: &[(Named, Needs)] = &[
         ),
         Needs { threads: 1, weight: 2, rank: 8 },
     ),
-    // Browsers: each is several processes that draw.
+    // Browsers: each is several processes that draw. And clients of other languages, whose runtimes start slowly.
     (
-        ("latchwork-cli", "it", &["serve::page::", "top::ten_thousand_locks"]),
+        ("latchwork-cli", "it", &["serve::page::", "serve::clients::", "top::ten_thousand_locks"]),
         Needs { threads: 2, weight: 5, rank: 1 },
     ),
     (

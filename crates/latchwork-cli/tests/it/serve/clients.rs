@@ -14,7 +14,7 @@ fn folder() -> PathBuf {
 }
 
 /// The ttl of a client.
-const TTL: Duration = Duration::from_secs(2);
+const TTL: Duration = Duration::from_secs(3);
 
 /// A client holds a lock for longer than its ttl and its lease, releases it, and learns of a loss.
 fn holds_releases_and_learns_of_a_loss(program: &str, ttl: Duration, file: &Path) {
