@@ -14,6 +14,8 @@ const GUARD: &str = "guard=true&max_ttl=1s";
 fn many_long_holds(plan: &mut Plan) {
     (plan.keys, plan.tasks, plan.longest) = (3, 10, 4.0);
     plan.schedule.length = Duration::from_secs(9);
+    // Between promotions such holds pass few locks on, and it may have nothing to look at.
+    plan.without.push("unfairness_bound");
 }
 
 #[test]
