@@ -158,8 +158,8 @@ async fn refuse_keys_of_others(locks: &LockManager, args: &Args) -> Result<(), E
         ErrorKind::Mismatch,
         "the bench only uses keys of its own, and this one is in use",
     )
-    .key(&seen.key)
-    .store(locks.capabilities().store.clone())
+    .with_key(&seen.key)
+    .with_store(locks.capabilities().store.clone())
     .with_next_step(format!(
         "wait until {:?} is free of locks (of another bench?), or choose another --namespace",
         args.namespace
