@@ -411,10 +411,8 @@ impl Lease {
         self.lock().lead.as_ref().and_then(|lead| lead.next_for(&plan))
     }
 
-    /// What passes the turn of the local queue on when it is dropped.
-    pub(crate) fn take_lead(&self) -> Option<Box<dyn Send>> {
-        let lead = self.lock().lead.take();
-        lead.map(|lead| Box::new(lead) as _)
+    pub(crate) fn take_lead(&self) -> Option<Lead> {
+        self.lock().lead.take()
     }
 
     /// Completes when the hold is as asked for, by `judge`.

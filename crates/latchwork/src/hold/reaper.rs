@@ -10,6 +10,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::hold::local_queue::Lead;
 use crate::rules::observe::Event;
 use crate::rules::options::Rules;
 use crate::runtime::driver::{Work, WorkTicket};
@@ -32,8 +33,8 @@ pub(crate) struct Job {
     pub(crate) held: Option<(FencingToken, Duration)>,
     /// A try of this claim that is still under way: the release goes after its answer.
     pub(crate) under_way: Option<Orphan>,
-    /// The turn of the local queue: dropped, and so passed on, after the first release that was answered or failed.
-    pub(crate) lead: Option<Box<dyn Send>>,
+    /// The turn of the local queue, passed on after the first release that was answered or failed.
+    pub(crate) lead: Option<Lead>,
     /// Before that the key must stay closed: the hold was lost, and has a lock delay. The queue need not wait for
     /// it.
     pub(crate) not_before: Option<Moment>,
