@@ -8,8 +8,6 @@ mod stream;
 #[cfg(test)]
 mod tests;
 
-use std::error::Error as StdError;
-use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -18,10 +16,11 @@ use futures_util::future::{BoxFuture, Shared};
 use latchwork_store::kit::tls::Tls;
 use latchwork_store::{Error, ErrorKind, Io};
 use tokio::sync::oneshot;
+use tonic::Status;
 use tonic::codegen::http::Uri;
-use tonic::{Code, Status};
 
 use crate::config::{self, Endpoint};
+use crate::errors::NotConnected;
 
 pub(crate) use self::connection::Connection;
 use self::connection::connect;
@@ -144,28 +143,4 @@ impl Channel {
 /// Whether an attempt has made no connection, or the one that it has made has ended.
 fn has_failed(attempt: &Attempt) -> bool {
     attempt.peek().is_some_and(|made| !made.as_ref().is_ok_and(Connection::is_open))
-}
-
-/// The connection was never made.
-#[derive(Debug)]
-pub(crate) struct NotConnected(Box<dyn StdError + Send + Sync>);
-
-impl NotConnected {
-    fn status(self: &Arc<Self>) -> Status {
-        let mut status = Status::new(Code::Unavailable, self.0.to_string());
-        status.set_source(self.clone());
-        status
-    }
-}
-
-impl fmt::Display for NotConnected {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "cannot connect: {}", self.0)
-    }
-}
-
-impl StdError for NotConnected {
-    fn source(&self) -> Option<&(dyn StdError + 'static)> {
-        Some(&*self.0)
-    }
 }

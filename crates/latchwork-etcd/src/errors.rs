@@ -1,14 +1,39 @@
 //! Maps errors of etcd and of the connection to those of the contract.
 
-use std::error::Error as _;
+use std::error::Error as StdError;
+use std::fmt;
 use std::io::ErrorKind;
+use std::sync::Arc;
 
 use latchwork_store::kit::tls;
 use latchwork_store::{BackendError, BackendErrorKind, Effect};
 use tonic::{Code, Status};
 
-use crate::channel::NotConnected;
 use crate::config::Endpoint;
+
+/// The connection was never made.
+#[derive(Debug)]
+pub(crate) struct NotConnected(pub(crate) Box<dyn StdError + Send + Sync>);
+
+impl NotConnected {
+    pub(crate) fn status(self: &Arc<Self>) -> Status {
+        let mut status = Status::new(Code::Unavailable, self.0.to_string());
+        status.set_source(self.clone());
+        status
+    }
+}
+
+impl fmt::Display for NotConnected {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "cannot connect: {}", self.0)
+    }
+}
+
+impl StdError for NotConnected {
+    fn source(&self) -> Option<&(dyn StdError + 'static)> {
+        Some(&*self.0)
+    }
+}
 
 /// An error with what follows from it.
 #[derive(Debug, Clone)]

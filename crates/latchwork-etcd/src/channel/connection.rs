@@ -12,10 +12,10 @@ use tokio::sync::oneshot;
 use tonic::codegen::Bytes;
 use tonic::codegen::http::Uri;
 
+use super::Target;
 use super::mover::{Mover, Orders};
 use super::stream::{Noted, Pulse};
-use super::{NotConnected, Target};
-use crate::errors::WORDS;
+use crate::errors::{NotConnected, WORDS};
 
 /// As much may come on one stream, and on all of them, before it was read. Queues may be long.
 const STREAM_WINDOW: u32 = 2 << 20;
