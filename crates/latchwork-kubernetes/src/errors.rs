@@ -89,14 +89,13 @@ pub(crate) fn refused(answer: &Answer, doing: &str, namespace: &str, writes: boo
     let words = if said.is_empty() { String::new() } else { format!(": {said}") };
     let status = answer.status;
     let message = format!("the API server refused to {doing} (status {status}){words}");
-    let why = Why::of(status, &told);
-    let (kind, effect, step) = match status {
-        401 => (
+    let (kind, effect, step) = match (Why::of(status, &told), status) {
+        (_, 401) => (
             BackendErrorKind::Denied,
             Effect::NotApplied,
             "check the credentials: a token may have expired".to_owned(),
         ),
-        _ if matches!(why, Why::Quota) => (
+        (Why::Quota, _) => (
             BackendErrorKind::Denied,
             Effect::NotApplied,
             format!(
@@ -104,7 +103,7 @@ pub(crate) fn refused(answer: &Answer, doing: &str, namespace: &str, writes: boo
                  {namespace} describe quota"
             ),
         ),
-        _ if matches!(why, Why::Terminating) => (
+        (Why::Terminating, _) => (
             BackendErrorKind::Denied,
             Effect::NotApplied,
             format!(
@@ -112,7 +111,7 @@ pub(crate) fn refused(answer: &Answer, doing: &str, namespace: &str, writes: boo
                  namespace {namespace})"
             ),
         ),
-        _ if matches!(why, Why::Policy) => (
+        (Why::Policy, _) => (
             BackendErrorKind::Denied,
             Effect::NotApplied,
             format!(
@@ -120,19 +119,19 @@ pub(crate) fn refused(answer: &Answer, doing: &str, namespace: &str, writes: boo
                  {namespace} from it"
             ),
         ),
-        _ if matches!(why, Why::NoWebhook) => (
+        (Why::NoWebhook, _) => (
             BackendErrorKind::Unreachable,
             Effect::NotApplied,
             "check the service of the webhook that the message names; kubectl get validatingwebhookconfigurations,\
              mutatingwebhookconfigurations shows its failurePolicy"
                 .to_owned(),
         ),
-        _ if matches!(why, Why::PlainText) => (
+        (Why::PlainText, _) => (
             BackendErrorKind::Invalid,
             Effect::NotApplied,
             "write https:// for the server in the kubeconfig".to_owned(),
         ),
-        403 if matches!(why, Why::Rights) => (
+        (Why::Rights, _) => (
             BackendErrorKind::Denied,
             Effect::NotApplied,
             format!(
@@ -140,7 +139,7 @@ pub(crate) fn refused(answer: &Answer, doing: &str, namespace: &str, writes: boo
                  coordination.k8s.io in the namespace {namespace}"
             ),
         ),
-        403 => (
+        (_, 403) => (
             BackendErrorKind::Denied,
             Effect::NotApplied,
             format!(
@@ -148,7 +147,7 @@ pub(crate) fn refused(answer: &Answer, doing: &str, namespace: &str, writes: boo
                  whether a right is missing"
             ),
         ),
-        404 if !said.contains("namespaces") => (
+        (_, 404) if !said.contains("namespaces") => (
             BackendErrorKind::Unsupported,
             Effect::NotApplied,
             format!(
@@ -156,17 +155,17 @@ pub(crate) fn refused(answer: &Answer, doing: &str, namespace: &str, writes: boo
                 Tested::KUBERNETES.needed
             ),
         ),
-        404 => (
+        (_, 404) => (
             BackendErrorKind::Invalid,
             Effect::NotApplied,
             format!("create the namespace: kubectl create namespace {namespace}"),
         ),
-        400 | 405 | 413 | 415 | 422 => (
+        (_, 400 | 405 | 413 | 415 | 422) => (
             BackendErrorKind::Invalid,
             Effect::NotApplied,
             "check whether an admission policy changes or refuses leases".to_owned(),
         ),
-        429 => (
+        (_, 429) => (
             BackendErrorKind::Unreachable,
             Effect::NotApplied,
             "the API server is overloaded; retry later".to_owned(),
