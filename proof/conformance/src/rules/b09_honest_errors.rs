@@ -107,10 +107,10 @@ async fn a_lost_answer_may_have_applied(stage: Stage) {
 }
 
 /// A release when the fault has ended. A connection that was begun before that may still fail.
-async fn released(client: &Client, claim: &Claim) -> Released {
+async fn released(stage: &Stage, client: &Client, claim: &Claim) -> Released {
     loop {
         match client.backend.release(claim, Linger::None).await {
-            Err(error) if error.effect == Effect::NotApplied => {}
+            Err(error) if error.effect == Effect::NotApplied => stage.settle().await,
             answer => return answer.expect("a release without fault"),
         }
     }
@@ -145,7 +145,7 @@ async fn faulty(stage: &Stage, fault: Fault) {
         assert!(b.show(&other.key).await.is_free(), "`NotApplied`, but there it is");
     }
     a.set_fault(Fault::None);
-    let again = stage.within(limit * 4, released(&a, &other)).await.expect("it answers again");
+    let again = stage.within(limit * 4, released(stage, &a, &other)).await.expect("it answers again");
     assert!(!certain || again == Released::NotHeld, "`NotApplied`, but it was there");
     stage.granted(&b, &other_of(stage, &other), "what may have applied was released").await;
     assert_eq!(a.held(&held, "no error ends a claim").await.1, token);
