@@ -104,9 +104,18 @@ pub(crate) fn files(folder: &Path, ends: &[&str]) -> Result<Vec<PathBuf>, String
     Ok(found)
 }
 
+/// The code of a file, and its unit tests.
+#[cfg(test)]
+pub(crate) fn code_and_tests(text: &str) -> (&str, &str) {
+    let begins = ["#[cfg(test)]\nmod tests {", "#[cfg(test)]\npub(crate) mod tests {"];
+    let cut = begins.iter().find_map(|begin| text.split_once(begin));
+    cut.unwrap_or((text, ""))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::words::without_comments;
 
     /// The outer limit of a file.
     const LINES: usize = 900;
@@ -129,39 +138,7 @@ mod tests {
 
     /// The code of a file without its unit tests and its documentation.
     fn code(path: &Path) -> String {
-        let text = read(path);
-        let code = text.split("#[cfg(test)]\nmod tests").next().unwrap_or_default();
-        code.lines()
-            .filter(|line| !line.trim_start().starts_with("//"))
-            .collect::<Vec<_>>()
-            .join("\n")
-    }
-
-    #[test]
-    fn no_room_imports_one_above_it() {
-        let source = root().join("crates/latchwork/src");
-        let mut wrong = Vec::new();
-        for (n, room) in ROOMS.iter().enumerate() {
-            for file in files(&source.join(room), RUST).unwrap() {
-                let code = code(&file);
-                for above in &ROOMS[n + 1..] {
-                    if code.contains(&format!("crate::{above}")) {
-                        wrong.push(format!("{}: {room} imports {above}", file.display()));
-                    }
-                }
-                for outside in ["connect", "address", "observers", "testing"] {
-                    if code.contains(&format!("crate::{outside}::")) {
-                        wrong.push(format!("{}: {room} imports {outside}.rs", file.display()));
-                    }
-                }
-            }
-        }
-        assert!(wrong.is_empty(), "{}", wrong.join("\n"));
-        let rooms = fs::read_dir(&source).unwrap().filter(|entry| {
-            let path = entry.as_ref().unwrap().path();
-            path.join("mod.rs").exists() && !path.ends_with("fence")
-        });
-        assert_eq!(rooms.count(), ROOMS.len(), "every room is among those that are looked at");
+        without_comments(code_and_tests(&read(path)).0)
     }
 
     #[test]

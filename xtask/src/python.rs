@@ -58,13 +58,15 @@ pub(crate) fn prepare(args: &[String]) -> Result<(), String> {
         command(Build::Test)?;
     }
     let tools = environment()?;
-    let wheel = package(&tools, Build::Test)?;
+    let wheel = package(&tools, Build::Test, true)?;
     install(&tools, &wheel)
 }
 
-/// Builds the package and installs it into the environment of the tests.
+/// Builds the package, without lints, and installs it into the environment of the tests.
 pub(crate) fn installed() -> Result<(), String> {
-    prepare(&[])
+    let tools = environment()?;
+    let wheel = build(&tools, Build::Test)?;
+    install(&tools, &wheel)
 }
 
 /// Runs pytest with these arguments on what was installed.
@@ -123,7 +125,7 @@ fn bare(wheel: &Path) -> Result<(), String> {
 
 fn build(tools: &Path, build: Build) -> Result<PathBuf, String> {
     command(build)?;
-    package(tools, build)
+    package(tools, build, false)
 }
 
 /// Builds the command.
@@ -134,7 +136,7 @@ fn command(build: Build) -> Result<(), String> {
 }
 
 /// Builds the package, with the command that was built.
-fn package(tools: &Path, build: Build) -> Result<PathBuf, String> {
+fn package(tools: &Path, build: Build, with_lints: bool) -> Result<PathBuf, String> {
     // What is there is installed beside Python as it is.
     let scripts = root().join(PACKAGE).join("latchwork.data/scripts");
     let said = |what: &Path, error: std::io::Error| format!("{}: {error}", what.display());
@@ -148,7 +150,7 @@ fn package(tools: &Path, build: Build) -> Result<PathBuf, String> {
     }
     let mut maturin = Command::new(tools.with_file_name("maturin"));
     maturin.args(["build", "--quiet"]).args(build.arguments());
-    if build == Build::Test {
+    if with_lints {
         // The native half is no member of the workspace: its lints are those of its own build.
         crate::trials::lint(&mut maturin)?;
     }

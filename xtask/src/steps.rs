@@ -8,7 +8,8 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fs;
 
-use crate::house::files;
+use crate::house::{code_and_tests, files};
+use crate::words::without_comments;
 use crate::workspace::root;
 
 /// As many texts may be on the list. This number only goes down.
@@ -21,16 +22,8 @@ const LIST: &str = "proof/unshown-steps.txt";
 
 /// The code of a file, and the part of it that is a test.
 fn parts(text: &str, is_test: bool) -> (String, String) {
-    let is_comment = |line: &&str| line.trim_start().starts_with("//");
-    let code: Vec<&str> = text.lines().filter(|line| !is_comment(line)).collect();
-    let code = code.join("\n");
-    if is_test {
-        return (String::new(), code);
-    }
-    match code.split_once("#[cfg(test)]\nmod tests {") {
-        Some((code, tests)) => (code.to_owned(), tests.to_owned()),
-        None => (code, String::new()),
-    }
+    let (code, tests) = if is_test { ("", text) } else { code_and_tests(text) };
+    (without_comments(code), without_comments(tests))
 }
 
 /// The text literals of some code, with the breaks of their lines undone.

@@ -133,7 +133,7 @@ fn is_library(text: &Path) -> bool {
     crates.iter().any(|folder| text.starts_with(folder.join("src"))) || text.ends_with("args.rs")
 }
 
-fn without_comments(content: &str) -> String {
+pub(crate) fn without_comments(content: &str) -> String {
     let is_comment = |line: &str| line.trim_start().starts_with("//");
     let lines = content.lines().map(|line| if is_comment(line) { "" } else { line });
     lines.collect::<Vec<_>>().join("\n")
