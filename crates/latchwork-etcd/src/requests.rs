@@ -162,7 +162,7 @@ pub(crate) fn delete(key: &[u8], revision: i64) -> TxnRequest {
     }
 }
 
-/// Leaves a place in queue that keeps the key closed until this lease ends.
+/// Leaves a place in the queue that keeps the key closed until this lease ends.
 pub(crate) fn close(key: &[u8], revision: i64, value: &[u8], lease: i64) -> TxnRequest {
     TxnRequest {
         compare: vec![created(key, revision)],

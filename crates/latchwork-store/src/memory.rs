@@ -174,7 +174,7 @@ impl Entry {
         admissible.filter_map(|w| self.seats.get(&w.id).cloned()).collect()
     }
 
-    /// Gives the claim a seat if it is in queue, and takes it away if it does not. Returns the
+    /// Gives the claim a seat if it is in the queue, and takes it away if it does not. Returns the
     /// seats of those who have lost their places by their ttl: who still waits must come again.
     fn seat(&mut self, id: ClaimId) -> Vec<Arc<Notify>> {
         if self.record.queue.iter().any(|w| w.id == id) {

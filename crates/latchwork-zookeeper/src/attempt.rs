@@ -372,7 +372,7 @@ impl Shared {
         Ok(Round::Done(Attempt::Blocked(blocked)))
     }
 
-    /// Watches the nodes ahead, and reads the first in queue, or the node that keeps the key closed, unless the
+    /// Watches the nodes ahead, and reads the first in the queue, or the node that keeps the key closed, unless the
     /// claim is new and stands further behind.
     ///
     /// The wait makes up for a missing answer, but messages to people say less.

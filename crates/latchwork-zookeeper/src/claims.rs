@@ -48,7 +48,7 @@ pub(crate) struct Entry {
     pub(crate) departed: tokio::sync::Mutex<Option<(Departed, Ancestors)>>,
 }
 
-/// What a claim far behind in queue has seen of it. As long as the nodes that it waits for are watched
+/// What a claim far behind in the queue has seen of it. As long as the nodes that it waits for are watched
 /// and there, the rest of the queue does not matter to it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Far {
@@ -106,7 +106,7 @@ impl Claims {
         self.looks_at.fetch_min(end, Ordering::Relaxed) > end
     }
 
-    /// Core has asked for this claim.
+    /// The engine has asked for this claim.
     pub(crate) fn asked(&self, id: ClaimId, now: Moment) {
         self.change(id, |own| own.asked_at = own.asked_at.max(now));
     }

@@ -143,7 +143,7 @@ pub(crate) fn denied(message: impl Into<String>) -> BackendError {
         .with_next_step("check the user and the password in the address")
 }
 
-/// Core did not ask for the claim in time.
+/// The engine did not ask for the claim in time.
 pub(crate) fn taken_back() -> BackendError {
     let message = "the servers did not confirm the claim within its ttl, and it is being withdrawn";
     BackendError::new(BackendErrorKind::Unreachable, Effect::Unknown, message)

@@ -172,7 +172,7 @@ impl Queue {
         self.places.iter().position(|place| &*place.name == name)
     }
 
-    /// Judges a place: with both signs of numbers in queue nobody knows the order that others go by,
+    /// Judges a place: with both signs of numbers in the queue nobody knows the order that others go by,
     /// so it must be admitted by each.
     pub(crate) fn admission(&self, me: usize) -> Admission {
         let judged = lineup::admission(&nodes(self.places.iter()), me);

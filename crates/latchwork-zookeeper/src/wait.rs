@@ -88,7 +88,7 @@ impl Shared {
         let clocks = Reading::now(&self.io);
         let (sent, lives_for) = session.proven()?;
         let (now, sent_at) = (clocks.at, sent.at);
-        // Core counts by the boot clock, so a pause of the machine since then is over already.
+        // The engine counts by the boot clock, so a pause of the machine since then is over already.
         let ttl = lives_for.min(claim.ttl).saturating_sub(clocks.stood_still_since(sent));
         let stamp = claim.stamp;
         let is_enough = sent_at.plus(ttl) >= now.plus(claim.ttl / 2);
@@ -96,7 +96,7 @@ impl Shared {
             return None;
         }
         let grant = Grant { token: token_of(&node).ok()?, ttl, store_time: None };
-        // Core asks for it: it is polling this.
+        // The engine asks for it: it is polling this.
         self.claims.asked(claim.id, now);
         let is_granted = self.claims.grant(claim.id);
         let since_try = sent_at.since(stamp.sent_at());

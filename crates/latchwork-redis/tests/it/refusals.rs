@@ -359,7 +359,7 @@ fn h284_a_waiter_outlasts_rights_that_are_being_changed() {
         let released = async {
             until("both wait", 5 * SEC, || waiter.story.waiting() >= 2).await;
             world.ask(&["ACL", "SETUSER", "app", "resetkeys"]);
-            until("the refusal is told", 5 * SEC, || waiter.story.tells_of("NOPERM")).await;
+            until("the refusal is reported", 5 * SEC, || waiter.story.tells_of("NOPERM")).await;
             let asked = Instant::now();
             let error = waiter.mutex("other").acquire_within(20 * SEC).await.unwrap_err();
             in_time(asked.elapsed(), SEC);

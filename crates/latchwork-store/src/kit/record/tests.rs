@@ -415,7 +415,7 @@ fn a_moved_notice_does_not_replace_a_wake_up() {
     assert_eq!(bench.told(), [3]);
 }
 
-/// The next in queue is told when the new holder leaves, and not before.
+/// The next waiter is notified when the new holder leaves, and not before.
 #[test]
 fn the_grant_of_the_head_wakes_nobody_behind_it() {
     let mut bench = Bench::new();

@@ -336,7 +336,7 @@ fn dropped_acquires_leave_the_gauges_at_zero() {
         }
         it.world.io.sleep(50 * MS).await;
         let (held, waiting) = it.gauges();
-        // A hold counts until the store has answered its release, whoever has the key by then.
+        // A hold counts until the store has answered its release, even if another client has the key by then.
         assert!((0..=40).contains(&held) && (1..=20).contains(&waiting), "{held}, {waiting}");
         tasks.join_all().await;
         assert_eq!(it.number("latchwork_waiting"), 0);

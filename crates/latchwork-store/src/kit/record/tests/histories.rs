@@ -186,7 +186,7 @@ fn check_held(bench: &Bench, book: &Book) -> Result<(), TestCaseError> {
     Ok(())
 }
 
-/// A grant goes past a place in queue only after patience for each, and never past one who could
+/// A grant goes past a place in the queue only after patience for each, and never past one who could
 /// not have come.
 fn check_order(bench: &Bench, one: &Claim, queue: &[Waiter]) -> Result<(), TestCaseError> {
     let own = queue.iter().position(|w| w.id == one.id && one.order == Order::Fifo);
