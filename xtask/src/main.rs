@@ -88,9 +88,6 @@ fn main() -> ExitCode {
         Some("python") => python::run(),
         // A part of `test`.
         Some("python-prepare") => python::prepare(&rest),
-        // Parts of `mutations`.
-        Some("python-build") => python::installed(),
-        Some("pytest") => python::pytest(&rest),
         Some("wheel") => python::wheel(),
         Some("release") => release::run(&rest),
         Some("map") => house::map(),

@@ -62,15 +62,8 @@ pub(crate) fn prepare(args: &[String]) -> Result<(), String> {
     install(&tools, &wheel)
 }
 
-/// Builds the package, without lints, and installs it into the environment of the tests.
-pub(crate) fn installed() -> Result<(), String> {
-    let tools = environment()?;
-    let wheel = build(&tools, Build::Test)?;
-    install(&tools, &wheel)
-}
-
 /// Runs pytest with these arguments on what was installed.
-pub(crate) fn pytest(args: &[String]) -> Result<(), String> {
+fn pytest(args: &[&str]) -> Result<(), String> {
     let mut pytest = Command::new(folder().join("venv/bin/python"));
     pytest.args(["-m", "pytest"]).current_dir(root().join(PACKAGE));
     pytest.env("PYTHONDONTWRITEBYTECODE", "1").args(["-p", "no:cacheprovider"]).args(args);
@@ -81,7 +74,7 @@ pub(crate) fn pytest(args: &[String]) -> Result<(), String> {
 pub(crate) fn test() -> Result<(), String> {
     let start = Instant::now();
     // Most tests wait, and each of the two has servers of its own.
-    pytest(&["--numprocesses=2".into()])?;
+    pytest(&["--numprocesses=2"])?;
     // The last test: the wheel needs nothing but Python.
     bare(&wheel_in(Build::Test)?)?;
     println!("the Python package: tested in {:.0?}", start.elapsed());

@@ -18,18 +18,15 @@ pub(crate) struct Mutation {
     pub(crate) replace: String,
 }
 
-/// A test of the workspace, or of the Python package.
+/// A test of the workspace.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Test {
     pub(crate) package: String,
-    /// `lib`, or the name of a test binary; of the Python package, a file of its tests.
+    /// `lib`, or the name of a test binary.
     pub(crate) target: String,
     /// The end of its path.
     pub(crate) name: String,
 }
-
-/// The package in Python. Its tests are pytest's.
-pub(crate) const PYTHON: &str = "latchwork-python";
 
 impl Test {
     fn cargo(&self) -> String {
@@ -42,38 +39,21 @@ impl Test {
 
     /// The command that builds it.
     pub(crate) fn build(&self) -> String {
-        match self.package.as_str() {
-            PYTHON => "cargo run --quiet --package xtask -- python-build".into(),
-            _ => format!("{} --no-run", self.cargo()),
-        }
+        format!("{} --no-run", self.cargo())
     }
 
     /// The command that runs the tests of these names beside it.
     pub(crate) fn beside(&self, names: &[&str]) -> String {
-        match self.package.as_str() {
-            PYTHON => {
-                let file = &self.target;
-                let of_file = |name: &&str| format!("tests/{file}.py::{name}");
-                let names: Vec<_> = names.iter().map(of_file).collect();
-                format!("cargo xtask pytest -rA {}", names.join(" "))
-            }
-            _ => format!("{} --no-fail-fast -- --test-threads 4 {}", self.cargo(), names.join(" ")),
-        }
+        format!("{} --no-fail-fast -- --test-threads 4 {}", self.cargo(), names.join(" "))
     }
 
     /// The command that runs it alone.
     pub(crate) fn command(&self) -> String {
-        match self.package.as_str() {
-            PYTHON => self.beside(&[&self.name]),
-            _ => format!("{} -- {}", self.cargo(), self.name),
-        }
+        format!("{} -- {}", self.cargo(), self.name)
     }
 
     /// Whether it is among those that passed.
     pub(crate) fn is_passed(&self, said: &str) -> bool {
-        if self.package == PYTHON {
-            return self.is_listed("PASSED", said);
-        }
         said.lines().any(|line| {
             line.strip_prefix("test ")
                 .and_then(|line| line.strip_suffix("... ok"))
@@ -83,21 +63,9 @@ impl Test {
 
     /// Whether the list of failures at the end of the output has it.
     pub(crate) fn is_failed(&self, said: &str) -> bool {
-        if self.package == PYTHON {
-            return self.is_listed("FAILED", said);
-        }
         said.lines()
             .skip_while(|line| line.trim() != "failures:")
             .any(|line| line.starts_with("    ") && line.trim().ends_with(&self.name))
-    }
-
-    /// Whether pytest lists it with this word, with any parameters.
-    fn is_listed(&self, word: &str, said: &str) -> bool {
-        let head = format!("{word} tests/{}.py::{}", self.target, self.name);
-        said.lines().any(|line| {
-            line.strip_prefix(&head)
-                .is_some_and(|rest| rest.is_empty() || rest.starts_with(['[', ' ']))
-        })
     }
 }
 
@@ -175,21 +143,11 @@ mod tests {
 
     #[test]
     fn a_test_is_found_in_what_its_program_said() {
-        let test = |package: &str, target: &str, name: &str| Test {
-            package: package.into(),
-            target: target.into(),
-            name: name.into(),
-        };
-        let ours = test("latchwork", "it", "h01_it_holds");
+        let ours =
+            Test { package: "latchwork".into(), target: "it".into(), name: "h01_it_holds".into() };
         assert!(ours.is_passed("test rules::h01_it_holds ... ok"));
         assert!(!ours.is_passed("test rules::h01_it_holds ... FAILED"));
         assert!(ours.is_failed("failures:\n\nfailures:\n    rules::h01_it_holds\n"));
-        let python = test(PYTHON, "test_mutex", "test_it_holds");
-        let said = "PASSED tests/test_mutex.py::test_it_holds[redis]\n\
-                    FAILED tests/test_mutex.py::test_it_holds_on - assert 1 == 2";
-        assert!(python.is_passed(said) && !python.is_failed(said));
-        let longer = test(PYTHON, "test_mutex", "test_it_holds_on");
-        assert!(longer.is_failed(said) && !longer.is_passed(said));
     }
 
     #[test]
