@@ -4,9 +4,6 @@ use std::process::Command;
 
 use crate::workspace::root;
 
-/// What the tests start often, so that it is there before they begin.
-pub(crate) const USED_BY_MOST: &[&str] = &["redis", "valkey", "etcd", "zookeeper", "postgres"];
-
 /// Fetches or builds these, or the newest of each.
 pub(crate) fn run(wanted: &[String]) -> Result<(), String> {
     let all = names()?;
@@ -49,16 +46,6 @@ fn names() -> Result<Vec<String>, String> {
     Ok(names)
 }
 
-/// Whether an API server of Kubernetes was built before; what is being built has another name.
-pub(crate) fn has_kube_apiserver() -> bool {
-    let servers = std::fs::read_dir(root().join("target/servers")).into_iter().flatten().flatten();
-    let mut places = servers.map(|server| server.path());
-    places.any(|place| {
-        let name = place.file_name().unwrap_or_default().to_string_lossy();
-        name.starts_with("kube-apiserver-") && place.join("whole/kube-apiserver").exists()
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -66,7 +53,6 @@ mod tests {
     #[test]
     fn each_server_is_named_once() {
         let names = names().unwrap();
-        assert!(USED_BY_MOST.iter().all(|used| names.iter().any(|name| name == used)), "{names:?}");
         let mut sorted = names.clone();
         sorted.sort();
         sorted.dedup();

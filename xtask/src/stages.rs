@@ -2,11 +2,10 @@
 
 use std::fs::File;
 use std::path::Path;
-use std::process::{Command, ExitStatus};
+use std::process::Command;
 use std::time::{Duration, Instant};
 
-use crate::trials::processor_time;
-use crate::workspace::{cargo_command, forget_package, program, root};
+use crate::workspace::{cargo_command, root};
 
 /// A test run that takes longer than this has to be made faster.
 const LONGEST: Duration = Duration::from_secs(60 * 60);
@@ -27,10 +26,8 @@ const DOCS: Stage = (
     &[("RUSTDOCFLAGS", "-D warnings")],
 );
 
-/// What is compiled while the tests wait.
-const BESIDE: &[Stage] = &[
-    // The first: the tests that need it wait for it.
-    ("kube-apiserver", &["xtask", "servers", "kube-apiserver", "elector"], &[]),
+/// What no test runs. It is compiled before the tests, which then have the machine for themselves.
+const COMPILED: &[Stage] = &[
     DOCS,
     ("features", &["check", "--package", "latchwork", "--no-default-features"], &[]),
     (
@@ -75,7 +72,7 @@ pub(crate) fn fix() -> Result<(), String> {
     crate::words::check()
 }
 
-/// Everything that must pass. What is only compiled is compiled while the tests wait.
+/// Everything that must pass.
 pub(crate) fn test(args: &[String]) -> Result<(), String> {
     let with_long = match args {
         [] => false,
@@ -85,11 +82,8 @@ pub(crate) fn test(args: &[String]) -> Result<(), String> {
     let start = Instant::now();
     let mut table = Vec::new();
     timed(&mut table, "setup", crate::setup::run)?;
-    // The API server, which takes longer, is built beside the tests.
-    let servers = std::thread::spawn(|| {
-        let names: Vec<_> = crate::servers::USED_BY_MOST.iter().map(|n| (*n).to_owned()).collect();
-        crate::servers::run(&names)
-    });
+    // They are fetched or built while Cargo builds.
+    let servers = std::thread::spawn(|| crate::servers::run(&[]));
     timed(&mut table, "mutations, recipes, words", || {
         crate::mutations::check()?;
         crate::picture::draw(false)?;
@@ -105,27 +99,17 @@ pub(crate) fn test(args: &[String]) -> Result<(), String> {
         servers.join().unwrap_or(Err("what fetches the servers has panicked".into()))
     })?;
     let logs = root().join("target").join("trials");
-    let (tests, beside) = std::thread::scope(|scope| {
-        let others = scope.spawn(|| beside(&logs));
-        let tests = timed(&mut table, "tests", || crate::trials::run(binaries, with_long, &logs));
-        let ended = timed(&mut table, "the rest", || {
-            others.join().unwrap_or(Err("what runs beside the tests has panicked".into()))
-        });
-        (tests, ended)
-    });
-    // After the others, or its bounds on times would be those of a crowd. What it needs was built beside them.
-    let python = match &beside {
-        Ok(_) => timed(&mut table, "python", crate::python::test),
-        Err(_) => Ok(()),
-    };
+    for stage in COMPILED {
+        timed(&mut table, stage.0, || compile(stage, &logs))?;
+    }
+    let tests = timed(&mut table, "tests", || crate::trials::run(binaries, with_long, &logs));
+    // After the others, or its bounds on times would be those of a crowd.
+    let python = timed(&mut table, "python", crate::python::test);
     println!();
     for (name, took) in table {
-        println!("{name:>22}  {}", minutes(took));
+        println!("{name:>25}  {}", minutes(took));
     }
-    for (name, took) in beside.iter().flatten() {
-        println!("{name:>22}  {} beside the tests", minutes(*took));
-    }
-    tests.and(beside.map(drop)).and(python)?;
+    tests.and(python)?;
     let took = start.elapsed();
     if took > LONGEST {
         return Err(format!("everything passed, but took {}: too long", minutes(took)));
@@ -147,44 +131,22 @@ fn timed<T>(
     done
 }
 
-/// Compiles what no test runs, only with what the tests leave.
-fn beside(logs: &Path) -> Result<Vec<(&'static str, Duration)>, String> {
+/// Compiles what no test runs; what is said of it goes to a file in `logs`, and is shown if it fails.
+fn compile((name, args, env): &Stage, logs: &Path) -> Result<(), String> {
+    let failed = |e| format!("{name}: {e}");
     std::fs::create_dir_all(logs).map_err(|e| format!("{}: {e}", logs.display()))?;
-    let mut table = Vec::new();
-    for (name, args, env) in BESIDE {
-        let start = Instant::now();
-        let path = logs.join(format!("{}.txt", name.replace(' ', "-")));
-        let log = File::create(&path).map_err(|e| format!("{}: {e}", path.display()))?;
-        let err = log.try_clone().map_err(|e| e.to_string())?;
-        let mut command = Command::new("nice");
-        command.args(["-n", "19"]).arg(program()).args(*args);
-        forget_package(&mut command);
-        command.envs(env.iter().copied()).stdout(log).stderr(err);
-        // The same compiler as for the tests, or the libraries would be built once more.
-        crate::trials::lint(&mut command)?;
-        let (status, cpu) = wait(&mut command).map_err(|e| format!("{name}: {e}"))?;
-        if !status.success() {
-            let said = std::fs::read_to_string(&path).unwrap_or_default();
-            return Err(format!("{name} failed: cargo {}\n{said}", args.join(" ")));
-        }
-        println!("       ok      {name} in {}, {} of CPU", minutes(start.elapsed()), minutes(cpu));
-        table.push((*name, start.elapsed()));
+    let path = logs.join(format!("{}.txt", name.replace(' ', "-")));
+    let log = File::create(&path).map_err(|e| format!("{}: {e}", path.display()))?;
+    let mut command = cargo_command();
+    command.args(*args).envs(env.iter().copied());
+    command.stdout(log.try_clone().map_err(failed)?).stderr(log);
+    // The same compiler as for the tests, or the libraries would be built once more.
+    crate::trials::lint(&mut command)?;
+    if command.status().map_err(failed)?.success() {
+        return Ok(());
     }
-    Ok(table)
-}
-
-/// Runs a command to its end: how it ended, and its processor time.
-fn wait(command: &mut Command) -> std::io::Result<(ExitStatus, Duration)> {
-    let mut child = command.spawn()?;
-    let mut cpu = Duration::ZERO;
-    loop {
-        // A process that has ended keeps its times until it is waited for.
-        cpu = processor_time(child.id()).unwrap_or(cpu);
-        if let Some(status) = child.try_wait()? {
-            return Ok((status, cpu));
-        }
-        std::thread::sleep(Duration::from_millis(50));
-    }
+    let said = std::fs::read_to_string(&path).unwrap_or_default();
+    Err(format!("{name} failed: cargo {}\n{said}", args.join(" ")))
 }
 
 /// Measures with what was built here: the program that measures, and the command that it measures.

@@ -1,9 +1,17 @@
 //! Builds the tests, and finds what was built.
 
+use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
 
 use serde_json::Value;
+
+/// So often the build tells how far it is.
+const PROGRESS: Duration = Duration::from_secs(60);
+
+/// How Cargo's message of a crate that is built begins.
+const ARTIFACT: &str = r#"{"reason":"compiler-artifact""#;
 
 /// A program that has tests.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -28,14 +36,27 @@ pub(crate) fn build() -> Result<Vec<Binary>, String> {
     let mut cargo = crate::workspace::cargo_command();
     lint(&mut cargo)?;
     cargo.args(["test", "--workspace", "--all-features", "--all-targets", "--no-run"]);
-    cargo.args(["--message-format", "json-render-diagnostics"]);
+    // A line for each crate would hide what matters; how many there are tells that it goes on.
+    cargo.args(["--quiet", "--message-format", "json-render-diagnostics"]);
     cargo.stdout(Stdio::piped()).stderr(Stdio::inherit());
-    let output = cargo.output().map_err(|e| format!("build: cannot run cargo: {e}"))?;
-    if !output.status.success() {
+    let cannot = |e| format!("build: cannot run cargo: {e}");
+    let mut child = cargo.spawn().map_err(cannot)?;
+    let messages = BufReader::new(child.stdout.take().ok_or("build: cargo has no output")?);
+    let mut binaries = Vec::new();
+    let (start, mut told, mut crates) = (Instant::now(), Duration::ZERO, 0);
+    for message in messages.lines() {
+        let message = message.map_err(cannot)?;
+        crates += u32::from(message.starts_with(ARTIFACT));
+        binaries.extend(binary_of(&message));
+        let since = start.elapsed();
+        if since > told + PROGRESS {
+            told = since;
+            println!("{:>5} s  {crates} crates are built", since.as_secs());
+        }
+    }
+    if !child.wait().map_err(cannot)?.success() {
         return Err("build failed: cargo test --workspace --all-features --no-run".into());
     }
-    let messages = String::from_utf8_lossy(&output.stdout);
-    let binaries: Vec<Binary> = messages.lines().filter_map(binary_of).collect();
     if binaries.is_empty() {
         return Err("build: cargo has built no test".into());
     }

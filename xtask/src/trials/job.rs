@@ -12,6 +12,10 @@ use super::plan::{Part, Run};
 /// A binary that takes longer than this hangs.
 const LONGEST: Duration = Duration::from_secs(12 * 60);
 
+/// So many lines are shown of a trial that failed, and of a binary that did not come to its end.
+const OF_EACH: usize = 8;
+const AT_THE_END: usize = 30;
+
 /// What became of it.
 pub(crate) struct Ended {
     pub(crate) name: String,
@@ -114,7 +118,7 @@ fn begin(run: &Run, arguments: &[&str], log: &Path) -> Result<Child, String> {
 }
 
 /// Of a process and its children that have ended; from `/proc`, in ticks of 10 ms.
-pub(crate) fn processor_time(pid: u32) -> Option<Duration> {
+fn processor_time(pid: u32) -> Option<Duration> {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     // The program's name, in brackets, may contain spaces.
     let (_, fields) = stat.rsplit_once(')')?;
@@ -137,13 +141,24 @@ fn failed(said: &str) -> Vec<String> {
     names.map(str::trim).filter(|name| !name.is_empty()).map(str::to_owned).collect()
 }
 
-/// What is said of the failures, or the end of all that was said.
+/// The first lines of what is said of each failure, or the end of all that was said.
 fn failures(said: &str) -> String {
-    let from = said.find("\nfailures:\n").unwrap_or_else(|| {
-        let lines = said.lines().rev().take(40).map(|line| line.len() + 1).sum::<usize>();
-        said.len().saturating_sub(lines)
-    });
-    said.get(from..).unwrap_or(said).to_owned()
+    let Some((_, list)) = said.split_once("\nfailures:\n") else {
+        let lines: Vec<_> = said.lines().collect();
+        return lines.get(lines.len().saturating_sub(AT_THE_END)..).unwrap_or_default().join("\n");
+    };
+    let (mut text, mut left) = (String::new(), 0);
+    for line in list.lines().take_while(|line| *line != "failures:") {
+        if line.starts_with("---- ") {
+            left = OF_EACH;
+        }
+        if left > 0 && !line.trim().is_empty() {
+            left -= 1;
+            text += line;
+            text += "\n";
+        }
+    }
+    text
 }
 
 #[cfg(test)]
@@ -154,7 +169,11 @@ mod tests {
     fn a_harness_is_understood() {
         assert_eq!(passed("test a ... ok\n\ntest result: ok. 12 passed; 0 failed;\n"), Some(12));
         assert_eq!(passed("killed"), None);
-        assert!(failures("x\n\nfailures:\n\n---- a stdout ----\nb").contains("---- a"));
+        let long =
+            format!("x\n\nfailures:\n\n---- a ----\nb\n{}\n\n---- b ----\nc\n", "y\n".repeat(90));
+        let shown = failures(&long);
+        assert!(shown.starts_with("---- a ----\nb\ny\n") && shown.ends_with("y\n---- b ----\nc\n"));
+        assert_eq!(shown.lines().count(), OF_EACH + 2);
         assert_eq!(failures("only this"), "only this");
         let said =
             "\nfailures:\n\n---- a ----\nx\n\nfailures:\n    m::a\n    b\n\ntest result: FAILED. 1";

@@ -18,7 +18,6 @@ use std::time::{Duration, Instant};
 use binaries::Binary;
 pub(crate) use binaries::lint;
 use job::Ended;
-pub(crate) use job::processor_time;
 
 /// How many of the slowest tests' binaries are named at the end.
 const SLOWEST: usize = 12;
@@ -44,7 +43,7 @@ pub(crate) fn run(binaries: Vec<Binary>, with_long: bool, logs: &Path) -> Result
         for _ in 0..room.side_by_side() {
             scope.spawn(|| {
                 loop {
-                    let next = plan::next(&mut lock(&queue), crate::servers::has_kube_apiserver);
+                    let next = lock(&queue).pop_front();
                     let Some(run) = next else { return };
                     let place = room.enter(run.needs().weight);
                     let result = job::run(&run, logs);
@@ -73,8 +72,7 @@ pub(crate) fn run(binaries: Vec<Binary>, with_long: bool, logs: &Path) -> Result
     names::keep(&names)?;
     let failed: Vec<&Ended> = ended.iter().filter(|job| job.failure.is_some()).collect();
     for job in &failed {
-        println!("\n==> {} failed: {}", job.name, job.failure.as_deref().unwrap_or_default());
-        println!("    all of its output: {}", job.log.display());
+        println!("{} failed; all of its output: {}", job.name, job.log.display());
     }
     if failed.is_empty() {
         return Ok(());
@@ -112,6 +110,24 @@ fn tell(job: &Ended, since: Duration) {
     println!(
         "{at:>5} s  {state:<6}  {name:<34} {trials:>4} trials in {took:>6.1} s, {cpu:>6.1} s of CPU"
     );
+    // At once, in few lines: whoever sees only a part of all that is printed knows the reason.
+    if let Some(why) = &job.failure {
+        println!("       | {}", why.trim_end().replace('\n', "\n       | "));
+        println!("       | room on the disk: {}", free_room());
+    }
+}
+
+/// How much room there is where the tests write: without room they fail for reasons that seem to be others.
+fn free_room() -> String {
+    let folders = [crate::workspace::root().to_owned(), std::env::temp_dir()];
+    let df = std::process::Command::new("df")
+        .args(["-h", "--output=avail,target"])
+        .args(folders)
+        .output();
+    df.map_or_else(
+        |error| error.to_string(),
+        |df| String::from_utf8_lossy(&df.stdout).lines().skip(1).collect::<Vec<_>>().join(", "),
+    )
 }
 
 fn minutes(took: Duration) -> f64 {

@@ -25,10 +25,6 @@ pub(crate) struct Needs {
 /// What is not named here computes for a moment.
 const SHORT: Needs = Needs { threads: 2, weight: 1, rank: 0 };
 
-const KUBERNETES: &str = "latchwork-kubernetes";
-/// The runs of the nemesis at an API server.
-const AT_KUBERNETES: &[&str] = &["kubernetes::"];
-
 const PLANS: &[(&str, &str, Needs)] = &[
     // Servers that start slowly, elections, ttls.
     ("latchwork-zookeeper", "it", Needs { threads: 6, weight: 3, rank: 10 }),
@@ -46,10 +42,9 @@ const PLANS: &[(&str, &str, Needs)] = &[
     ("latchwork-zookeeper", "contract", Needs { threads: 10, weight: 2, rank: 5 }),
     ("latchwork-postgres", "it", Needs { threads: 6, weight: 2, rank: 10 }),
     ("latchwork-postgres", "contract", Needs { threads: 4, weight: 3, rank: 9 }),
-    // Minutes of requests that are counted. They begin when their API server is built, and a start of it takes both
-    // processors for seconds.
-    (KUBERNETES, "it", Needs { threads: 6, weight: 2, rank: 11 }),
-    (KUBERNETES, "contract", Needs { threads: 4, weight: 2, rank: 6 }),
+    // Minutes of requests that are counted. A start of its API server takes both processors for seconds.
+    ("latchwork-kubernetes", "it", Needs { threads: 6, weight: 2, rank: 11 }),
+    ("latchwork-kubernetes", "contract", Needs { threads: 4, weight: 2, rank: 6 }),
     ("latchwork-etcd", "contract", Needs { threads: 10, weight: 2, rank: 4 }),
     ("latchwork-file", "contract", Needs { threads: 16, weight: 1, rank: 3 }),
     ("latchwork-services", "it", Needs { threads: 4, weight: 2, rank: 3 }),
@@ -79,8 +74,8 @@ const CROWDS: &[(Named, Needs)] = &[
         ),
         Needs { threads: 1, weight: 2, rank: 10 },
     ),
-    // No crowd, but alone, because its API server takes both processors when it starts, which is built before.
-    (("latchwork-nemesis", "it", AT_KUBERNETES), Needs { threads: 1, weight: 5, rank: 1 }),
+    // No crowd, but alone, because its API server takes both processors when it starts.
+    (("latchwork-nemesis", "it", &["kubernetes::"]), Needs { threads: 1, weight: 5, rank: 1 }),
     // A hundred thousand cycles, one after the other, which take longer than all others of their package; and what
     // measures a part of a call.
     (
@@ -219,11 +214,6 @@ impl Run {
         arguments
     }
 
-    fn needs_api_server(&self) -> bool {
-        let is_of_nemesis = matches!(self.part, Part::Crowds(names, _) if names == AT_KUBERNETES);
-        self.binary.package == KUBERNETES || is_of_nemesis
-    }
-
     pub(crate) fn needs(&self) -> Needs {
         match self.part {
             Part::All | Part::Without(..) => of(&self.binary),
@@ -262,13 +252,6 @@ pub(crate) fn runs(binaries: Vec<Binary>, with_long: bool) -> VecDeque<Run> {
     }
     runs.sort_by_key(|run| std::cmp::Reverse(run.needs().rank));
     runs.into()
-}
-
-/// The next run to begin: the longest, but those that need an API server only when it is built, or nothing else is left.
-pub(crate) fn next(queue: &mut VecDeque<Run>, has_api_server: impl Fn() -> bool) -> Option<Run> {
-    let is_ready = |run: &Run| !run.needs_api_server() || has_api_server();
-    let place = queue.iter().position(is_ready).unwrap_or(0);
-    queue.remove(place)
 }
 
 fn of(binary: &Binary) -> Needs {
@@ -363,18 +346,6 @@ mod tests {
         let order: Vec<_> = runs(all, false).iter().map(Run::name).collect();
         assert_eq!(order, ["latchwork-etcd it", "latchwork-etcd it crowds", "xtask xtask"]);
         assert_eq!(of(&binary("new", "lib")), SHORT);
-    }
-
-    #[test]
-    fn a_run_waits_for_its_api_server_or_comes_last() {
-        let mut queue = runs(vec![binary(KUBERNETES, "it"), binary("xtask", "xtask")], false);
-        assert_eq!(next(&mut queue.clone(), || true).unwrap().binary.package, KUBERNETES);
-        assert_eq!(next(&mut queue, || false).unwrap().binary.package, "xtask");
-        assert_eq!(next(&mut queue, || false).unwrap().binary.package, KUBERNETES);
-        assert_eq!(next(&mut queue, || false), None);
-        let mut queue = runs(vec![binary("latchwork-nemesis", "it")], false);
-        assert_eq!(next(&mut queue, || false).unwrap().name(), "latchwork-nemesis it");
-        assert_eq!(next(&mut queue, || true).unwrap().arguments()[..1], *AT_KUBERNETES);
     }
 
     #[test]
