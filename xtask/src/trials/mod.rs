@@ -113,13 +113,13 @@ fn tell(job: &Ended, since: Duration) {
     // At once, in few lines: whoever sees only a part of all that is printed knows the reason.
     if let Some(why) = &job.failure {
         println!("       | {}", why.trim_end().replace('\n', "\n       | "));
-        println!("       | room on the disk: {}", free_room());
+        println!("       | room: {}", free_room());
     }
 }
 
-/// How much room there is where the tests write: without room they fail for reasons that seem to be others.
+/// How much room there is where the tests and their servers write: without it they fail for reasons that seem to be others.
 fn free_room() -> String {
-    let folders = [crate::workspace::root().to_owned(), std::env::temp_dir()];
+    let folders = [crate::workspace::root().to_owned(), std::env::temp_dir(), "/dev/shm".into()];
     let df = std::process::Command::new("df")
         .args(["-h", "--output=avail,target"])
         .args(folders)
