@@ -17,6 +17,10 @@ const MDBOOK: &str = "0.5.4";
 /// The table of contents, from the root.
 const SUMMARY: &str = "docs/SUMMARY.md";
 
+/// Pages below which all those of a folder stand.
+const BELOW: &[(&str, &str)] =
+    &[("docs/adr/README.md", "docs/adr"), ("bench/RESULTS.md", "bench/tables")];
+
 const BOOK: &str = "\
 [book]
 title = \"Latchwork\"
@@ -89,12 +93,14 @@ fn read(page: &Path) -> Result<String, String> {
     fs::read_to_string(&path).map_err(|error| format!("{}: {error}", path.display()))
 }
 
-/// The pages of the book, from the root: those of the table, and each decision.
+/// The pages of the book, from the root: those of the table, each decision and each measurement.
 pub(crate) fn pages() -> Result<BTreeSet<PathBuf>, String> {
     let summary = read(Path::new(SUMMARY))?;
     let mut pages: BTreeSet<PathBuf> =
         links(&summary).filter_map(|target| leads_to(Path::new(SUMMARY), target)).collect();
-    pages.extend(markdown("docs/adr")?);
+    for (_, folder) in BELOW {
+        pages.extend(markdown(folder)?);
+    }
     Ok(pages)
 }
 
@@ -164,7 +170,7 @@ fn line_of_book(line: &str, page: &Path, pages: &BTreeSet<PathBuf>) -> String {
     made + rest
 }
 
-/// The table of contents as mdBook reads it: from the root, with the decisions below their page.
+/// The table of contents as mdBook reads it: from the root, with the decisions and the measurements below their pages.
 fn summary(text: &str, pages: &BTreeSet<PathBuf>) -> String {
     let mut made = String::new();
     for line in text.lines() {
@@ -175,13 +181,15 @@ fn summary(text: &str, pages: &BTreeSet<PathBuf>) -> String {
         };
         let file = leads_to(Path::new(SUMMARY), target).unwrap_or_default();
         made.push_str(&format!("{before}[{label}]({}){after}\n", file.display()));
-        if file == Path::new("docs/adr/README.md") {
-            for decision in
-                pages.iter().filter(|page| page.starts_with("docs/adr") && **page != file)
-            {
-                let title = title(decision).unwrap_or_else(|| decision.display().to_string());
-                made.push_str(&format!("  - [{title}]({})\n", decision.display()));
-            }
+        let below = BELOW.iter().filter(|(page, _)| file == Path::new(page));
+        for page in below.flat_map(|(_, folder)| {
+            pages
+                .iter()
+                .filter(|page| page.starts_with(folder) && **page != file)
+                .collect::<Vec<_>>()
+        }) {
+            let title = title(page).unwrap_or_else(|| page.display().to_string());
+            made.push_str(&format!("  - [{title}]({})\n", page.display()));
         }
     }
     made

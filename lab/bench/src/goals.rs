@@ -116,6 +116,37 @@ impl Verdict {
     }
 }
 
+/// The number at the beginning of what was reached.
+pub(crate) fn value(reached: &str) -> f64 {
+    reached.split(' ').next().and_then(|number| number.parse().ok()).unwrap_or(f64::NAN)
+}
+
+/// How far what was reached is on the right side of a goal, as a ratio: below 1 it is missed.
+pub(crate) fn margin(goal: &str, reached: &str) -> f64 {
+    let words: Vec<&str> = goal.split(' ').collect();
+    let reached = value(reached);
+    let sign = words.iter().position(|word| [">=", ">", "<=", "<"].contains(word));
+    let Some((sign, Ok(wanted))) =
+        sign.and_then(|at| Some((words[at], words.get(at + 1)?.parse::<f64>())))
+    else {
+        return 0.0;
+    };
+    let is_met = match sign {
+        ">=" => reached >= wanted,
+        ">" => reached > wanted,
+        "<=" => reached <= wanted,
+        _ => reached < wanted,
+    };
+    let ratio = if sign.starts_with('>') { reached / wanted } else { wanted / reached };
+    match is_met {
+        true if ratio.is_finite() && ratio >= 1.0 => ratio,
+        // Nothing where nothing is allowed, or less than nothing.
+        true => f64::INFINITY,
+        false if ratio.is_finite() => ratio.clamp(0.0, 1.0 - f64::EPSILON),
+        false => 0.0,
+    }
+}
+
 /// The cell of several goals, or of none.
 pub(crate) fn cell(verdicts: &[Verdict]) -> String {
     match verdicts {
@@ -198,6 +229,22 @@ mod tests {
         }
         assert_eq!(Verdict::parse(">= 5: holds"), None);
         assert_eq!(Verdict::parse("more: 3, perhaps"), None);
+    }
+
+    #[test]
+    fn a_margin_says_how_near_a_goal_is() {
+        for (goal, reached, wanted) in [
+            (">= 5", "10.00", 2.0),
+            ("CPU < 2 %", "4.00 %", 0.5),
+            ("memory <= 64 kB", "32.00 kB", 2.0),
+            ("failures <= 0", "0.00", f64::INFINITY),
+            ("failures <= 0", "3.00", 0.0),
+            (">= 5", "NaN", 0.0),
+            ("exponent <= 0.25", "-0.10", f64::INFINITY),
+        ] {
+            assert_eq!(margin(goal, reached), wanted, "{goal} {reached}");
+        }
+        assert!(margin("< 1", "1.00") < 1.0);
     }
 
     #[test]

@@ -30,10 +30,12 @@ longer is left out, and named.
 
   --short       a few minutes in all, to see whether it works and what is
                 larger; the same as LATCHWORK_BENCH_SHORT=1
-  --record      writes what was measured into bench/RESULTS.md, each in place
-                of its old section, and the pictures beside it; without a name
-                measures nothing: makes them anew from what was measured
-                last and from the notes
+  --record      writes what was measured beside what the last runs reached
+                (bench/results.tsv), its tables in place of theirs
+                (bench/tables), and the page and the pictures of both; without
+                a name measures nothing: makes page and pictures anew
+  --anew        with --record: forgets what earlier runs of these measurements
+                reached, because the code or the machine was another
   --out FILE    where the tables go beside the standard output; without it
                 target/bench.md
   --svg FOLDER  where the pictures go, if something was measured that they
@@ -47,6 +49,7 @@ struct Plan {
     names: Vec<String>,
     short: bool,
     record: bool,
+    anew: bool,
     out: Option<PathBuf>,
     svg: Option<PathBuf>,
 }
@@ -66,6 +69,7 @@ pub(crate) fn run(args: &[String]) -> Result<ExitCode> {
             }
             "--short" => plan.short = true,
             "--record" => plan.record = true,
+            "--anew" => plan.anew = true,
             "--out" => plan.out = Some(value()?),
             "--svg" => plan.svg = Some(value()?),
             option if option.starts_with('-') => {
@@ -164,7 +168,10 @@ impl Plan {
                 failed.push(name);
                 tell("\nThis measurement failed, see what it said on the standard error.");
             } else if let Some(record) = &mut record {
-                record.put(name, &section, noted);
+                if self.anew {
+                    record.forget(name);
+                }
+                record.put(name, &section, noted)?;
                 record.write()?;
             }
             tables.push_str(&section);

@@ -61,6 +61,9 @@ pub(crate) fn run(which: Which) -> Outcome {
     for kind in &kinds {
         let name = format!("{} on {}", kind.name, store.name());
         let mut curve = Curve::begin(name, "processes", COLUMNS);
+        if !kind.is_ours() {
+            curve = curve.without_goals();
+        }
         for size in SIZES.iter().take(shortened(SIZES.len(), SIZES.len() - 2)) {
             if kind.name == CURATOR.name && *size > HEAVY {
                 println!(

@@ -48,6 +48,7 @@ pub(crate) struct Curve {
     sizes: Vec<f64>,
     values: Vec<Vec<f64>>,
     verdicts: Vec<(String, Verdict)>,
+    has_goals: bool,
 }
 
 impl Curve {
@@ -63,7 +64,20 @@ impl Curve {
         titles.extend(columns.iter().map(|column| column.title));
         head(&titles);
         let values = columns.iter().map(|_| Vec::new()).collect();
-        Self { name, size, columns, sizes: Vec::new(), values, verdicts: Vec::new() }
+        Self {
+            name,
+            size,
+            columns,
+            sizes: Vec::new(),
+            values,
+            verdicts: Vec::new(),
+            has_goals: true,
+        }
+    }
+
+    /// The curve of another lock, which has nothing to reach.
+    pub(crate) fn without_goals(self) -> Self {
+        Self { has_goals: false, ..self }
     }
 
     /// Adds what was measured at a size, in the order of the columns.
@@ -113,9 +127,13 @@ impl Curve {
             let Some(of) = column.of else { continue };
             let points: Vec<Point> =
                 self.sizes.iter().copied().zip(values.iter().copied()).collect();
-            row(&growth(column.title, of, &points));
+            let mut cells = growth(column.title, of, &points);
+            if !self.has_goals {
+                cells[4] = "-".into();
+            }
+            row(&cells);
         }
-        for (what, verdict) in &self.verdicts {
+        for (what, verdict) in self.verdicts.iter().filter(|_| self.has_goals) {
             row(&[what.clone(), "-".into(), "-".into(), "-".into(), verdict.to_string()]);
         }
         println!();

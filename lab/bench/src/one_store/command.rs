@@ -133,7 +133,8 @@ async fn run(args: &Args, say: &Say) -> Result<u8, Error> {
         let svg = plot::draw(at, &all)?;
         std::fs::write(file, svg).map_err(|error| {
             let message = format!("svg: cannot write {}: {error}", file.display());
-            Error::new(ErrorKind::Invalid, message).with_next_step("name a file that can be written")
+            Error::new(ErrorKind::Invalid, message)
+                .with_next_step("name a file that can be written")
         })?;
     }
     let _ = tokio::time::timeout(CLOSING, locks.close()).await;
