@@ -13,7 +13,7 @@ use super::plan::{Part, Run};
 const LONGEST: Duration = Duration::from_secs(12 * 60);
 
 /// So many lines are shown of a trial that failed, and of a binary that did not come to its end.
-const OF_EACH: usize = 8;
+const OF_EACH: usize = 28;
 const AT_THE_END: usize = 30;
 
 /// What became of it.

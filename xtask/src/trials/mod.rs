@@ -35,18 +35,14 @@ pub(crate) fn build() -> Result<Vec<Binary>, String> {
 pub(crate) fn run(binaries: Vec<Binary>, with_long: bool, logs: &Path) -> Result<(), String> {
     std::fs::create_dir_all(logs).map_err(|e| format!("{}: {e}", logs.display()))?;
     let start = Instant::now();
-    let queue = Mutex::new(plan::runs(binaries, with_long));
     let processors = std::thread::available_parallelism().unwrap_or(NonZero::<usize>::MIN);
-    let room = plan::Room::of(processors);
+    let room = plan::Room::of(processors, plan::runs(binaries, with_long));
     let ended = Mutex::new(Vec::new());
     std::thread::scope(|scope| {
         for _ in 0..room.side_by_side() {
             scope.spawn(|| {
-                loop {
-                    let next = lock(&queue).pop_front();
-                    let Some(run) = next else { return };
-                    let place = room.enter(run.needs().weight);
-                    let result = job::run(&run, logs);
+                while let Some(place) = room.next() {
+                    let result = job::run(&place.run, logs);
                     drop(place);
                     tell(&result, start.elapsed());
                     lock(&ended).push(result);
