@@ -26,7 +26,7 @@ fn h134_a_flood_of_forged_messages_costs_few_tries() {
     let server = server();
     run(async {
         let (holder, waiter) = (bare(&server.url()).await, bare(&server.url()).await);
-        let held = claim("k").with(|it| it.ttl = 60 * SEC);
+        let held = claim("k").with(|it| it.ttl = 600 * SEC);
         holder.granted(&held).await;
         let waits = like(&held);
         let blocked = waiter.blocked(&waits).await;

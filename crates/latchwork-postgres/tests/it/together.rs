@@ -12,7 +12,7 @@ use latchwork_store::{
 };
 
 /// So many statements of one kind go out alone, and so many more for several callers.
-const COMMANDS: usize = 6;
+const COMMANDS: usize = 8;
 /// Before the end of somebody's lock of a row.
 const PROMPT: Duration = Duration::from_millis(600);
 

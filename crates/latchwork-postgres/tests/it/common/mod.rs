@@ -3,7 +3,9 @@
 #![allow(dead_code, reason = "each test uses its own")]
 
 use std::future::Future;
+use std::io::{BufRead, BufReader, Write};
 use std::ops::Deref;
+use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -215,22 +217,24 @@ impl Locked {
         statement: &str,
         seconds: f32,
     ) -> Self {
-        let statements = format!("BEGIN; {statement}; SELECT pg_sleep({seconds}); COMMIT");
-        let (url, name) = (server.url(), format!("locks {name}"));
-        let asleep = format!(
-            "SELECT count(*) FROM pg_stat_activity WHERE application_name = '{name}' AND wait_event = 'PgSleep'"
-        );
-        let run = move || {
-            std::process::Command::new("psql")
-                .env("PGAPPNAME", name)
-                .arg(url)
-                .args(["-XqAt", "-c", &statements])
-                .output()
-                .expect("psql runs")
-        };
-        let locked = Self(std::thread::spawn(run));
-        until(server, &asleep, |n| n == "1").await;
-        locked
+        let mut psql = Command::new("psql");
+        psql.env("PGAPPNAME", format!("locks {name}")).arg(server.url());
+        psql.args(["-XqAt", "-v", "ON_ERROR_STOP=1"]);
+        let pipes = psql.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut psql = pipes.spawn().expect("psql runs");
+        let (mut stdin, stdout) = (psql.stdin.take().unwrap(), psql.stdout.take().unwrap());
+        writeln!(stdin, "BEGIN; {statement};\n\\echo locked").unwrap();
+        let (tell, locked) = tokio::sync::oneshot::channel();
+        let thread = std::thread::spawn(move || {
+            let is_locked = BufReader::new(stdout).lines().any(|line| line.unwrap() == "locked");
+            let _ = tell.send(is_locked);
+            std::thread::sleep(Duration::from_secs_f32(seconds));
+            let _ = writeln!(stdin, "COMMIT;");
+            drop(stdin);
+            psql.wait_with_output().expect("it ends")
+        });
+        assert!(locked.await.unwrap(), "{statement}: it has no lock");
+        Self(thread)
     }
 
     /// Whether the lock is kept no more.

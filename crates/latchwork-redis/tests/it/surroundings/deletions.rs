@@ -47,7 +47,7 @@ fn h91_a_namespace_deleted_by_scan_and_del_is_not_new() {
             let first = Believer::hold(server.port(), options, "app:k").await;
             assert!(scan_and_del(&server, pattern) > usize::from(guarded));
             if guarded {
-                let error = locks(&url).await.mutex("app:k").acquire_within(20 * MS).await;
+                let error = locks(&url).await.mutex("app:k").acquire_within(SEC).await;
                 let error = error.unwrap_err();
                 assert_eq!(error.kind(), ErrorKind::TimedOut);
                 let told = error.to_string();
@@ -69,7 +69,7 @@ fn a_new_namespace_waits_once_or_is_opened_by_init() {
         let url = at(server.port(), "guard=true&max_ttl=500ms");
         is_older_than(&server, 2 * SEC).await;
         let locks = locks(&url).await;
-        let error = locks.mutex("app:k").ttl(500 * MS).acquire_within(20 * MS).await.unwrap_err();
+        let error = locks.mutex("app:k").ttl(500 * MS).acquire_within(SEC).await.unwrap_err();
         assert!(error.to_string().contains("latchwork init"), "{error}");
         let start = Instant::now();
         let mutex = locks.mutex("app:k").ttl(500 * MS);
