@@ -117,10 +117,14 @@ fn pictures(pages: &BTreeSet<PathBuf>) -> Result<BTreeSet<PathBuf>, String> {
     let mut pictures = BTreeSet::new();
     for page in pages {
         let text = read(page)?;
-        let shown = links(&text).filter(|target| target.ends_with(".svg"));
+        let shown = links(&text).filter(|target| is_picture(target));
         pictures.extend(shown.filter_map(|target| leads_to(page, target)));
     }
     Ok(pictures)
+}
+
+fn is_picture(target: &str) -> bool {
+    [".svg", ".png"].iter().any(|end| target.ends_with(end))
 }
 
 /// The targets of all links of a page, but not of its code.
@@ -162,7 +166,7 @@ fn line_of_book(line: &str, page: &Path, pages: &BTreeSet<PathBuf>) -> String {
         made.push_str(before);
         let stays = match leads_to(page, target) {
             None => true,
-            Some(file) => pages.contains(&file) || target.ends_with(".svg"),
+            Some(file) => pages.contains(&file) || is_picture(target),
         };
         made.push_str(&if stays { format!("[{label}]({target})") } else { label.to_owned() });
         rest = after;
@@ -260,8 +264,8 @@ mod tests {
         for (line, made) in [
             ("see [time](time.md#x) and [it](../crates/a.rs)", "see [time](time.md#x) and it"),
             (
-                "![p](stock.svg), [x](https://docs.rs/x), [y](#y)",
-                "![p](stock.svg), [x](https://docs.rs/x), [y](#y)",
+                "![p](stock.svg), ![q](q.png), [x](https://docs.rs/x), [y](#y)",
+                "![p](stock.svg), ![q](q.png), [x](https://docs.rs/x), [y](#y)",
             ),
         ] {
             assert_eq!(line_of_book(line, page, &pages), made);

@@ -70,6 +70,42 @@ fn the_chinese_readme_matches_the_english_one() {
     assert_eq!(english.numbers, chinese.numbers, "numbers");
 }
 
+/// More words than that on a front page nobody reads; code and tables count.
+const WORDS: usize = 900;
+
+#[test]
+fn the_front_page_is_short_and_begins_with_what_one_sees() {
+    for page in ["README.md", "README.zh-CN.md"] {
+        let text = read(page);
+        let words = text.split_whitespace().count();
+        assert!(words <= WORDS, "{page} has {words} words");
+        let (top, _) = text.split_at(text.find("cargo install").unwrap());
+        for seen in ["cargo run ", "cargo xtask test", "docs/images/page", "docs/stock.svg"] {
+            assert!(top.contains(seen), "{page}: {seen} is not above the installation");
+        }
+    }
+}
+
+#[test]
+fn the_front_pages_name_each_feature_and_the_oldest_compiler() {
+    let field = |text: &str, name: &str| {
+        let line = text.lines().find(|line| line.starts_with(name)).unwrap().to_owned();
+        line.split('"').nth(1).unwrap().to_owned()
+    };
+    let compiler = field(&read("Cargo.toml"), "rust-version = ");
+    let manifest = read("crates/latchwork/Cargo.toml");
+    let features = manifest.split("\n[features]\n").nth(1).unwrap().split("\n[").next().unwrap();
+    let names: Vec<_> = features.lines().filter_map(|line| line.split_once(" = [")).collect();
+    assert!(names.len() > 10, "{names:?}");
+    for page in ["README.md", "README.zh-CN.md"] {
+        let text = read(page);
+        assert!(text.contains(&format!("Rust {compiler}")), "{page} needs Rust {compiler}");
+        for (name, _) in names.iter().filter(|(name, _)| *name != "default") {
+            assert!(text.contains(&format!("`{name}`")), "{page}: feature {name} is missing");
+        }
+    }
+}
+
 /// The root of the workspace.
 fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap()
