@@ -1,5 +1,7 @@
 //! Pictures of a run: a bar for each lock, in a group for each store; and the points of the curves.
 //!
+//! Bars begin at zero on a linear axis, so one that is twice as long stands for twice as much.
+//!
 //! Each measurement is a process of its own, so what it measured reaches the picture by a file.
 
 use std::io::Write;
@@ -213,20 +215,17 @@ impl Chart {
             .pos(Pos::new(HPos::Left, VPos::Center));
         area.fill(&WHITE)?;
         area.draw(&Text::new(self.title, (12, 20), bold.clone()))?;
-        // Whole powers of ten, so that the scale is plain to read.
-        let values = || bars.iter().map(|bar| bar.value.max(0.1).log10());
-        let from = values().fold(f64::INFINITY, f64::min).floor();
-        let to = values().fold(f64::NEG_INFINITY, f64::max).ceil().max(from + 1.0);
+        let ticks = ticks(bars.iter().map(|bar| bar.value).fold(0.0, f64::max));
+        let to = ticks.last().copied().unwrap_or(1.0);
         let width = f64::from(WIDTH as i32 - LEFT - RIGHT);
-        let x = |power: f64| LEFT + ((power - from) / (to - from) * width) as i32;
+        let x = |value: f64| LEFT + (value.max(0.0) / to * width).round() as i32;
         let (_, height) = area.dim_in_pixel();
         let floor = height as i32 - BOTTOM as i32;
-        for power in from as i32..=to as i32 {
-            let at = x(f64::from(power));
+        for tick in ticks {
+            let at = x(tick);
             area.draw(&PathElement::new([(at, TOP as i32), (at, floor)], BLACK.mix(0.15)))?;
-            let label = format!("{}", 10f64.powi(power));
             let center = right.pos(Pos::new(HPos::Center, VPos::Center));
-            area.draw(&Text::new(label, (at, floor + 14), center))?;
+            area.draw(&Text::new(tick.to_string(), (at, floor + 14), center))?;
         }
         let mut y = (TOP + LINE / 2) as i32;
         for group in groups {
@@ -236,7 +235,7 @@ impl Chart {
                 let ours = bar.kind == LATCHWORK.name;
                 let color = if ours { OURS } else { OTHERS };
                 area.draw(&Text::new(bar.kind.clone(), (LEFT - 8, y), right.clone()))?;
-                let end = x(bar.value.max(0.1).log10());
+                let end = x(bar.value);
                 let corners = [(LEFT, y - 7), (end.max(LEFT + 1), y + 7)];
                 area.draw(&Rectangle::new(corners, color.filled()))?;
                 let number = match bar.value {
@@ -251,17 +250,27 @@ impl Chart {
     }
 }
 
+/// The values that get a line: from zero, by 1, 2 or 5 times a power of ten, to the first that is not below `most`.
+fn ticks(most: f64) -> Vec<f64> {
+    let most = most.max(5.0);
+    let power = 10f64.powf((most / 5.0).log10().floor());
+    let steps = [1.0, 2.0, 5.0, 10.0].map(|part| part * power);
+    let step = steps.into_iter().find(|step| step * 5.0 >= most).unwrap_or(power * 10.0);
+    let count = (most / step).ceil() as u32;
+    (0..=count).map(|n| f64::from(n) * step).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn draws_a_longer_bar_for_a_larger_number() {
-        let text = "a\tcontended\tRedis\tlatchwork\t5000\na\tcontended\tRedis\tanother\t50\n";
+    fn a_bar_is_as_long_as_its_number_is_large() {
+        let text = "a\tcontended\tRedis\tlatchwork\t5000\na\tcontended\tRedis\tanother\t500\n";
         let bars = Bars::parse(text).unwrap();
         assert_eq!(bars.text(), text);
         let svg = CONTENDED.picture(&bars.0.iter().collect::<Vec<_>>()).unwrap().unwrap();
-        for text in ["Redis", "latchwork", "another", "5000", "50"] {
+        for text in ["Redis", "latchwork", "another", "5000", "500"] {
             assert!(svg.contains(text), "{text} is missing");
         }
         let width = |color: &str| -> f64 {
@@ -269,8 +278,32 @@ mod tests {
             let from = line.find(" width=\"").unwrap() + 8;
             line[from..].split('"').next().unwrap().parse().unwrap()
         };
-        assert!(width("#4C8ED9") > 2.0 * width("#AFB8C1"), "{svg}");
+        assert_eq!(width("#4C8ED9"), 10.0 * width("#AFB8C1"), "{svg}");
         assert!(CONTENDED.picture(&[]).unwrap().is_none());
+    }
+
+    #[test]
+    fn ticks_are_few_and_reach_the_largest_number() {
+        assert_eq!(ticks(9_703.2), [0.0, 2_000.0, 4_000.0, 6_000.0, 8_000.0, 10_000.0]);
+        assert_eq!(ticks(21_528.5), [0.0, 5_000.0, 10_000.0, 15_000.0, 20_000.0, 25_000.0]);
+        for most in [0.0, 0.3, 1.0, 5.0, 5.1, 999.0, 66_872.7, 1e9] {
+            let ticks = ticks(most);
+            assert!(ticks.len() <= 6 && *ticks.last().unwrap() >= most, "{most}: {ticks:?}");
+        }
+    }
+
+    /// `bench/bars.tsv` is what was measured.
+    #[test]
+    fn the_pictures_of_the_repository_are_drawn_from_its_numbers() {
+        let folder = crate::record::folder();
+        let read = |path: &Path| std::fs::read_to_string(path).unwrap();
+        let bars = Bars::parse(&read(&folder.join("bars.tsv"))).unwrap();
+        let made = tempfile::tempdir().unwrap();
+        for path in bars.draw(made.path()).unwrap() {
+            let name = path.file_name().unwrap();
+            let is_same = read(&path) == read(&folder.join(name));
+            assert!(is_same, "{name:?} shows other numbers: cargo xtask bench --record");
+        }
     }
 
     #[test]

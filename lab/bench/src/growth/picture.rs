@@ -87,7 +87,8 @@ impl Chart {
             area.draw(&Text::new(label(tick), (LEFT - 8, y), at(HPos::Right, VPos::Center)))?;
         }
         let middle = (LEFT + RIGHT) / 2;
-        area.draw(&Text::new(self.size, (middle, BOTTOM + 38), at(HPos::Center, VPos::Center)))?;
+        let size = format!("{}; both axes are logarithmic", self.size);
+        area.draw(&Text::new(size, (middle, BOTTOM + 38), at(HPos::Center, VPos::Center)))?;
         for (n, (name, points)) in series.iter().enumerate() {
             let color = COLORS[n % COLORS.len()];
             let place = |(x, y): &Point| Some((across(axes.0.place(*x)?), up(axes.1.place(*y)?)));
@@ -119,7 +120,8 @@ mod tests {
         let line = |power: f64| sizes.iter().map(|n: &f64| (*n, n.powf(power))).collect();
         let series = [("Redis".to_string(), line(1.0)), ("etcd, a peer".to_string(), line(2.0))];
         let svg = CHART.picture(&series).unwrap().unwrap();
-        for text in ["Cost of x", "waiters", "Redis", "etcd, a peer", "1k", "1M"] {
+        for text in ["Cost of x", "waiters; both axes are log", "Redis", "etcd, a peer", "1k", "1M"]
+        {
             assert!(svg.contains(text), "{text} is missing");
         }
         let circles: Vec<(f64, f64)> = svg

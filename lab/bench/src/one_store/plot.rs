@@ -46,7 +46,7 @@ fn draw_on(
         .build_cartesian_2d((least..most).log_scale(), 0.0..100.0)?;
     chart
         .configure_mesh()
-        .x_desc("time")
+        .x_desc("time (logarithmic)")
         .y_desc("% of all took no longer")
         .x_label_formatter(&|micros| label(*micros))
         .light_line_style(WHITE)
