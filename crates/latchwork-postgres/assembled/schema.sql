@@ -128,8 +128,8 @@ BEGIN
   PERFORM set_config(n, '3.1', false);
 END $body0$;
 
--- Grants a claim, or says what is in its way and keeps its place: what kit::record does, under the lock of the
--- key's row. `what` is g granted, h held, q queued, c closed, m mismatch (with the kind of lock in `given`
+-- Grants a claim, or says what is in its way and keeps its place: what `Record::try_acquire` of kit::record does, under the
+-- lock of the key's row. The blocks below have the names of the functions there, and their order. `what` is g granted, h held, q queued, c closed, m mismatch (with the kind of lock in `given`
 -- and its limit in `retry`), x quarantine, e ended before, n the nonce is not the guard's.
 --
 -- It waits for the row of the key for a shorter time than a renewal and a release do, so a crowd of tries gives way to
@@ -181,6 +181,7 @@ BEGIN
     PERFORM "public"."latchwork_rehearse"('stand');
   END IF;
   PERFORM set_config('lock_timeout', '500ms', true);
+  -- Block `guard`, which no record has: the nonce, and until when the store is in quarantine.
   IF a_nonce IS NOT NULL THEN
     SELECT g.opens INTO opens FROM "public"."latchwork_alive" g, "public"."latchwork" s WHERE g.nonce = a_nonce AND s.k = '' AND s.claim = a_nonce;
     IF NOT FOUND THEN
@@ -188,6 +189,7 @@ BEGIN
       RETURN;
     END IF;
   END IF;
+  -- Block `look`, a shortcut.
   IF NOT a_waits THEN
     -- A look that leaves nothing need not lock the row, if one claim holds the key and nobody waits.
     SELECT * INTO r FROM "public"."latchwork" l WHERE l.k = a_k;
@@ -200,6 +202,7 @@ BEGIN
       RETURN;
     END IF;
   END IF;
+  -- Block `row`: the lock of the key's row.
   SELECT * INTO r FROM "public"."latchwork" l WHERE l.k = a_k FOR NO KEY UPDATE;
   IF NOT FOUND THEN
     INSERT INTO "public"."latchwork" (k, name, token, ends) VALUES (a_k, a_name, coalesce((SELECT f.token FROM "public"."latchwork" f WHERE f.k = ''), 0), 'epoch') ON CONFLICT DO NOTHING;
@@ -212,6 +215,7 @@ BEGIN
   END IF;
   t := clock_timestamp();
   now_us := (date_part('epoch', t) * 1000000)::bigint;
+  -- Block `join`, a shortcut.
   IF r.crowd AND r.claim <> a_me AND r.ends > t AND r.mode = a_mode AND a_lim = 0 AND a_fifo AND a_waits
     AND r.closed_by IS NULL AND (r.closed IS NULL OR r.closed <= t) AND (opens IS NULL OR opens <= t) THEN
     -- The usual try for a busy key: one claim holds it alone, and this one goes to the end of the queue. One statement in
@@ -235,6 +239,7 @@ BEGIN
       RETURN;
     END IF;
   END IF;
+  -- Block `sweep`: drops what has ended.
   old := r; a_serves := true;
   -- Included in the functions: says who shares the key and who waits, and drops what has ended if that matters here: those
   -- that share the key, the row of a_me and the one before it, the first row, the first one in line and the last row.
@@ -286,7 +291,7 @@ BEGIN
     what := 'e'; given := 0;
     RETURN;
   END IF;
-  -- What is held already keeps its token and starts its ttl anew.
+  -- Block `judge`, first part: what is held already keeps its token and starts its ttl anew.
   IF r.claim = a_me THEN
     r.ends := t + a_ttl * interval '1 microsecond';
     what := 'g'; given := r.token;
@@ -295,7 +300,7 @@ BEGIN
     what := 'g'; given := mine.held;
   END IF;
   IF what IS NULL THEN
-    -- One kind of lock and one limit for a key.
+    -- Block `check_shape`: one kind of lock and one limit for a key.
     IF r.claim IS NOT NULL THEN
       other := r.mode; bound := 0;
     ELSIF members > 0 THEN
@@ -316,6 +321,7 @@ BEGIN
         DELETE FROM "public"."latchwork_line" p WHERE p.k = a_k AND p.claim = a_me;
       END IF;
     END IF;
+    -- Block `in_the_way`: whether it fits beside the members, and the places before this one that must be granted first.
     fits := (r.claim IS NULL AND CASE a_mode WHEN 2 THEN kind IS NULL OR kind = 2 WHEN 3 THEN (kind IS NULL OR kind = 3) AND taken + a_take <= a_lim ELSE kind IS NULL END);
     way := 0; others_fit := true;
     -- Those in line before this place are in its way; all of them are, if this claim only leaves a mark.
@@ -333,6 +339,7 @@ BEGIN
           AND NOT (p.mode = 2 AND a_mode = 2) AND p.pos < upto
         ORDER BY p.pos LIMIT CASE WHEN a_mode <> 2 THEN 100 END) g) f;
     END IF;
+    -- Block `judge`, second part.
     since := CASE WHEN r.closed > t THEN t ELSE greatest(r.open, r.closed) END;
     IF opens > t THEN
       a_serves := false;
@@ -358,11 +365,13 @@ BEGIN
         members := members + 1; taken := taken + a_take; kind := a_mode; r.crowd := true;
       END IF;
     ELSIF fits AND others_fit THEN
+      -- Block `blocked`: the head of the queue has time to come.
       what := 'q';
       retry := (date_part('epoch', since + way * interval '2 seconds' - t) * 1000000)::bigint;
       SELECT p.holder INTO whom FROM "public"."latchwork_line" p WHERE p.k = a_k AND p.held IS NULL AND p.fifo AND p.ends > t AND p.claim <> a_me
         AND NOT (p.mode = 2 AND a_mode = 2) AND p.pos < upto ORDER BY p.pos LIMIT 1;
     ELSE
+      -- Block `blocked`: the members are in its way.
       what := 'h'; whom := r.holder; first_end := r.ends;
       IF r.claim IS NULL THEN
         SELECT min(p.ends), (array_agg(p.holder ORDER BY p.held))[1] INTO first_end, whom
@@ -370,6 +379,7 @@ BEGIN
       END IF;
       retry := (date_part('epoch', first_end - t) * 1000000)::bigint + way * 2000000;
     END IF;
+    -- Block `keep_place`, and `leave_queue` for a claim that does not wait.
     IF what <> 'g' THEN
       given := 0;
       IF a_fifo THEN
@@ -390,6 +400,7 @@ BEGIN
         DELETE FROM "public"."latchwork_line" p WHERE p.k = a_k AND p.pos = mine.pos;
       END IF;
     END IF;
+    -- Block `wakeups`.
   -- Included in the functions: gives the key to those in line whose process listens, and tells the others who
   -- would be admitted, once each. a_me is not told: it asks by itself. Appends to `tell` a process and a message
   -- each.
@@ -471,6 +482,7 @@ BEGIN
   IF durable OR news OR r.claim IS DISTINCT FROM old.claim THEN
     IF NOT pg_try_advisory_xact_lock(-368059567, hashtext(encode(a_k, 'hex'))) AND pg_notification_queue_usage() < 0.5::float8 THEN PERFORM pg_notify('latchwork_15f024ae_seen', hashtext(encode(a_k, 'hex'))::text); END IF;
   END IF;
+  -- Block `write`: the row, if it changed.
   r.crowd := r.crowd AND EXISTS (SELECT FROM "public"."latchwork_line" p WHERE p.k = a_k);
   IF r IS DISTINCT FROM old THEN
     UPDATE "public"."latchwork" l SET token = r.token, claim = r.claim, mode = r.mode, ends = r.ends, asked = r.asked,
