@@ -4,16 +4,16 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::watch::Words;
+use crate::server::watch::Words;
 use futures_util::future::join_all;
 use latchwork_store::doctor::{Finding, Report, Tested};
 use latchwork_store::{BackendError, Error, Io};
 
 use crate::config::{Endpoint, EtcdConfig};
-use crate::errors::{LEARNER_STEP, error};
-use crate::identity::Found;
-use crate::members::Members;
 use crate::proto::StatusResponse;
+use crate::server::errors::{LEARNER_STEP, error};
+use crate::server::identity::Found;
+use crate::server::members::Members;
 
 /// A member that has not answered by then does not answer.
 const LIMIT: Duration = Duration::from_secs(3);

@@ -5,10 +5,10 @@ use latchwork_store::Blocked;
 use prost::Message as _;
 
 use crate::config::EtcdConfig;
-use crate::names;
 use crate::proto::{KeyValue, RangeResponse, ResponseOp, TxnResponse, WatchResponse};
-use crate::queue::{Queue, Target};
-use crate::requests;
+use crate::protocol::names;
+use crate::protocol::queue::{Queue, Target};
+use crate::protocol::requests;
 
 fn entry(key: &[u8], value: &[u8], lease: i64) -> KeyValue {
     let (key, value) = (key.to_vec(), value.to_vec());

@@ -1,34 +1,13 @@
 #![doc = include_str!("../README.md")]
 
-mod afar;
 mod backend;
-mod channel;
-mod claims;
 mod config;
 mod doctor;
-mod errors;
 mod fence;
-mod identity;
-mod inspect;
-mod keep_alive;
-mod link;
-mod login;
-mod lookout;
-mod members;
-mod names;
-mod observe;
-mod pages;
-mod pool;
 mod proto;
-mod queue;
-mod release;
-mod renew;
-mod requests;
+mod protocol;
 mod room;
-mod vetting;
-mod wait;
-mod watch;
-mod watchers;
+mod server;
 
 pub use backend::EtcdBackend;
 pub use config::EtcdConfig;

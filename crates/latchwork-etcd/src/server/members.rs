@@ -9,11 +9,11 @@ use latchwork_store::wire::race;
 use latchwork_store::{Effect, Error, Io, Moment};
 
 use crate::config::{Endpoint, EtcdConfig};
-use crate::errors::{Failure, Reaction};
-use crate::identity::Identity;
-use crate::link::Link;
-use crate::login::Proof;
-use crate::watch::Words;
+use crate::server::errors::{Failure, Reaction};
+use crate::server::identity::Identity;
+use crate::server::link::Link;
+use crate::server::login::Proof;
+use crate::server::watch::Words;
 
 /// A member that has been asked for so long and was given up by the asker is not asked again while
 /// there is another one.

@@ -16,14 +16,14 @@ use futures_util::stream::{FuturesUnordered, StreamExt};
 use latchwork_store::kit::lineup::Admission;
 use latchwork_store::{Answers, BackendError, BackendErrorKind, Claim, Effect, Renewal, Verb};
 
-use crate::backend::Shared;
-use crate::errors::{Failure, Reaction, error, strange, unsupported};
-use crate::keep_alive::Lane;
-use crate::link::Link;
-use crate::names;
-use crate::pool::{Lease, Reading};
 use crate::proto::KeyValue;
-use crate::requests::{self, Freshness, MOST_OPS};
+use crate::protocol::names;
+use crate::protocol::pool::{Lease, Reading};
+use crate::protocol::requests::{self, Freshness, MOST_OPS};
+use crate::protocol::shared::Shared;
+use crate::server::errors::{Failure, Reaction, error, strange, unsupported};
+use crate::server::keep_alive::Lane;
+use crate::server::link::Link;
 
 /// How many bytes of keys one transaction asks for, well below what a server takes.
 const MOST_BYTES: usize = 256 << 10;

@@ -7,13 +7,13 @@
 
 use latchwork_store::{BackendError, Blocked, Cause, Claim};
 
-use crate::backend::{Shared, went_back};
-use crate::claims::{Far, Own};
-use crate::errors::{Failure, error, strange};
-use crate::keep_alive::Lane;
 use crate::proto::response_op::Response;
-use crate::queue::Place;
-use crate::{names, requests};
+use crate::protocol::claims::{LastAnswer, Own};
+use crate::protocol::queue::Place;
+use crate::protocol::shared::{Shared, went_back};
+use crate::protocol::{names, requests};
+use crate::server::errors::{Failure, error, strange};
+use crate::server::keep_alive::Lane;
 
 impl Shared {
     /// Keeps the place of a claim; `None` if that is gone, or what stands before it has changed.
@@ -22,7 +22,7 @@ impl Shared {
         claim: &Claim,
         prefix: &[u8],
         own: Own,
-        far: Far,
+        far: LastAnswer,
     ) -> Result<Option<Blocked>, BackendError> {
         let Some(revision) = own.revision else { return Ok(None) };
         let lease = own.lease;

@@ -7,10 +7,11 @@ use std::time::Duration;
 
 use latchwork_store::{Blocked, ClaimId, Key, Moment};
 
-use crate::pool::{Lease, Reading};
-use crate::queue::Target;
-use crate::watch::Listener;
-use crate::{names, room};
+use crate::protocol::names;
+use crate::protocol::pool::{Lease, Reading};
+use crate::protocol::queue::Target;
+use crate::room;
+use crate::server::watch::Listener;
 
 /// A claim that has, or may have, a place in the store.
 #[derive(Debug, Clone, Copy)]
@@ -30,7 +31,7 @@ pub(crate) struct Own {
 /// The last answer to a claim that is far behind. While the places that it waits for remain, it gets
 /// the same answer.
 #[derive(Debug, Clone)]
-pub(crate) struct Far {
+pub(crate) struct LastAnswer {
     pub(crate) behind: Vec<Target>,
     /// The key of the first in queue.
     pub(crate) first: Vec<u8>,
@@ -40,7 +41,7 @@ pub(crate) struct Far {
 #[derive(Debug)]
 struct Entry {
     own: Own,
-    far: Option<Box<Far>>,
+    far: Option<Box<LastAnswer>>,
     /// The lock that it holds, and since when.
     held: Option<(Moment, Key)>,
     /// Ends its watch when it is dropped.
@@ -84,12 +85,12 @@ impl Claims {
     }
 
     /// Returns the last answer to a claim that is far behind.
-    pub(crate) fn far(&self, id: ClaimId) -> Option<Far> {
+    pub(crate) fn far(&self, id: ClaimId) -> Option<LastAnswer> {
         self.lock().get(&id).and_then(|entry| entry.far.as_deref().cloned())
     }
 
     /// Notes that a claim got this answer, or is no longer far behind.
-    pub(crate) fn set_far(&self, id: ClaimId, lease: i64, far: Option<Far>) {
+    pub(crate) fn set_far(&self, id: ClaimId, lease: i64, far: Option<LastAnswer>) {
         self.change(id, lease, |entry| entry.far = far.map(Box::new));
     }
 

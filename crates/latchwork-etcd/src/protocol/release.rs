@@ -6,11 +6,11 @@ use std::time::Duration;
 use latchwork_store::kit::lineup::Admission;
 use latchwork_store::{BackendError, Claim, Key, Released};
 
-use crate::backend::{Shared, whole_seconds};
-use crate::claims::Own;
-use crate::errors::{Reaction, error};
-use crate::queue::{Place, Queue, closed_value};
-use crate::{names, requests};
+use crate::protocol::claims::Own;
+use crate::protocol::queue::{Place, Queue, closed_value};
+use crate::protocol::shared::{Shared, whole_seconds};
+use crate::protocol::{names, requests};
+use crate::server::errors::{Reaction, error};
 
 impl Shared {
     pub(crate) async fn release_claim(

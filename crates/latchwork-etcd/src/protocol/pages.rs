@@ -3,10 +3,10 @@
 
 use latchwork_store::BackendError;
 
-use crate::backend::Shared;
-use crate::errors::{Failure, Reaction, error, strange};
 use crate::proto::{KeyValue, RangeRequest};
-use crate::requests::{self, MOST_OPS};
+use crate::protocol::requests::{self, MOST_OPS};
+use crate::protocol::shared::Shared;
+use crate::server::errors::{Failure, Reaction, error, strange};
 
 /// How many names are asked for at once.
 const PAGE: i64 = 5_000;

@@ -11,9 +11,9 @@ use latchwork_store::kit::lineup::{self, Admission, Node};
 use latchwork_store::{Blocked, Cause, Claim, ClaimId, Holder, Mode, Shape};
 use percent_encoding::{NON_ALPHANUMERIC, percent_decode_str, percent_encode};
 
-use crate::claims::Far;
 use crate::proto::KeyValue;
-use crate::requests::MOST_OPS;
+use crate::protocol::claims::LastAnswer;
+use crate::protocol::requests::MOST_OPS;
 
 /// How far clocks of hosts may differ, and how late a lease may end, before a key that is closed
 /// counts as open although its lease goes on.
@@ -278,14 +278,14 @@ impl Queue {
         admission: &Admission,
         prefix: usize,
         blocked: &Blocked,
-    ) -> Option<Far> {
+    ) -> Option<LastAnswer> {
         // A key that is closed opens by the clock, and no place need leave for that.
         if me <= FAR || self.closed().is_some() {
             return None;
         }
         let behind = self.targets(admission, prefix);
         // With the own one they are compared by one transaction.
-        (behind.len() < MOST_OPS).then(|| Far {
+        (behind.len() < MOST_OPS).then(|| LastAnswer {
             behind,
             first: self.places[0].key.clone(),
             blocked: blocked.clone(),

@@ -10,7 +10,7 @@ use latchwork_store::kit::tls::{Refusal, refusal};
 use latchwork_store::{Io, Moment};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-use crate::errors::WORDS;
+use crate::server::errors::WORDS;
 
 /// Counts what comes from a member. It tells a connection that is silent from a server that is slow.
 #[derive(Debug, Default)]

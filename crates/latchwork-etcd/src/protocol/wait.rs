@@ -15,16 +15,16 @@ use std::time::Duration;
 
 use latchwork_store::{BackendError, Blocked, Claim, Grant, Wake};
 
-use crate::backend::Shared;
-use crate::claims::Own;
 use crate::config::Endpoint;
-use crate::errors::{Failure, error};
-use crate::link::Link;
-use crate::names::{self, end_of};
-use crate::queue::{NEXT, Target};
-use crate::requests::{self, Freshness};
-use crate::watch::{Listener, Watch};
-use crate::watchers::Notice;
+use crate::protocol::claims::Own;
+use crate::protocol::names::{self, end_of};
+use crate::protocol::queue::{NEXT, Target};
+use crate::protocol::requests::{self, Freshness};
+use crate::protocol::shared::Shared;
+use crate::server::errors::{Failure, error};
+use crate::server::link::Link;
+use crate::server::watch::{Listener, Watch};
+use crate::server::watchers::Notice;
 
 /// With more places than these one watch is on the whole queue. Each of the others is shared by all
 /// waiters of a client that wait for the same place.

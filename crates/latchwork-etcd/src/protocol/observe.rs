@@ -4,12 +4,12 @@ use std::sync::Arc;
 
 use latchwork_store::{BackendError, Key, Verb, Watch};
 
-use crate::backend::Shared;
 use crate::config::Endpoint;
-use crate::errors::{Failure, error};
-use crate::link::Link;
-use crate::names;
-use crate::watch::Observation;
+use crate::protocol::names;
+use crate::protocol::shared::Shared;
+use crate::server::errors::{Failure, error};
+use crate::server::link::Link;
+use crate::server::watch::Observation;
 
 /// A watch on a queue.
 #[derive(Debug)]

@@ -13,12 +13,11 @@ use latchwork_store::doctor::Tested;
 use latchwork_store::wire::is_silent;
 use tokio_stream::StreamExt as _;
 
-use crate::backend::Shared;
-use crate::errors::Failure;
-use crate::identity::{Found, Identity};
-use crate::link::{Link, leases};
-use crate::members::Members;
 use crate::proto::LeaseKeepAliveRequest;
+use crate::server::errors::Failure;
+use crate::server::identity::{Found, Identity};
+use crate::server::link::{Link, leases};
+use crate::server::members::Members;
 
 /// How long the member that has answered may take to be examined.
 const LIMIT: Duration = Duration::from_secs(5);
@@ -139,17 +138,17 @@ impl Members {
 }
 
 /// Examines members again until all are fit, and whenever one is not any more.
-pub(crate) async fn keep_examining(shared: Weak<Shared>, io: Io) {
-    let Some(identity) = shared.upgrade().map(|shared| shared.members.identity().clone()) else {
+pub(crate) async fn keep_examining(members: Weak<Members>, io: Io) {
+    let Some(identity) = members.upgrade().map(|members| members.identity().clone()) else {
         return;
     };
     tokio::select! {
-        () = examine_on(&shared, &identity, &io) => {}
+        () = examine_on(&members, &identity, &io) => {}
         () = identity.closed.notified() => {}
     }
 }
 
-async fn examine_on(shared: &Weak<Shared>, identity: &Identity, io: &Io) {
+async fn examine_on(members: &Weak<Members>, identity: &Identity, io: &Io) {
     loop {
         let unfit = identity.unfit();
         if unfit.is_empty() {
@@ -157,7 +156,7 @@ async fn examine_on(shared: &Weak<Shared>, identity: &Identity, io: &Io) {
             continue;
         }
         io.sleep(PAUSE).await;
-        let Some(shared) = shared.upgrade() else { return };
-        shared.members.examine_again(&unfit).await;
+        let Some(members) = members.upgrade() else { return };
+        members.examine_again(&unfit).await;
     }
 }

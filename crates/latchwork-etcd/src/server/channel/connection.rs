@@ -15,7 +15,7 @@ use tonic::codegen::http::Uri;
 use super::Target;
 use super::mover::{Mover, Orders};
 use super::stream::{Noted, Pulse};
-use crate::errors::{NotConnected, WORDS};
+use crate::server::errors::{NotConnected, WORDS};
 
 /// As much may come on one stream, and on all of them, before it was read. Queues may be long.
 const STREAM_WINDOW: u32 = 2 << 20;

@@ -20,7 +20,7 @@ use tonic::Status;
 use tonic::codegen::http::Uri;
 
 use crate::config::{self, Endpoint};
-use crate::errors::NotConnected;
+use crate::server::errors::NotConnected;
 
 pub(crate) use self::connection::Connection;
 use self::connection::connect;

@@ -6,11 +6,11 @@ use std::time::Duration;
 use futures_util::{StreamExt, TryStreamExt, stream};
 use latchwork_store::{BackendError, Blocked, Key, Party, Query, Snapshot};
 
-use crate::backend::Shared;
-use crate::errors::error;
 use crate::proto::{KeyValue, LeaseTimeToLiveResponse, RangeRequest, RangeResponse};
-use crate::queue::{Place, Queue};
-use crate::{names, requests};
+use crate::protocol::queue::{Place, Queue};
+use crate::protocol::shared::Shared;
+use crate::protocol::{names, requests};
+use crate::server::errors::error;
 
 /// How many questions are open at a time, of a queue and of all queues.
 const AT_ONCE: usize = 64;

@@ -20,12 +20,12 @@ use tokio::sync::{Notify, mpsc, oneshot};
 use tokio_stream::wrappers::UnboundedReceiverStream;
 use tonic::{Status, Streaming};
 
-use crate::channel::{Channel, Connection};
 use crate::config::Endpoint;
-use crate::errors::{Failure, Reaction, failure};
-use crate::login::Proof;
 use crate::proto::lease_client::LeaseClient;
 use crate::proto::{LeaseKeepAliveRequest, LeaseKeepAliveResponse};
+use crate::server::channel::{Channel, Connection};
+use crate::server::errors::{Failure, Reaction, failure};
+use crate::server::login::Proof;
 
 /// How many streams each purpose has at most.
 const STREAMS: usize = 32;
@@ -87,7 +87,7 @@ impl KeepAlives {
         Self([desk(), desk()])
     }
 
-    /// See [`Link::keep_alive`](crate::link::Link::keep_alive).
+    /// See [`Link::keep_alive`](crate::server::link::Link::keep_alive).
     pub(crate) async fn ask(&self, lane: Lane, lease: i64) -> Answer {
         let desk = &self.0[lane as usize];
         let told = match desk.channel.present() {

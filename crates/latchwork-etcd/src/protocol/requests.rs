@@ -2,7 +2,6 @@
 
 use std::num::NonZeroI64;
 
-use crate::names::end_of;
 use crate::proto::compare::{CompareResult, CompareTarget, TargetUnion};
 use crate::proto::range_request::{SortOrder, SortTarget};
 use crate::proto::request_op::Request;
@@ -11,7 +10,8 @@ use crate::proto::{
     Compare, DeleteRangeRequest, KeyValue, PutRequest, RangeRequest, RangeResponse, RequestOp,
     TxnRequest, TxnResponse,
 };
-use crate::queue::Queue;
+use crate::protocol::names::end_of;
+use crate::protocol::queue::Queue;
 
 /// The whole queue whose keys start so, in order.
 pub(crate) fn queue(prefix: &[u8]) -> RangeRequest {

@@ -11,15 +11,15 @@ use tokio::sync::{Mutex, mpsc};
 use tokio_stream::wrappers::UnboundedReceiverStream;
 use tonic::Streaming;
 
-use crate::channel::{Channel, Connection};
 use crate::config::Endpoint;
-use crate::errors::{Failure, needs_login};
-use crate::identity::{Found, Identity};
-use crate::keep_alive::REST;
-use crate::login::{Proof, Token};
 use crate::proto::watch_client::WatchClient;
 use crate::proto::{WatchRequest, WatchResponse};
-use crate::watchers::{Hint, Hints, Holder, Notice, Watchers, Word};
+use crate::server::channel::{Channel, Connection};
+use crate::server::errors::{Failure, needs_login};
+use crate::server::identity::{Found, Identity};
+use crate::server::keep_alive::REST;
+use crate::server::login::{Proof, Token};
+use crate::server::watchers::{Hint, Hints, Holder, Notice, Watchers, Word};
 
 enum Order {
     Open { id: i64, key: Vec<u8>, end: Vec<u8>, notices: Teller<Notice> },

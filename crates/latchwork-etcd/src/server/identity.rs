@@ -3,7 +3,7 @@
 //! Members of two clusters would grant one lock twice. Each answer carries the number of its cluster,
 //! so a member that was replaced by one of another cluster is noticed by its first answer. Clusters
 //! of one member that were started without options all have the same number: so each member is
-//! asked for a lease that was granted at another one, too ([`crate::vetting`]).
+//! asked for a lease that was granted at another one, too ([`crate::server::examination`]).
 
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
@@ -12,11 +12,11 @@ use latchwork_store::{BackendError, BackendErrorKind, Effect};
 use tokio::sync::Notify;
 
 use crate::config::Endpoint;
-use crate::errors::{Failure, Reaction};
 use crate::proto::{
     AuthenticateResponse, LeaseGrantResponse, LeaseRevokeResponse, LeaseTimeToLiveResponse,
     RangeResponse, ResponseHeader, StatusResponse, TxnResponse,
 };
+use crate::server::errors::{Failure, Reaction};
 
 /// What an examination of a member has found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

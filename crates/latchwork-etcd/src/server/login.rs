@@ -11,7 +11,7 @@ use tonic::Request;
 use tonic::metadata::{Ascii, MetadataValue};
 
 use crate::config::Login;
-use crate::errors::{Failure, Reaction};
+use crate::server::errors::{Failure, Reaction};
 
 pub(crate) type Token = MetadataValue<Ascii>;
 

@@ -14,13 +14,13 @@ use std::time::Duration;
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 use latchwork_store::{ClaimId, Io, Moment};
-use tokio::sync::{Notify, mpsc};
+use tokio::sync::Notify;
 
-use crate::backend::Shared;
-use crate::errors::{Failure, Reaction};
-use crate::link::Link;
-use crate::requests::{self, Freshness};
-use crate::watchers::Word;
+use crate::protocol::requests::{self, Freshness};
+use crate::protocol::shared::{Reports, Shared};
+use crate::server::errors::{Failure, Reaction};
+use crate::server::link::Link;
+use crate::server::watchers::Word;
 
 /// How long a claim is held before it is watched; the pause between two attempts to watch, too.
 const PAUSE: Duration = Duration::from_millis(250);
@@ -48,24 +48,14 @@ impl Lookout {
     }
 
     /// Has each claim watched that is held for more than a moment.
-    pub(crate) async fn run(
-        self: Arc<Self>,
-        shared: Weak<Shared>,
-        words: mpsc::UnboundedReceiver<(usize, Word)>,
-        io: Io,
-    ) {
+    pub(crate) async fn run(self: Arc<Self>, shared: Weak<Shared>, words: Reports, io: Io) {
         tokio::select! {
             () = self.see_to_all(&shared, words, &io) => {}
             () = self.closed.notified() => {}
         }
     }
 
-    async fn see_to_all(
-        &self,
-        shared: &Weak<Shared>,
-        mut words: mpsc::UnboundedReceiver<(usize, Word)>,
-        io: &Io,
-    ) {
+    async fn see_to_all(&self, shared: &Weak<Shared>, mut words: Reports, io: &Io) {
         let Some(others) = shared.upgrade().map(|shared| shared.members.count().saturating_sub(1))
         else {
             return;

@@ -9,12 +9,7 @@ use latchwork_store::kit::tls;
 use latchwork_store::{BackendError, BackendErrorKind, Effect, Error, Io, Moment};
 use tonic::{Request, Response, Status};
 
-use crate::channel::{Channel, Connection};
 use crate::config::{Endpoint, Login, Tls};
-use crate::errors::{Failure, Reaction, WORDS, failure};
-use crate::identity::{Headed, Identity};
-use crate::keep_alive::{KeepAlives, Lane};
-use crate::login::{Proof, Turn};
 use crate::proto::auth_client::AuthClient;
 use crate::proto::kv_client::KvClient;
 use crate::proto::lease_client::LeaseClient;
@@ -24,8 +19,12 @@ use crate::proto::{
     LeaseRevokeRequest, LeaseTimeToLiveRequest, LeaseTimeToLiveResponse, RangeRequest,
     RangeResponse, ResponseHeader, StatusRequest, StatusResponse, TxnRequest, TxnResponse,
 };
-use crate::requests;
-use crate::watch::{Watches, Words};
+use crate::server::channel::{Channel, Connection};
+use crate::server::errors::{Failure, Reaction, WORDS, failure};
+use crate::server::identity::{Headed, Identity};
+use crate::server::keep_alive::{KeepAlives, Lane};
+use crate::server::login::{Proof, Turn};
+use crate::server::watch::{Watches, Words};
 
 /// How many bytes one answer may have. If it has more, fewer keys are asked for.
 const LARGEST_PAGE: usize = 16 << 20;
@@ -302,7 +301,13 @@ impl Link {
             return;
         }
         let (io, looking) = (self.io.clone(), self.looking.clone());
-        let request = self.proof.request(requests::local(requests::one(b"latchwork")));
+        // Read at this member alone: it needs no majority to be alive.
+        let read = RangeRequest {
+            key: b"latchwork".to_vec(),
+            serializable: true,
+            ..RangeRequest::default()
+        };
+        let request = self.proof.request(read);
         self.io.spawn(async move {
             let heard = connection.pulse().heard();
             // A refusal is a sign of life, too.

@@ -1,0 +1,260 @@
+//! The try.
+
+use std::num::NonZeroI64;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use latchwork_store::kit::lineup::Admission;
+use latchwork_store::{
+    Attempt, BackendError, BackendErrorKind, Blocked, Cause, Claim, Effect, Grant, Order, Shape,
+};
+
+use crate::protocol::names;
+use crate::protocol::pool::Lease;
+use crate::protocol::queue::{Queue, value};
+use crate::protocol::requests::{self, Ask, If};
+use crate::protocol::shared::{Shared, went_back, whole_seconds};
+use crate::server::errors::{Failure, Reaction, error, strange, unsupported};
+use crate::server::keep_alive::Lane;
+
+/// How often a try begins again because its lease ended on the way, or others joined the queue.
+const ROUNDS: u32 = 32;
+
+/// The result of a round of a try.
+enum Round {
+    Done(Attempt),
+    /// The lease is gone, and it takes another; or the place is not the one that it was.
+    Again,
+    /// The queue as it is without the claim, which might join it.
+    Seen(Queue),
+}
+
+impl Shared {
+    pub(crate) async fn try_claim(
+        self: &Arc<Self>,
+        claim: &Claim,
+    ) -> Result<Attempt, BackendError> {
+        if claim.floor > 0 {
+            return Err(unsupported(
+                "etcd does not support token floors inside a claim; use `token_floor`",
+            ));
+        }
+        self.members.identity().may_grant()?;
+        let prefix = names::queue(&claim.key);
+        let takes_place = claim.waits && claim.order == Order::Fifo;
+        let mut condition = if takes_place { If::NoPlace } else { If::NobodyThere };
+        for _ in 0..ROUNDS {
+            match self.round(claim, &prefix, condition, takes_place).await? {
+                Round::Done(attempt) => return Ok(attempt),
+                Round::Again => {}
+                Round::Seen(queue) => condition = If::NobodyJoinedSince(queue.revision),
+            }
+        }
+        // Others have joined all the time; a claim that wants no place cannot prevail.
+        Ok(Attempt::Blocked(
+            Blocked::by(Cause::Queued).with(|it| it.retry_after = Some(Duration::from_millis(20))),
+        ))
+    }
+
+    async fn round(
+        self: &Arc<Self>,
+        claim: &Claim,
+        prefix: &[u8],
+        condition: If,
+        takes_place: bool,
+    ) -> Result<Round, BackendError> {
+        let known = self.claims.get(claim.id);
+        if let Some(own) = known
+            && let Some(far) = self.claims.far(claim.id)
+            && let Some(blocked) = self.look_from_afar(claim, prefix, own, far).await?
+        {
+            return Ok(Round::Done(Attempt::Blocked(blocked)));
+        }
+        let revision = known.and_then(|own| own.revision);
+        let seconds = known.map_or(whole_seconds(claim.ttl), |own| own.seconds);
+        let (lease, is_new) = match known {
+            Some(own) => (own.lease, false),
+            None => self.lease(seconds).await?,
+        };
+        let key = names::claim(prefix, lease.id);
+        let value = value(claim, self.io.clock().wall());
+        let sent_at = self.clocks();
+        let is_fresh = is_new || lease.lasts(sent_at);
+        let newest = self.newest();
+        self.claims.begin(claim.id, lease, seconds);
+        let (answer, alive) = self
+            .members
+            .ask(|link| {
+                // A claim with a place only reads: a transaction that may put costs the servers a write.
+                let request = match revision.filter(|_| takes_place) {
+                    Some(own) => Ask::Read(requests::queue_up_to(prefix, own)),
+                    None => Ask::Put(requests::put(condition, prefix, &key, &value, lease.id)),
+                };
+                let (key, value) = (&key, &value);
+                async move {
+                    let queue = async {
+                        match request {
+                            Ask::Read(read) => {
+                                link.range(read).await.map(requests::queue_in).map(Some)
+                            }
+                            Ask::Put(put) => {
+                                let answer = link.txn(put).await;
+                                answer.map(|it| requests::queue_of(it, key, value, lease.id))
+                            }
+                        }
+                    };
+                    let alive = async {
+                        match is_fresh {
+                            true => Ok(Some(lease.ttl + lease.spare)),
+                            false => link.keep_alive(Lane::Try, lease.id).await,
+                        }
+                    };
+                    // In one flight; both answers are needed.
+                    let (answer, alive) = tokio::join!(queue, alive);
+                    match answer {
+                        Ok(answer) => Ok((Ok(answer), alive)),
+                        Err(gone) if gone.reaction == Reaction::LeaseGone => Ok((Err(gone), alive)),
+                        Err(failure) => Err(failure),
+                    }
+                }
+            })
+            .await
+            .map_err(|failure| self.failed(claim, lease, failure))?;
+        let queue = match answer {
+            Err(_) => {
+                self.claims.forget(claim.id, lease.id);
+                return Ok(Round::Again);
+            }
+            Ok(queue) => queue
+                .ok_or_else(|| strange("a transaction"))?
+                .without_what_is_over(self.io.clock().wall()),
+        };
+        let me = queue.find(&key);
+        self.claims.answered(claim.id, lease.id, |own| {
+            own.revision = me.and_then(|me| NonZeroI64::new(queue.places[me].revision));
+        });
+        if queue.revision < newest {
+            return Err(went_back(newest, queue.revision));
+        }
+        self.newest.fetch_max(queue.revision, Ordering::SeqCst);
+        // The transaction's effect is known; the lease's ttl must be, too.
+        let ttl = match alive {
+            Ok(Some(granted)) => lease.usable(granted),
+            Ok(None) => {
+                // A leader that is behind may say so of a lease that it will yet learn of.
+                self.revoke(claim, lease.id).await.map_err(Failure::after_another)?;
+                return Ok(Round::Again);
+            }
+            Err(failure) => {
+                let nothing_was_put = me.is_none() && self.is_settled(claim);
+                if nothing_was_put {
+                    self.claims.forget(claim.id, lease.id);
+                }
+                let effect = if nothing_was_put { Effect::NotApplied } else { Effect::Unknown };
+                return Err(error(failure).with_effect(effect));
+            }
+        };
+        let alive_at = if is_fresh { lease.alive_at } else { sent_at };
+        self.claims.alive(claim.id, lease.id, ttl, alive_at);
+        match me {
+            Some(me) => self.in_queue(claim, &queue, me, prefix, ttl, takes_place).await,
+            // A request without an answer made its place again, further behind.
+            None if takes_place && revision.is_some() => Ok(Round::Again),
+            None => self.beside(claim, queue, prefix, lease.id).await,
+        }
+    }
+
+    /// Judges a claim that has a place.
+    async fn in_queue(
+        self: &Arc<Self>,
+        claim: &Claim,
+        queue: &Queue,
+        me: usize,
+        prefix: &[u8],
+        ttl: Duration,
+        takes_place: bool,
+    ) -> Result<Round, BackendError> {
+        let place = &queue.places[me];
+        if let Some(used) = queue.clash(claim.mode, me) {
+            self.withdraw(claim).await?;
+            return Err(mismatch(used, claim.mode.shape()));
+        }
+        let is_held = self.claims.get(claim.id).is_some_and(|own| own.granted);
+        let admission = if is_held { queue.admission(me) } else { queue.admission_of_waiter(me) };
+        if admission == Admission::Granted {
+            let token = place.revision as u64;
+            self.holds(claim, place.lease, None);
+            return Ok(Round::Done(Attempt::Granted(Grant { token, ttl, store_time: None })));
+        }
+        let blocked = queue.blocked(me, &admission, prefix.len());
+        let blocked = Box::pin(self.until_it_opens(queue, blocked)).await;
+        if takes_place {
+            let far = queue.far(me, &admission, prefix.len(), &blocked);
+            self.claims.set_far(claim.id, place.lease, far);
+        } else {
+            self.withdraw(claim).await?;
+        }
+        Ok(Round::Done(Attempt::Blocked(blocked)))
+    }
+
+    /// Judges a claim that has no place and does not want one unless it is the key.
+    async fn beside(
+        self: &Arc<Self>,
+        claim: &Claim,
+        queue: Queue,
+        prefix: &[u8],
+        lease: i64,
+    ) -> Result<Round, BackendError> {
+        let end = queue.places.len();
+        let clash = queue.clash(claim.mode, end);
+        let admission = queue.admission_of_newcomer(claim.mode);
+        if clash.is_none() && admission == Admission::Granted {
+            return Ok(Round::Seen(queue));
+        }
+        // A request without answer may still put the key: then the release has to know of it.
+        if self.is_settled(claim)
+            && let Some(own) = self.claims.forget(claim.id, lease)
+        {
+            self.give_back(own);
+        }
+        match clash {
+            Some(used) => Err(mismatch(used, claim.mode.shape())),
+            None => {
+                let blocked = queue.blocked(end, &admission, prefix.len());
+                let blocked = Box::pin(self.until_it_opens(&queue, blocked)).await;
+                Ok(Round::Done(Attempt::Blocked(blocked)))
+            }
+        }
+    }
+
+    /// Whether no request of this claim is still under way.
+    fn is_settled(&self, claim: &Claim) -> bool {
+        self.claims.get(claim.id).is_some_and(|own| own.unsure == 0)
+    }
+
+    /// Takes the place of a claim back.
+    async fn withdraw(self: &Arc<Self>, claim: &Claim) -> Result<(), BackendError> {
+        self.release_claim(claim).await.map(drop).map_err(Failure::after_another)
+    }
+
+    /// Notes what an error says of the claim.
+    fn failed(&self, claim: &Claim, lease: Lease, failure: Failure) -> BackendError {
+        if failure.error.effect == Effect::NotApplied {
+            self.claims.answered(claim.id, lease.id, |_| {});
+            let own = self.claims.get(claim.id);
+            if own.is_some_and(|own| own.unsure == 0 && own.revision.is_none()) {
+                self.claims.forget(claim.id, lease.id);
+            }
+        }
+        error(failure)
+    }
+}
+
+fn mismatch(used: Shape, wanted: Shape) -> BackendError {
+    BackendError::new(
+        BackendErrorKind::Mismatch,
+        Effect::NotApplied,
+        format!("the key is in use as {used}, and this client asks for {wanted}"),
+    )
+}

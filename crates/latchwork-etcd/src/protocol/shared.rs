@@ -1,0 +1,148 @@
+//! What all verbs share: the members, this client's claims and leases, and the clocks.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::time::Duration;
+
+use latchwork_store::{BackendError, BackendErrorKind, Claim, Doubts, Effect, Error, Io};
+use tokio::sync::mpsc;
+
+use crate::config::EtcdConfig;
+use crate::protocol::claims::{Claims, Own};
+use crate::protocol::lookout::Lookout;
+use crate::protocol::pool::{Lease, Pool, Reading, spare};
+use crate::protocol::requests;
+use crate::server::errors::{Failure, Reaction, error};
+use crate::server::link::Link;
+use crate::server::members::Members;
+use crate::server::watch::{Listener, Words};
+use crate::server::watchers::Word;
+
+pub(crate) const DEFAULT_TTL: Duration = Duration::from_secs(30);
+
+/// What the watches of holders tell the lookout, each with the number of its member.
+pub(crate) type Reports = mpsc::UnboundedReceiver<(usize, Word)>;
+
+/// What all verbs share.
+pub(crate) struct Shared {
+    pub(crate) store: Arc<str>,
+    pub(crate) members: Arc<Members>,
+    pub(crate) claims: Claims,
+    pub(crate) pool: Pool,
+    pub(crate) lookout: Arc<Lookout>,
+    pub(crate) doubts: Doubts,
+    /// The largest revision that a majority has told.
+    pub(crate) newest: AtomicI64,
+    pub(crate) io: Io,
+}
+
+impl Shared {
+    /// Connects to nobody yet; the second is for [`Lookout::run`].
+    pub(crate) fn new(config: &EtcdConfig, io: Io) -> Result<(Arc<Self>, Reports), Error> {
+        let (to_lookout, told) = mpsc::unbounded_channel();
+        let doubts = Doubts::default();
+        let words = Words { to_lookout, doubts: doubts.clone() };
+        let shared = Self {
+            store: config.shown().into(),
+            members: Arc::new(Members::new(config, &io, &words)?),
+            claims: Claims::default(),
+            pool: Pool::default(),
+            lookout: Arc::default(),
+            doubts,
+            newest: AtomicI64::new(0),
+            io,
+        };
+        Ok((Arc::new(shared), told))
+    }
+
+    /// Finds out whether a majority answers, and whether it knows us; a lease that it has granted.
+    pub(crate) async fn reach(&self) -> Result<i64, Failure> {
+        let seconds = whole_seconds(DEFAULT_TTL);
+        let lease = self.grant(seconds, spare(seconds)).await?;
+        self.pool.put(seconds, lease);
+        // Anybody may have a lease. Who may not read this key may read others.
+        let read = |link: Arc<Link>| async move { link.range(requests::one(b"latchwork")).await };
+        match self.members.ask(read).await {
+            Err(failure) if failure.reaction != Reaction::NoRight => Err(failure),
+            _ => Ok(lease.id),
+        }
+    }
+
+    /// The claim holds its key, which may be watched already.
+    pub(crate) fn holds(&self, claim: &Claim, lease: i64, watch: Option<Listener>) {
+        self.claims.granted(claim.id, lease, claim.key.clone(), self.io.now(), watch);
+        self.lookout.tell();
+    }
+
+    /// The largest revision that a majority has told.
+    pub(crate) fn newest(&self) -> i64 {
+        self.newest.load(Ordering::SeqCst)
+    }
+
+    /// What the clocks say now.
+    pub(crate) fn clocks(&self) -> Reading {
+        Reading::now(self.io.clock().as_ref())
+    }
+
+    /// A lease of this length, and whether it was granted just now.
+    pub(crate) async fn lease(
+        self: &Arc<Self>,
+        seconds: i64,
+    ) -> Result<(Lease, bool), BackendError> {
+        let (lease, refill) = self.pool.take(seconds, self.clocks());
+        if refill {
+            // The next one is granted while this one is used.
+            let shared = Arc::downgrade(self);
+            self.io.spawn(async move {
+                if let Some(shared) = shared.upgrade() {
+                    let lease = shared.grant(seconds, spare(seconds)).await.ok();
+                    shared.pool.refilled(seconds, lease);
+                }
+            });
+        }
+        match lease {
+            Some(lease) => Ok((lease, false)),
+            None => {
+                let lease = self.grant(seconds, spare(seconds)).await.map_err(error)?;
+                Ok((lease, true))
+            }
+        }
+    }
+
+    /// A new lease of so many seconds, and some to spare.
+    pub(crate) async fn grant(&self, seconds: i64, spare: i64) -> Result<Lease, Failure> {
+        let alive_at = self.clocks();
+        let asked = seconds + spare;
+        let answer = self.members.ask(|link| async move { link.grant(asked).await }).await;
+        let answer = answer?;
+        let granted = Duration::from_secs(answer.ttl.try_into().unwrap_or(0));
+        let spare = Duration::from_secs(spare.try_into().unwrap_or(0));
+        let mut lease = Lease { id: answer.id, ttl: Duration::ZERO, spare, alive_at };
+        lease.ttl = lease.usable(granted);
+        Ok(lease)
+    }
+
+    /// Puts the lease of a claim that is over into the pool, if nothing of it is unknown.
+    pub(crate) fn give_back(self: &Arc<Self>, own: Own) {
+        if own.unsure == 0 {
+            self.pool.put(own.seconds, own.lease);
+        }
+    }
+}
+
+/// etcd counts whole seconds; a claim must not end early.
+pub(crate) fn whole_seconds(ttl: Duration) -> i64 {
+    (ttl.as_secs() + u64::from(ttl.subsec_nanos() > 0)) as i64
+}
+
+/// A token of such a store would be smaller than others before it.
+pub(crate) fn went_back(newest: i64, now: i64) -> BackendError {
+    let message = format!(
+        "the store's revision went back from {newest} to {now}: it was restored from a backup, \
+         and its tokens would be smaller than earlier ones"
+    );
+    BackendError::new(BackendErrorKind::Corrupt, Effect::Unknown, message).with_next_step(
+        "restore it with --bump-revision; or restart this program if no resource remembers an \
+         earlier token",
+    )
+}
