@@ -7,11 +7,12 @@ use latchwork_store::kit::address;
 use latchwork_store::kit::tls::Tls;
 use latchwork_store::{Error, ErrorKind, Source, Sourced};
 
-use crate::host::Host;
-use crate::passfile::Passfile;
-use crate::reading;
-use crate::refused::refused;
-use crate::surroundings::Surroundings;
+use crate::address::host::Host;
+use crate::address::passfile::Passfile;
+use crate::address::reading;
+use crate::address::refused::refused;
+use crate::address::surroundings::Surroundings;
+use crate::names::class;
 
 /// How connections are encrypted, in the words of libpq.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -262,6 +263,11 @@ impl PostgresConfig {
     /// The longest ttl of a guarded table.
     pub(crate) fn max_ttl(&self) -> Duration {
         self.max_ttl.unwrap_or(MAX_TTL)
+    }
+
+    /// The number that sets the advisory locks of this table apart.
+    pub(crate) fn class(&self) -> i32 {
+        class(&self.schema, &self.table)
     }
 
     /// The address for messages: without credentials.

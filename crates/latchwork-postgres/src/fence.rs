@@ -34,7 +34,7 @@ use latchwork_store::{Fenced, FencingToken, Held, Key};
 
 use crate::config::PostgresConfig;
 use crate::names::stored;
-use crate::statements::Statements;
+use crate::protocol::statements::Statements;
 
 use client::Client;
 

@@ -3,20 +3,20 @@
 use std::sync::Arc;
 
 use latchwork_store::doctor::Prepared;
-use latchwork_store::{BackendError, BackendErrorKind, Effect, Error, Io};
+use latchwork_store::{BackendError, Error, Io};
 use tokio_postgres::types::Type;
 
 use crate::config::PostgresConfig;
-use crate::connect::{Access, For, LOCAL_PATH, Opened};
-use crate::errors::is_locked;
-use crate::greet::Greeting;
-use crate::guard;
-use crate::lane::{Lane, Seat};
 use crate::names::quoted;
-use crate::schema::{
+use crate::protocol::guard;
+use crate::protocol::statements::Statements;
+use crate::server::connect::{Access, For, LOCAL_PATH, Opened};
+use crate::server::greet::Greeting;
+use crate::server::lane::{Lane, Seat};
+use crate::server::reply::column;
+use crate::server::schema::{
     FUNCTIONS, STEPS, VERSION, can_be_migrated, comment, functions_of, version_of,
 };
-use crate::values::column;
 
 /// Prepares a database for its first locks, and says what was done.
 ///
@@ -33,18 +33,19 @@ use crate::values::column;
 ///
 /// May be dropped at any time, and called again.
 pub async fn init(config: PostgresConfig, io: Io) -> Result<Prepared, Error> {
-    let access = Access::new(config, io);
+    let statements = Statements::new(&config);
+    let access = Access::new(config, statements.list(), io);
     let mut prepared = Prepared { store: access.config.shown().into(), steps: Vec::new() };
     let opened = access.open(For::Care, None).await.map_err(|error| access.error(error))?;
     if opened.said.is_standby {
         let message = format!("store: {} is a standby or takes no writes", opened.at);
         return Err(access.invalid(message).with_next_step("name the primary in the address"));
     }
-    let made = make_tables(&access, &opened, &mut prepared).await;
+    let made = make_tables(&access, &statements, &opened, &mut prepared).await;
     let are_migrated = made.map_err(|error| access.error(error))?;
     if access.config.guard {
         let seat = Seat::on(Arc::new(opened.lane));
-        let held = in_use(&access, &seat).await.map_err(|error| access.error(error))?;
+        let held = in_use(&statements, &seat).await.map_err(|error| access.error(error))?;
         if held > 0 && are_migrated {
             // Nobody has lost a lock by it.
             prepared
@@ -70,6 +71,7 @@ pub async fn init(config: PostgresConfig, io: Io) -> Result<Prepared, Error> {
 /// Says whether the tables were of an older version.
 async fn make_tables(
     access: &Access,
+    statements: &Statements,
     opened: &Opened,
     prepared: &mut Prepared,
 ) -> Result<bool, BackendError> {
@@ -100,20 +102,20 @@ async fn make_tables(
         (other, ..) => {
             can_be_migrated(other, &access.config)?;
             let older = version.unwrap_or_default();
-            migrations = access.statements.fill(&STEPS[older as usize..].join("\n"));
+            migrations = statements.fill(&STEPS[older as usize..].join("\n"));
             prepared.steps.push(format!(
                 "brought the table {schema}.{table} from version {older} to {VERSION}"
             ));
         }
     }
     check_owners(access, &opened.lane, true).await?;
-    let [tables, functions, comments] = access.statements.schema();
+    let [tables, functions, comments] = statements.schema();
     // One text is one transaction. Two that are sent at the same time wait for each other. A session that waits for a
     // lock of the whole table keeps all others waiting behind it, and their renewals too.
     let text = format!(
         "{LOCAL_PATH}; SET LOCAL lock_timeout = '2s'; SELECT pg_advisory_xact_lock({}, 1);\n{migrations}\n{tables}\n{functions}\n{comments}\n{}\n{}",
-        access.statements.class(),
-        access.statements.fill(&format!("COMMENT ON TABLE @locks@ IS '{}';", comment(VERSION))),
+        access.config.class(),
+        statements.fill(&format!("COMMENT ON TABLE @locks@ IS '{}';", comment(VERSION))),
         "SELECT set_config('synchronous_commit', 'on', true);",
     );
     let lane = &opened.lane;
@@ -123,29 +125,6 @@ async fn make_tables(
     Ok(version.is_some_and(|version| version < VERSION))
 }
 
-/// Waits for the end of an `init` of another client that is making the tables at this moment: they are missing, or
-/// old, until it has committed.
-pub(crate) async fn outlast(access: &Access, lane: &Lane) -> Result<(), BackendError> {
-    // As `make_tables` locks it, but shared with others that wait.
-    let text = format!(
-        "{LOCAL_PATH}; SET LOCAL lock_timeout = '2s'; SELECT pg_advisory_xact_lock_shared({}, 1)",
-        access.statements.class(),
-    );
-    match lane.send(lane.client().batch_execute(&text)).await {
-        Err(error) if is_locked(&error) => {
-            let message = format!(
-                "another client is making the table {}.{} (latchwork init)",
-                access.config.schema, access.config.table
-            );
-            Err(BackendError::new(BackendErrorKind::Unreachable, Effect::NotApplied, message)
-                .with_next_step(
-                    "try again when that has ended; pg_stat_activity shows its session",
-                ))
-        }
-        done => done,
-    }
-}
-
 /// Refuses what belongs to somebody else, before a statement that writes could run their code.
 async fn check_owners(access: &Access, lane: &Lane, is_older: bool) -> Result<(), BackendError> {
     let said = Greeting::of(lane, &access.config, is_older).await?;
@@ -153,13 +132,13 @@ async fn check_owners(access: &Access, lane: &Lane, is_older: bool) -> Result<()
 }
 
 /// How many keys are held, waited for or closed.
-async fn in_use(access: &Access, seat: &Seat) -> Result<i64, BackendError> {
-    let text = access.statements.fill(
+async fn in_use(statements: &Statements, seat: &Seat) -> Result<i64, BackendError> {
+    let text = statements.fill(
         "SELECT count(*) FROM @locks@ l WHERE l.k <> '' AND (l.claim IS NOT NULL AND l.ends > clock_timestamp() \
          OR EXISTS (SELECT FROM @line@ p WHERE p.k = l.k AND p.mode <> 9 AND p.ends > clock_timestamp()))",
     );
     let lane = seat.lane();
     let nothing: [(&(dyn tokio_postgres::types::ToSql + Sync), Type); 0] = [];
     let rows = lane.send(lane.client().query_typed(&text, &nothing)).await?;
-    column(rows.first().ok_or_else(|| crate::values::strange(0))?, 0)
+    column(rows.first().ok_or_else(|| crate::server::reply::strange(0))?, 0)
 }

@@ -1,39 +1,14 @@
 #![doc = include_str!("../README.md")]
 
-mod acquire;
+mod address;
 mod backend;
-mod batch;
-mod busy;
 mod config;
-mod connect;
 mod doctor;
-mod errors;
 pub mod fence;
-mod greet;
-mod guard;
-mod host;
 mod init;
-mod inspect;
-mod lane;
-mod lineage;
-mod listener;
-mod message;
-mod mover;
 mod names;
-mod observe;
-mod passfile;
-mod pool;
-mod reading;
-mod refused;
-mod release;
-mod renew;
-mod schema;
-mod service;
-mod statements;
-mod surroundings;
-mod tls;
-mod turn;
-mod values;
+mod protocol;
+mod server;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 

@@ -6,8 +6,8 @@ use latchwork_store::doctor::{Finding, Tested, untested};
 
 use super::Server;
 use crate::config::SslMode;
-use crate::connect::For;
 use crate::names::quoted;
+use crate::server::connect::For;
 
 /// A clock that is off by more is reported: tokens go by the clock after a loss of data.
 const OFF: f64 = 1.0;
@@ -68,7 +68,7 @@ async fn way(server: &Server<'_>) -> Finding {
 /// any client.
 async fn keeps_sessions(server: &Server<'_>) -> Option<bool> {
     let other = server.access.open(For::Care, None).await.ok()?;
-    let other = Server::of(server.access, &other);
+    let other = Server::of(server.access, server.statements, &other);
     let process = "SELECT pg_backend_pid()";
     let first: (i32, i32) = (server.value(process).await?, other.value(process).await?);
     let mut same = first.0 != first.1;
@@ -258,7 +258,7 @@ async fn listeners(server: &Server<'_>) -> Finding {
     let text = format!(
         "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND classid = {} AND objid <> 0 \
          AND mode = 'ExclusiveLock' AND database = (SELECT oid FROM pg_database WHERE datname = current_database())",
-        server.access.statements.class()
+        server.config().class()
     );
     let listen: i64 = server.value(&text).await.unwrap_or(0);
     let found = format!("{listen} processes listen");

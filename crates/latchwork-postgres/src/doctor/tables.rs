@@ -4,7 +4,7 @@ use latchwork_store::BackendError;
 use latchwork_store::doctor::Finding;
 
 use super::Server;
-use crate::schema;
+use crate::server::schema;
 
 /// What the user needs, by the tables' names.
 const RIGHTS: &[(&str, &[&str])] = &[
@@ -52,7 +52,7 @@ async fn rights(server: &Server<'_>) -> (Finding, bool) {
     let mut missing = Vec::new();
     for (table, rights) in RIGHTS {
         for right in *rights {
-            let name = server.access.statements.fill(table);
+            let name = server.statements.fill(table);
             let text = format!("SELECT has_table_privilege({}, '{right}')", server.literal(table));
             if server.value(&text).await != Some(true) {
                 missing.push(format!("{right} on {name}"));
@@ -98,7 +98,7 @@ async fn indexes(server: &Server<'_>) -> Option<Finding> {
             server.literal(index)
         );
         if server.value(&text).await == Some(false) {
-            missing.push(server.access.statements.fill(index));
+            missing.push(server.statements.fill(index));
         }
     }
     if missing.is_empty() {

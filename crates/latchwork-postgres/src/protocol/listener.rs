@@ -14,15 +14,15 @@ use latchwork_store::{BackendError, ClaimId, Grant, Io, Wake, random_between, ra
 use tokio::sync::{Notify, watch};
 use tokio_postgres::types::{ToSql, Type};
 
-use crate::connect::{Access, For, SESSION};
-use crate::errors::lost;
-use crate::lane::Lane;
 use crate::lock;
-use crate::message::Message;
-use crate::mover::Sink;
-use crate::observe::Observers;
-use crate::pool::Pool;
-use crate::statements::{self, seen};
+use crate::protocol::message::Message;
+use crate::protocol::observe::Observers;
+use crate::protocol::statements::{self, seen};
+use crate::server::connect::{Access, For, SESSION};
+use crate::server::errors::lost;
+use crate::server::lane::Lane;
+use crate::server::mover::Sink;
+use crate::server::pool::Pool;
 
 /// How long the connection is kept after the last waiter has gone.
 const KEPT: Duration = Duration::from_secs(3);
@@ -82,7 +82,7 @@ impl Listener {
 
     /// The name of a channel.
     pub(crate) fn name(&self, channel: i32) -> String {
-        format!("{}{channel:08x}", statements::channel(self.access.statements.class()))
+        format!("{}{channel:08x}", statements::channel(self.access.config.class()))
     }
 
     /// The mailbox of a claim that is about to ask for a place; the same one each time.
@@ -225,7 +225,7 @@ impl Listener {
 
     /// Connects and listens.
     async fn listen(self: &Arc<Self>) -> Result<Arc<Lane>, BackendError> {
-        let (listener, class) = (Arc::downgrade(self), self.access.statements.class());
+        let (listener, class) = (Arc::downgrade(self), self.access.config.class());
         let channel = (random_u128() as i32 & i32::MAX).max(1);
         let (own, seen) = (self.name(channel), seen(class));
         let listen = format!("{SESSION}; LISTEN {own}");

@@ -9,10 +9,9 @@ use futures_util::future::{BoxFuture, Shared};
 use latchwork_store::{BackendError, ClaimId, Moment};
 use tokio::sync::{oneshot, watch};
 
-use crate::connect::{Access, For, driver_gone};
-use crate::guard::Guard;
-use crate::lane::{Lane, Seat, doubt};
 use crate::lock;
+use crate::server::connect::{Access, For, driver_gone};
+use crate::server::lane::{Lane, Seat, doubt};
 
 /// How long no more connections are asked for after the server has refused one.
 const PAUSE: Duration = Duration::from_secs(1);
@@ -32,7 +31,7 @@ const CHECK: Duration = Duration::from_secs(5);
 /// goes behind the others of the least busy one, and one more connection is made for those that follow.
 pub(crate) struct Pool {
     access: Arc<Access>,
-    guard: Option<Arc<Guard>>,
+    check: Option<Check>,
     lanes: Mutex<Vec<Arc<Lane>>>,
     /// Renewals wait behind no other request.
     renewals: Mutex<Option<Arc<Lane>>>,
@@ -51,6 +50,10 @@ pub(crate) struct Pool {
 /// little time must not start over each time, or a far server would never be reached.
 type Pending = Shared<BoxFuture<'static, Result<Arc<Lane>, BackendError>>>;
 
+/// What a new connection has to pass before it is used: the guard asks who the server is.
+pub(crate) type Check =
+    Arc<dyn Fn(Seat) -> BoxFuture<'static, Result<(), BackendError>> + Send + Sync>;
+
 /// What a connection is made for.
 #[derive(Clone, Copy)]
 enum Use {
@@ -59,10 +62,10 @@ enum Use {
 }
 
 impl Pool {
-    pub(crate) fn new(access: Arc<Access>, guard: Option<Arc<Guard>>) -> Arc<Self> {
+    pub(crate) fn new(access: Arc<Access>, check: Option<Check>) -> Arc<Self> {
         Arc::new(Self {
             access,
-            guard,
+            check,
             lanes: Mutex::default(),
             renewals: Mutex::default(),
             opening: AtomicUsize::new(0),
@@ -162,9 +165,9 @@ impl Pool {
         let (tell, told) = oneshot::channel();
         let made = async { told.await.unwrap_or_else(|_| Err(driver_gone())) }.boxed().shared();
         *pending = Some(made.clone());
-        let (pool, access, guard) = (Arc::downgrade(self), self.access.clone(), self.guard.clone());
+        let (pool, access, check) = (Arc::downgrade(self), self.access.clone(), self.check.clone());
         self.access.io.spawn(async move {
-            let opened = open(&access, guard.as_ref()).await;
+            let opened = open(&access, check.as_ref()).await;
             let Some(pool) = pool.upgrade() else { return };
             match (&opened, purpose) {
                 (Ok(lane), Use::Requests) => lock(&pool.lanes).push(lane.clone()),
@@ -208,9 +211,9 @@ impl Pool {
         self.opening.fetch_add(1, Ordering::Relaxed);
         let opening = Opening(Arc::downgrade(self));
         let access = self.access.clone();
-        let guard = self.guard.clone();
+        let check = self.check.clone();
         self.access.io.spawn(async move {
-            let opened = open(&access, guard.as_ref()).await;
+            let opened = open(&access, check.as_ref()).await;
             let Some(pool) = opening.0.upgrade() else { return };
             match opened {
                 Ok(lane) => lock(&pool.lanes).push(lane),
@@ -279,11 +282,10 @@ impl Pool {
     }
 }
 
-async fn open(access: &Arc<Access>, guard: Option<&Arc<Guard>>) -> Result<Arc<Lane>, BackendError> {
+async fn open(access: &Arc<Access>, check: Option<&Check>) -> Result<Arc<Lane>, BackendError> {
     let lane = Arc::new(access.open(For::Locks, None).await?.lane);
-    if let Some(guard) = guard {
-        // Another server may answer than before.
-        guard.look(&Seat::on(lane.clone())).await?;
+    if let Some(check) = check {
+        check(Seat::on(lane.clone())).await?;
     }
     Ok(lane)
 }

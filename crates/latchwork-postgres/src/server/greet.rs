@@ -7,12 +7,12 @@ use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{Client, Row};
 
 use crate::config::PostgresConfig;
-use crate::lane::Lane;
-use crate::lineage::Lineage;
 use crate::names::quoted;
-use crate::schema::{FUNCTIONS_OF_A_TABLE, OF_THE_GUARD, found};
-use crate::tls::AsItIs;
-use crate::values::{column, strange};
+use crate::server::lane::Lane;
+use crate::server::lineage::Lineage;
+use crate::server::reply::{column, strange};
+use crate::server::schema::{FUNCTIONS_OF_A_TABLE, OF_THE_GUARD, found};
+use crate::server::tls::AsItIs;
 
 /// What the names of the tables end with.
 const TABLES: [&str; 4] = ["", "_line", "_alive", "_fence"];
@@ -193,13 +193,14 @@ async fn ask(
     is_older: bool,
     lineage: &str,
 ) -> Result<Vec<Row>, BackendError> {
-    let text = include_str!("sql/greet.sql")
+    let text = include_str!("../sql/greet.sql")
         .replace("===", "OPERATOR(pg_catalog.=)")
         .replace("@found@", &found())
         .replace("@lineage@", lineage);
     let tables = TABLES.map(|suffix| format!("{}{suffix}", config.table));
     let functions = FUNCTIONS_OF_A_TABLE.map(|suffix| format!("{}_{suffix}", config.table));
-    let table = lane.table();
+    // As `to_regclass` reads it.
+    let table = format!("{}.{}", quoted(&config.schema), quoted(&config.table));
     let (tables, functions) = (&tables[..], &functions[..]);
     let params: [(&(dyn ToSql + Sync), Type); 6] = [
         (&table, Type::TEXT),

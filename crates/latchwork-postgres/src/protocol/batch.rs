@@ -12,14 +12,15 @@ use latchwork_store::kit::combine::{Combined, Combiner, Lanes};
 use latchwork_store::{BackendError, Claim, ClaimId, Effect, Verb};
 use tokio_postgres::Row;
 
-use crate::connect::Access;
-use crate::guard::Guard;
-use crate::lane::{Lane, Orphans, Params, Seat};
 use crate::lock;
 use crate::names::stored;
-use crate::pool::Pool;
-use crate::statements::Ask;
-use crate::values::{Uuid, column, micros, mode, number, strange};
+use crate::protocol::guard::Guard;
+use crate::protocol::statements::Ask;
+use crate::protocol::values::{Uuid, micros, mode};
+use crate::server::connect::Access;
+use crate::server::lane::{Lane, Orphans, Params, Seat};
+use crate::server::pool::Pool;
+use crate::server::reply::{column, number, strange};
 
 /// Half of the connections are for those that ask alone.
 const LANES: Lanes = Lanes { alone: 4, all: 6, most: 64 };

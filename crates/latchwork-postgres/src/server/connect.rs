@@ -14,18 +14,19 @@ use tokio_postgres::error::SqlState;
 use tokio_postgres::tls::NoTls;
 use tokio_postgres::{Client, Config, Connection};
 
+use crate::address::host::Host;
+use crate::address::passfile::Found;
 use crate::config::{Login, PostgresConfig, SslMode};
-use crate::errors::{is_login_refused, no_socket, not_connected, not_reached, without_password};
-use crate::greet::{Greeting, Sibling, process_of};
-use crate::host::Host;
-use crate::init;
-use crate::lane::{Lane, Orphans};
-use crate::lineage::Seen;
-use crate::mover::{Mover, Orders, Sink};
-use crate::passfile::Found;
-use crate::schema;
-use crate::statements::Statements;
-use crate::tls::Greeter;
+use crate::server::errors::{
+    is_locked, is_login_refused, no_socket, not_connected, not_reached, without_password,
+};
+use crate::server::greet::{Greeting, Sibling, process_of};
+use crate::server::lane::{Lane, Orphans};
+use crate::server::lineage::Seen;
+use crate::server::mover::{Mover, Orders, Sink};
+use crate::server::schema;
+use crate::server::statement::StatementList;
+use crate::server::tls::Greeter;
 
 /// How a session behaves, where it is ours alone. A statement waits for a row that somebody has locked
 /// no longer than a verb waits for its answer. Each statement is planned once, and reads by the index, however
@@ -70,7 +71,7 @@ pub(crate) enum For {
 /// What all connections of a store have in common.
 pub(crate) struct Access {
     pub(crate) config: PostgresConfig,
-    pub(crate) statements: Arc<Statements>,
+    list: Arc<StatementList>,
     pub(crate) io: Io,
     pub(crate) orphans: Arc<Orphans>,
     /// The timelines that this client has seen.
@@ -105,10 +106,10 @@ impl Progress {
 }
 
 impl Access {
-    pub(crate) fn new(config: PostgresConfig, io: Io) -> Arc<Self> {
-        let statements = Arc::new(Statements::new(&config));
+    /// `list` has the statements that connections for locks prepare.
+    pub(crate) fn new(config: PostgresConfig, list: Arc<StatementList>, io: Io) -> Arc<Self> {
         let (orphans, seen) = (Arc::default(), Arc::default());
-        Arc::new(Self { config, statements, io, orphans, seen, is_hurried: AtomicBool::new(false) })
+        Arc::new(Self { config, list, io, orphans, seen, is_hurried: AtomicBool::new(false) })
     }
 
     /// Connects to the server of the address that counts ([`Self::choose`]). The connection is made where the
@@ -404,8 +405,8 @@ impl Access {
         let orders = Arc::<Orders>::default();
         let sibling = Sibling::of(|name| connection.parameter(name));
         drive.start(Mover::new(connection, orders.clone(), sink));
-        let (statements, orphans) = (self.statements.clone(), self.orphans.clone());
-        let mut lane = Lane::new(client, drive, orders, statements, orphans);
+        let (list, orphans) = (self.list.clone(), self.orphans.clone());
+        let mut lane = Lane::new(client, drive, orders, list, orphans);
         lane.sibling = sibling;
         lane
     }
@@ -424,7 +425,7 @@ impl Access {
         }
         opened.said.check_version()?;
         if schema::check(said.table.as_deref(), &self.config).is_err() {
-            init::outlast(self, &opened.lane).await?;
+            self.outlast_init(&opened.lane).await?;
             opened.said = Greeting::of(&opened.lane, &self.config, false).await?;
         }
         let said = &opened.said;
@@ -446,6 +447,29 @@ impl Access {
             opened.lane.prepare().await?;
         }
         Ok(opened)
+    }
+
+    /// Waits for the end of an `init` of another client that is making the tables at this moment: they are missing, or
+    /// old, until it has committed.
+    async fn outlast_init(&self, lane: &Lane) -> Result<(), BackendError> {
+        // As `make_tables` of init.rs locks it, but shared with others that wait.
+        let text = format!(
+            "{LOCAL_PATH}; SET LOCAL lock_timeout = '2s'; SELECT pg_advisory_xact_lock_shared({}, 1)",
+            self.config.class(),
+        );
+        match lane.send(lane.client().batch_execute(&text)).await {
+            Err(error) if is_locked(&error) => {
+                let message = format!(
+                    "another client is making the table {}.{} (latchwork init)",
+                    self.config.schema, self.config.table
+                );
+                Err(BackendError::new(BackendErrorKind::Unreachable, Effect::NotApplied, message)
+                    .with_next_step(
+                        "try again when that has ended; pg_stat_activity shows its session",
+                    ))
+            }
+            done => done,
+        }
     }
 
     /// An error of this store for its user.

@@ -34,7 +34,7 @@ pub(crate) fn revision() -> String {
 pub(crate) fn found() -> String {
     let names = FUNCTIONS_OF_A_TABLE
         .map(|name| format!("$3::text OPERATOR(pg_catalog.||) '_{name}'::text"));
-    let text = include_str!("sql/found.sql").lines().filter(|line| !line.starts_with("--"));
+    let text = include_str!("../sql/found.sql").lines().filter(|line| !line.starts_with("--"));
     let text = text.collect::<Vec<_>>().join("\n");
     text.replace("@functions@", &FUNCTIONS_OF_A_TABLE.len().to_string())
         .replace("@names@", &names.join(", "))
@@ -43,9 +43,9 @@ pub(crate) fn found() -> String {
 /// The statements that bring tables of each version to the next one, the oldest first. Each checks the version by
 /// itself: two clients may prepare the tables at the same time.
 pub(crate) const STEPS: [&str; VERSION as usize] = [
-    include_str!("sql/from_0.sql"),
-    include_str!("sql/from_1.sql"),
-    include_str!("sql/from_2.sql"),
+    include_str!("../sql/from_0.sql"),
+    include_str!("../sql/from_1.sql"),
+    include_str!("../sql/from_2.sql"),
 ];
 
 /// What the comment of a table of this version is.

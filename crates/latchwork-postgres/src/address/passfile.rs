@@ -4,8 +4,8 @@ use std::path::{Path, PathBuf};
 
 use latchwork_store::{BackendError, BackendErrorKind, Effect};
 
+use crate::address::host::Host;
 use crate::config::Secret;
-use crate::host::Host;
 
 /// A file that may have the password.
 #[derive(Debug, Clone, PartialEq, Eq)]

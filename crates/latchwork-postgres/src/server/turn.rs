@@ -20,10 +20,10 @@ use tokio::sync::OwnedSemaphorePermit;
 use tokio_postgres::Row;
 use tokio_postgres::types::{IsNull, ToSql, Type};
 
-use crate::errors::unsent;
-use crate::lane::{LOOK_LIMIT, Lane, Params, Seat};
-use crate::statements::Ask;
-use crate::values::Encoded;
+use crate::server::errors::unsent;
+use crate::server::lane::{LOOK_LIMIT, Lane, Params, Seat};
+use crate::server::reply::Encoded;
+use crate::server::statement::Number;
 
 type Answer = Result<Vec<Row>, BackendError>;
 
@@ -45,7 +45,7 @@ impl Request {
     /// If it is dropped before, nothing is sent.
     pub(crate) async fn on(
         lane: &Arc<Lane>,
-        ask: Ask,
+        ask: Number,
         params: Params<'_>,
     ) -> Result<Self, BackendError> {
         let params = encoded(params, lane.statement(ask).types)?;
@@ -60,7 +60,7 @@ impl Request {
 
 async fn answer(
     lane: Arc<Lane>,
-    ask: Ask,
+    ask: Number,
     params: Vec<(Encoded, Type)>,
     turn: OwnedSemaphorePermit,
 ) -> Answer {

@@ -7,12 +7,13 @@ use std::task::Poll;
 use latchwork_store::{BackendError, Claim, Linger, Released};
 use tokio_postgres::Row;
 
-use crate::backend::Store;
-use crate::errors::is_locked;
-use crate::lane::{Params, Seat};
 use crate::names::stored;
-use crate::statements::Ask;
-use crate::values::{Uuid, column, micros, strange};
+use crate::protocol::statements::Ask;
+use crate::protocol::store::Store;
+use crate::protocol::values::{Uuid, micros};
+use crate::server::errors::is_locked;
+use crate::server::lane::{Params, Seat};
+use crate::server::reply::{column, strange};
 
 impl Store {
     /// Ends a claim. If the row of the key is locked for long, it is asked for once more: tries wait for it for a shorter

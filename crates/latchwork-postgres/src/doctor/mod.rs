@@ -14,9 +14,10 @@ use latchwork_store::doctor::{Finding, Report};
 use latchwork_store::{Error, Io};
 use tokio_postgres::SimpleQueryMessage;
 
+use crate::address::host::Host;
 use crate::config::PostgresConfig;
-use crate::connect::{Access, For, LOCAL_PATH, Opened};
-use crate::host::Host;
+use crate::protocol::statements::Statements;
+use crate::server::connect::{Access, For, LOCAL_PATH, Opened};
 
 /// How long the questions to one server may take.
 const LIMIT: Duration = Duration::from_secs(10);
@@ -39,7 +40,8 @@ pub async fn doctor(config: PostgresConfig, io: Io) -> Result<Report, Error> {
     for host in config.hosts.clone() {
         let part = host.to_string();
         let alone = PostgresConfig { hosts: vec![host], ..config.clone() };
-        let access = Access::new(alone, io.clone());
+        let statements = Statements::new(&alone);
+        let access = Access::new(alone, statements.list(), io.clone());
         let findings = match access.open(For::Care, None).await {
             Ok(opened) => {
                 answered = true;
@@ -50,7 +52,8 @@ pub async fn doctor(config: PostgresConfig, io: Io) -> Result<Report, Error> {
                         None => part.clone(),
                     });
                 }
-                let limit = io.within(LIMIT, Server::of(&access, &opened).examine()).await;
+                let limit =
+                    io.within(LIMIT, Server::of(&access, &statements, &opened).examine()).await;
                 limit.unwrap_or_else(|| vec![late()])
             }
             Err(error) => {
@@ -90,12 +93,13 @@ fn late() -> Finding {
 /// A server that is examined.
 struct Server<'a> {
     access: &'a Arc<Access>,
+    statements: &'a Statements,
     opened: &'a Opened,
 }
 
 impl<'a> Server<'a> {
-    fn of(access: &'a Arc<Access>, opened: &'a Opened) -> Self {
-        Self { access, opened }
+    fn of(access: &'a Arc<Access>, statements: &'a Statements, opened: &'a Opened) -> Self {
+        Self { access, statements, opened }
     }
 
     fn config(&self) -> &PostgresConfig {
@@ -126,7 +130,7 @@ impl<'a> Server<'a> {
     /// The value that a statement answers; `None` without rights or rows.
     async fn value<T: FromStr>(&self, text: &str) -> Option<T> {
         let lane = &self.opened.lane;
-        let asked = self.access.statements.fill(&format!("SELECT ({text})::text"));
+        let asked = self.statements.fill(&format!("SELECT ({text})::text"));
         // Behind a pooler one text, which is one transaction: it need not be one that lets a client begin some.
         let asked = if lane.pooled { format!("{LOCAL_PATH}; {asked}") } else { asked };
         let said = lane.send(lane.client().simple_query(&asked)).await.ok()?;
@@ -138,7 +142,7 @@ impl<'a> Server<'a> {
 
     /// What the names of a table or an index stand for, as a statement has it in a text.
     fn literal(&self, name: &str) -> String {
-        literal(&self.access.statements.fill(name))
+        literal(&self.statements.fill(name))
     }
 
     async fn setting(&self, name: &str) -> String {

@@ -8,13 +8,14 @@ use latchwork_store::{
 };
 use tokio_postgres::Row;
 
-use crate::backend::Store;
-use crate::errors::is_locked;
-use crate::lane::Seat;
-use crate::listener::Expected;
 use crate::names::stored;
-use crate::statements::Ask;
-use crate::values::{Uuid, column, holder_of, micros, mode, number, strange};
+use crate::protocol::listener::Expected;
+use crate::protocol::statements::Ask;
+use crate::protocol::store::Store;
+use crate::protocol::values::{Uuid, holder_of, micros, mode};
+use crate::server::errors::is_locked;
+use crate::server::lane::Seat;
+use crate::server::reply::{column, number, strange};
 
 /// How often a client asks again whose nonce is not the guard's any more.
 const LOOKS: u32 = 3;

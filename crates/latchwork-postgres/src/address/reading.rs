@@ -3,11 +3,11 @@
 use latchwork_store::kit::address::{Parts, usually};
 use latchwork_store::{Error, Sourced};
 
+use crate::address::host::Host;
+use crate::address::passfile::Passfile;
+use crate::address::service;
+use crate::address::surroundings::Surroundings;
 use crate::config::{Login, NEXT, PostgresConfig, Secret, decode, invalid};
-use crate::host::Host;
-use crate::passfile::Passfile;
-use crate::service;
-use crate::surroundings::Surroundings;
 
 /// Reads an address, and the service file that it may name.
 ///

@@ -41,7 +41,7 @@ impl Message {
 }
 
 /// A UUID as the server writes it: 32 digits with dashes.
-fn uuid(text: &str) -> Option<crate::values::Uuid> {
+fn uuid(text: &str) -> Option<crate::protocol::values::Uuid> {
     let plain: String = text.chars().filter(|c| *c != '-').collect();
     (text.len() == 36).then_some(())?;
     ClaimId::parse(&plain).map(Into::into)

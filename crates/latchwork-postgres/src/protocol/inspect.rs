@@ -5,10 +5,11 @@ use std::time::Duration;
 use latchwork_store::{BackendError, Key, Party, Query, Snapshot};
 use tokio_postgres::Row;
 
-use crate::backend::Store;
 use crate::names::{range, stored};
-use crate::statements::Ask;
-use crate::values::{Uuid, column, holder_of, mode_of, number, strange};
+use crate::protocol::statements::Ask;
+use crate::protocol::store::Store;
+use crate::protocol::values::{Uuid, holder_of, mode_of};
+use crate::server::reply::{column, number, strange};
 
 impl Store {
     pub(crate) async fn inspect(&self, query: &Query) -> Result<Vec<Snapshot>, BackendError> {

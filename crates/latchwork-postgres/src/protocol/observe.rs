@@ -12,14 +12,14 @@ use latchwork_store::{BackendError, Key, Verb, Watch};
 use tokio::sync::Notify;
 use tokio_postgres::types::{ToSql, Type};
 
-use crate::backend::Store;
-use crate::errors::lost;
-use crate::lane::Lane;
-use crate::listener::Listener;
 use crate::lock;
 use crate::names::stored;
-use crate::statements::{observers, seen};
-use crate::values::{column, strange};
+use crate::protocol::listener::Listener;
+use crate::protocol::statements::{observers, seen};
+use crate::protocol::store::Store;
+use crate::server::errors::lost;
+use crate::server::lane::Lane;
+use crate::server::reply::{column, strange};
 
 /// One of so many of the locks that all sessions of the server share may be for the keys that this process observes. If
 /// there are none left, the server grants no lock of a table either.
@@ -93,7 +93,7 @@ impl Store {
         if self.pooled {
             return Ok(None);
         }
-        let (class, key) = (self.access.statements.class(), stored(key).0);
+        let (class, key) = (self.access.config.class(), stored(key).0);
         let _coming = Coming::to(&self.listener);
         let lane = self.listener.connection().await?;
         lane.send(lane.client().batch_execute(&format!("LISTEN {}", seen(class)))).await?;

@@ -14,13 +14,13 @@ use tokio_postgres::error::SqlState;
 use tokio_postgres::types::ToSql;
 use tokio_postgres::{Client, Row, Statement};
 
-use crate::errors::{failure, lost, not_replicated};
-use crate::greet::Sibling;
-use crate::lineage::Lineage;
 use crate::lock;
-use crate::mover::Orders;
-use crate::statements::{self, Ask, Statements};
-use crate::turn::Request;
+use crate::server::errors::{failure, lost, not_replicated};
+use crate::server::greet::Sibling;
+use crate::server::lineage::Lineage;
+use crate::server::mover::Orders;
+use crate::server::statement::{self, Number, StatementList};
+use crate::server::turn::Request;
 
 /// If a request is given up after so long, the connection is asked for a sign of life.
 const SILENCE: Duration = Duration::from_millis(300);
@@ -71,7 +71,7 @@ pub(crate) struct Lane {
     client: Option<Client>,
     drive: Arc<Drive>,
     orders: Arc<Orders>,
-    statements: Arc<Statements>,
+    list: Arc<StatementList>,
     /// What the server has prepared; empty behind a pooler, where each statement may meet another server
     /// process.
     prepared: Vec<Statement>,
@@ -97,7 +97,7 @@ impl Lane {
         client: Client,
         drive: Arc<Drive>,
         orders: Arc<Orders>,
-        statements: Arc<Statements>,
+        list: Arc<StatementList>,
         orphans: Arc<Orphans>,
     ) -> Self {
         Self {
@@ -105,7 +105,7 @@ impl Lane {
             used: Mutex::new(drive.io().now()),
             drive,
             orders,
-            statements,
+            list,
             prepared: Vec::new(),
             turn: Arc::new(Semaphore::new(1)),
             load: AtomicUsize::new(0),
@@ -128,7 +128,7 @@ impl Lane {
     /// Has the server prepare all statements, in one flight.
     pub(crate) async fn prepare(&mut self) -> Result<(), BackendError> {
         let client = self.client();
-        let all = self.statements.own().iter();
+        let all = self.list.own.iter();
         let prepared = all.map(|one| client.prepare_typed(&one.text, one.types));
         let prepared = self.send(futures_util::future::try_join_all(prepared)).await?;
         self.prepared = prepared;
@@ -137,19 +137,15 @@ impl Lane {
 
     /// Has the server prepare each statement, and drop it again: what is missing is an error.
     pub(crate) async fn examine(&self) -> Result<(), BackendError> {
-        for one in self.statements.own() {
+        for one in &self.list.own {
             self.send(self.client().prepare_typed(&one.text, one.types)).await?;
         }
         Ok(())
     }
 
-    /// The table of locks, as `to_regclass` reads it.
-    pub(crate) fn table(&self) -> String {
-        self.statements.table()
-    }
-
-    pub(crate) fn statement(&self, ask: Ask) -> &statements::Statement {
-        self.statements.pooled(ask)
+    /// A statement for a session of a pooler.
+    pub(crate) fn statement(&self, number: Number) -> &statement::Statement {
+        &self.list.pooled[number.0]
     }
 
     /// Waits until no other request has the turn. Until the permit is dropped, none gets it.
@@ -229,12 +225,12 @@ impl Seat {
     /// The statement may run all the same.
     pub(crate) async fn ask(
         &self,
-        ask: Ask,
+        ask: impl Into<Number>,
         params: Params<'_>,
         about: Option<ClaimId>,
     ) -> Result<Vec<Row>, BackendError> {
-        let lane = &self.0;
-        let Some(prepared) = lane.prepared.get(ask as usize) else {
+        let (lane, ask) = (&self.0, ask.into());
+        let Some(prepared) = lane.prepared.get(ask.0) else {
             let request = Request::on(lane, ask, params).await?;
             return self.answered(about, request).await;
         };

@@ -6,12 +6,13 @@ use futures_util::future::join_all;
 use latchwork_store::{BackendError, BackendErrorKind, Claim, Effect, Renewal};
 use tokio_postgres::Row;
 
-use crate::backend::Store;
-use crate::errors::is_locked;
-use crate::lane::Seat;
 use crate::names::stored;
-use crate::statements::Ask;
-use crate::values::{Uuid, column, micros, number};
+use crate::protocol::statements::Ask;
+use crate::protocol::store::Store;
+use crate::protocol::values::{Uuid, micros};
+use crate::server::errors::is_locked;
+use crate::server::lane::Seat;
+use crate::server::reply::{column, number};
 
 /// So many claims are renewed by one statement: a few milliseconds of the server.
 const AT_ONCE: usize = 512;

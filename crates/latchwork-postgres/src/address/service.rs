@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use latchwork_store::{Error, ErrorKind};
 
-use crate::surroundings::Surroundings;
+use crate::address::surroundings::Surroundings;
 
 /// An option of a service, and where it stands.
 #[derive(Debug, PartialEq, Eq)]

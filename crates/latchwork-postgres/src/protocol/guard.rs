@@ -6,15 +6,18 @@
 //! connection is made, and a row of the table of locks repeats it, which notices `TRUNCATE` and `DROP`. Each
 //! try names the nonce in the statement that grants.
 
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use futures_util::FutureExt as _;
 use latchwork_store::{BackendError, BackendErrorKind, Claim, Effect};
 
-use crate::lane::Seat;
 use crate::lock;
-use crate::statements::Ask;
-use crate::values::{Uuid, column, number};
+use crate::protocol::statements::Ask;
+use crate::protocol::values::Uuid;
+use crate::server::lane::Seat;
+use crate::server::pool::Check;
+use crate::server::reply::{column, number};
 
 /// The guard of a table.
 pub(crate) struct Guard {
@@ -57,6 +60,15 @@ impl Guard {
         Ok(verdict)
     }
 
+    /// What each new connection has to pass: another server may answer than before.
+    pub(crate) fn connection_check(self: &Arc<Self>) -> Check {
+        let guard = self.clone();
+        Arc::new(move |seat| {
+            let guard = guard.clone();
+            async move { guard.look(&seat).await.map(drop) }.boxed()
+        })
+    }
+
     /// Refuses a ttl that the quarantine would not outlast.
     pub(crate) fn check(&self, claim: &Claim) -> Result<(), BackendError> {
         if claim.ttl <= self.max_ttl {
@@ -83,6 +95,6 @@ pub(crate) async fn ask(
     let rows = seat.ask(Ask::Heal, &[&longest, &vouch], None).await;
     // Whatever it has written, it has granted nothing.
     let rows = rows.map_err(|error| error.with_effect(Effect::NotApplied))?;
-    let [row] = &rows[..] else { return Err(crate::values::strange(0)) };
+    let [row] = &rows[..] else { return Err(crate::server::reply::strange(0)) };
     Ok(Verdict { nonce: column(row, 0)?, longest: Duration::from_micros(number(row, 2)?) })
 }

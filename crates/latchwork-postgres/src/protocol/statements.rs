@@ -3,12 +3,15 @@
 //! A template has `@word@` or `@word:of@` where something is filled in; [`Names::stands_for`] has all words. What comes
 //! of it, and so what the server runs, is in `assembled/`, which a test writes and compares.
 
+use std::sync::Arc;
+
 use latchwork_store::kit::record::PATIENCE;
 use tokio_postgres::types::Type;
 
 use crate::config::PostgresConfig;
 use crate::names::{class, quoted};
-use crate::schema::{FUNCTIONS, made, revision};
+use crate::server::schema::{FUNCTIONS, made, revision};
+use crate::server::statement::{Number, Statement, StatementList};
 
 macro_rules! asks {
     ($($ask:ident),* $(,)?) => {
@@ -40,20 +43,17 @@ asks! {
     Sweep,
 }
 
-/// One statement, and the types of what it is given.
-#[derive(Debug)]
-pub(crate) struct Statement {
-    pub(crate) text: String,
-    pub(crate) types: &'static [Type],
+impl From<Ask> for Number {
+    fn from(ask: Ask) -> Self {
+        Self(ask as usize)
+    }
 }
 
 /// All statements on one table.
 #[derive(Debug)]
 pub(crate) struct Statements {
-    /// For sessions of our own, which have their settings.
-    own: Vec<Statement>,
-    /// For sessions of a pooler: each brings the settings along.
-    pooled: Vec<Statement>,
+    /// Those of the verbs, each at the number of its [`Ask`].
+    list: Arc<StatementList>,
     names: Names,
 }
 
@@ -91,47 +91,36 @@ impl Statements {
             });
             filled.collect()
         };
-        let (own, pooled) = (statements(false), statements(true));
-        Self { own, pooled, names }
+        let list = StatementList { own: statements(false), pooled: statements(true) };
+        Self { list: Arc::new(list), names }
     }
 
-    /// A statement for a session of a pooler.
-    pub(crate) fn pooled(&self, ask: Ask) -> &Statement {
-        &self.pooled[ask as usize]
-    }
-
-    /// All statements for a session of our own.
-    pub(crate) fn own(&self) -> &[Statement] {
-        &self.own
+    /// What a connection has to know.
+    pub(crate) fn list(&self) -> Arc<StatementList> {
+        self.list.clone()
     }
 
     /// What makes the tables, then the functions, and what says to people what they are.
     pub(crate) fn schema(&self) -> [String; 3] {
         let functions = [
-            include_str!("sql/no_older.sql"),
-            include_str!("sql/rehearse.sql"),
-            include_str!("sql/stand.sql"),
-            include_str!("sql/leave.sql"),
-            include_str!("sql/keep.sql"),
-            include_str!("sql/heal.sql"),
+            include_str!("../sql/no_older.sql"),
+            include_str!("../sql/rehearse.sql"),
+            include_str!("../sql/stand.sql"),
+            include_str!("../sql/leave.sql"),
+            include_str!("../sql/keep.sql"),
+            include_str!("../sql/heal.sql"),
         ];
-        [include_str!("sql/tables.sql"), &functions.join("\n"), include_str!("sql/comments.sql")]
-            .map(|text| self.names.fill(text))
+        [
+            include_str!("../sql/tables.sql"),
+            &functions.join("\n"),
+            include_str!("../sql/comments.sql"),
+        ]
+        .map(|text| self.names.fill(text))
     }
 
     /// A text of the caller's with the names filled in.
     pub(crate) fn fill(&self, text: &str) -> String {
         self.names.fill(text)
-    }
-
-    /// The table of locks, as `to_regclass` reads it.
-    pub(crate) fn table(&self) -> String {
-        self.names.object("")
-    }
-
-    /// The number that sets the advisory locks of this table apart.
-    pub(crate) fn class(&self) -> i32 {
-        class(&self.names.schema, &self.names.table)
     }
 }
 
@@ -142,7 +131,7 @@ const LIMITED: &str = "set_config('lock_timeout', '900ms', true) IS NOT NULL";
 /// As [`LIMITED`], for a try.
 const HASTY: &str = "set_config('lock_timeout', '@brief@', true) IS NOT NULL";
 
-/// True, and the functions find what they name and plan as they do in a session of our own ([`crate::connect::SESSION`]).
+/// True, and the functions find what they name and plan as they do in a session of our own ([`crate::server::connect::SESSION`]).
 const PLANS: &str = "set_config('search_path', 'pg_catalog, pg_temp', true) IS NOT NULL AND set_config('enable_bitmapscan', 'off', true) IS NOT NULL AND set_config('enable_seqscan', 'off', true) IS NOT NULL \
      AND set_config('plan_cache_mode', 'force_generic_plan', true) IS NOT NULL AND set_config('jit', 'off', true) IS NOT NULL";
 
@@ -218,9 +207,9 @@ impl Names {
             "index" => text(quoted(&format!("{}_{of}", self.table))),
             "literal" => text(literal(&self.object(if of == "locks" { "" } else { of }))),
             "body" => text(self.quotes()),
-            "sweep" => template(include_str!("sql/sweep.sql")),
-            "serve" => template(include_str!("sql/serve.sql")),
-            "news" => template(include_str!("sql/news.sql")),
+            "sweep" => template(include_str!("../sql/sweep.sql")),
+            "serve" => template(include_str!("../sql/serve.sql")),
+            "news" => template(include_str!("../sql/news.sql")),
             "fits" => {
                 let parts: Vec<&str> = of.split(',').collect();
                 text(fits(parts[0], parts[1], parts[2]))
@@ -328,7 +317,7 @@ fn fits(mode: &str, take: &str, limit: &str) -> String {
 
 const LEAVE: &[Type] =
     &[Type::BYTEA, Type::BYTEA, Type::UUID, Type::INT8, Type::BYTEA, Type::UUID, Type::INT8];
-const INSPECT: &str = include_str!("sql/inspect.sql");
+const INSPECT: &str = include_str!("../sql/inspect.sql");
 
 impl Ask {
     /// Which keys an inspection is about.
@@ -346,11 +335,11 @@ impl Ask {
         type T = Type;
         match self {
             Self::Take => (
-                include_str!("sql/take.sql"),
+                include_str!("../sql/take.sql"),
                 &[T::BYTEA, T::BYTEA, T::UUID, T::INT2, T::INT8, T::INT8, T::BYTEA, T::UUID],
             ),
             Self::TakeAll => (
-                include_str!("sql/take_all.sql"),
+                include_str!("../sql/take_all.sql"),
                 &[
                     T::BYTEA_ARRAY,
                     T::BYTEA_ARRAY,
@@ -362,8 +351,10 @@ impl Ask {
                     T::UUID,
                 ],
             ),
-            Self::Free => (include_str!("sql/free.sql"), &[T::BYTEA, T::UUID]),
-            Self::FreeAll => (include_str!("sql/free_all.sql"), &[T::BYTEA_ARRAY, T::UUID_ARRAY]),
+            Self::Free => (include_str!("../sql/free.sql"), &[T::BYTEA, T::UUID]),
+            Self::FreeAll => {
+                (include_str!("../sql/free_all.sql"), &[T::BYTEA_ARRAY, T::UUID_ARRAY])
+            }
             Self::Stand => (
                 "SELECT * FROM @stand@($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, @with_settings@)",
                 &[
@@ -387,9 +378,9 @@ impl Ask {
             Self::Leave => {
                 ("SELECT * FROM @leave@($1, $2, $3, $4, $5, $6, $7, @with_settings@)", LEAVE)
             }
-            Self::LeaveAndTell => (include_str!("sql/leave_and_tell.sql"), LEAVE),
+            Self::LeaveAndTell => (include_str!("../sql/leave_and_tell.sql"), LEAVE),
             Self::Renew => (
-                include_str!("sql/renew.sql"),
+                include_str!("../sql/renew.sql"),
                 &[T::BYTEA_ARRAY, T::UUID_ARRAY, T::INT8_ARRAY, T::INT8_ARRAY, T::BYTEA_ARRAY],
             ),
             Self::Keep => (
@@ -411,9 +402,9 @@ impl Ask {
                  FROM unnest($1, $2) AS x (c, m)",
                 &[T::TEXT_ARRAY, T::TEXT_ARRAY],
             ),
-            Self::Tell => (include_str!("sql/tell.sql"), &[T::INT4]),
+            Self::Tell => (include_str!("../sql/tell.sql"), &[T::INT4]),
             Self::Heal => ("SELECT * FROM @heal@($1, $2)", &[T::INT8, T::BOOL]),
-            Self::Sweep => (include_str!("sql/sweep_idle.sql"), &[]),
+            Self::Sweep => (include_str!("../sql/sweep_idle.sql"), &[]),
         }
     }
 }
@@ -443,7 +434,7 @@ mod tests {
             guarded: true,
             fast: false,
         };
-        for (ask, statement) in ALL.iter().zip(Statements::with(names).own()) {
+        for (ask, statement) in ALL.iter().zip(&Statements::with(names).list.own) {
             write!(verbs, "\n-- {ask:?}\n{}\n", statement.text.trim_end()).unwrap();
         }
         [("schema.sql", schema.join("\n")), ("verbs.sql", verbs)]
