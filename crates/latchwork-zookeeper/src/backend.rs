@@ -1,52 +1,28 @@
-//! The common parts of the verbs. Each has a file of its own.
+//! `ZooKeeperBackend`: connects, and answers the verbs of the contract.
 
-use std::collections::HashSet;
 use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::sync::Arc;
 
 use latchwork_store::{
-    Attempt, Backend, BackendError, BackendErrorKind, Blocked, Capabilities, Claim, Error,
-    ErrorKind, Io, Key, Linger, Query, Released, Renewal, Snapshot, Verb, Wake, Watch,
+    Attempt, Backend, BackendError, Blocked, Capabilities, Claim, Error, ErrorKind, Io, Key,
+    Linger, Query, Released, Renewal, Snapshot, Verb, Wake, Watch,
 };
 use tokio::sync::{Notify, mpsc};
 
-use crate::claims::Claims;
 use crate::config::ZooKeeperConfig;
-use crate::janitor;
-use crate::lingers::Lingers;
-use crate::names::Names;
-use crate::observe;
-use crate::session::messages::Access;
-use crate::session::{Ensemble, access};
-use crate::sessions::{Sessions, USUAL_TTL};
+use crate::protocol::shared::Shared;
+use crate::protocol::{janitor, observe};
+use crate::server::session::Ensemble;
+use crate::server::sessions::{Sessions, USUAL_TTL};
 
 /// How many tries of one key are under way at a time: a try reads the whole queue.
 const TRIES_AT_ONCE: usize = 8;
-
-/// As many locks are remembered as having a node.
-const MOST_KNOWN: usize = 100_000;
 
 /// A [`Backend`] over ZooKeeper.
 pub struct ZooKeeperBackend {
     pub(crate) shared: Arc<Shared>,
     /// What runs in the background ends with this.
     _alive: mpsc::Sender<()>,
-}
-
-pub(crate) struct Shared {
-    pub(crate) store: Arc<str>,
-    pub(crate) names: Names,
-    pub(crate) sessions: Sessions,
-    pub(crate) claims: Claims,
-    pub(crate) lingers: Lingers,
-    pub(crate) io: Io,
-    /// A claim may end earlier than was known.
-    pub(crate) sooner: Arc<Notify>,
-    access: Access,
-    /// Locks whose nodes were there when they were last used.
-    known: Mutex<HashSet<String>>,
-    default_ttl: Duration,
 }
 
 impl ZooKeeperBackend {
@@ -68,67 +44,18 @@ impl ZooKeeperBackend {
             }
             false => Error::from_backend(error, None, &store),
         })?;
-        let default_ttl = USUAL_TTL.clamp(sessions.ttls().0, sessions.ttls().1);
-        let config = &ensemble.config;
-        let shared = Arc::new(Shared {
-            store,
-            names: Names::new(&config.chroot),
-            sessions,
-            claims: Claims::default(),
-            lingers: Lingers::default(),
-            io: io.clone(),
-            sooner,
-            access: access(config),
-            known: Mutex::default(),
-            default_ttl,
-        });
+        let shared = Shared::new(store, &ensemble.config, sessions, io.clone(), sooner);
         let (alive, ended) = mpsc::channel(1);
         io.spawn(janitor::run(Arc::downgrade(&shared), shared.sooner.clone(), ended));
         Ok(Arc::new(Self { shared, _alive: alive }))
     }
 }
 
-impl Shared {
-    pub(crate) fn access(&self) -> Access {
-        self.access
-    }
-
-    /// Does it again if it was denied and there is a newer login.
-    async fn allowed<T, F>(&self, verb: impl Fn() -> F) -> Result<T, BackendError>
-    where
-        F: Future<Output = Result<T, BackendError>>,
-    {
-        match verb().await {
-            Err(refusal) if refusal.kind == BackendErrorKind::Denied => {
-                Box::pin(self.sessions.renew_login(refusal)).await?;
-                verb().await
-            }
-            answer => answer,
-        }
-    }
-
-    pub(crate) fn is_known(&self, lock: &str) -> bool {
-        self.known.lock().unwrap_or_else(PoisonError::into_inner).contains(lock)
-    }
-
-    pub(crate) fn set_known(&self, lock: &str, is_known: bool) {
-        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-        if !is_known {
-            known.remove(lock);
-        } else if !known.contains(lock) {
-            if known.len() >= MOST_KNOWN {
-                known.clear();
-            }
-            known.insert(lock.to_owned());
-        }
-    }
-}
-
 impl Backend for ZooKeeperBackend {
     fn capabilities(&self) -> Capabilities {
         let (shortest, longest) = self.shared.sessions.ttls();
-        Capabilities::full(self.shared.store.clone())
-            .with_ttl(shortest..=longest, self.shared.default_ttl)
+        let usual = USUAL_TTL.clamp(shortest, longest);
+        Capabilities::full(self.shared.store.clone()).with_ttl(shortest..=longest, usual)
     }
 
     fn try_acquire<'a>(&'a self, claim: &'a Claim) -> Verb<'a, Result<Attempt, BackendError>> {

@@ -7,9 +7,9 @@ use std::time::Duration;
 use latchwork_store::{BackendError, Error, Io};
 
 use crate::config::ZooKeeperConfig;
-use crate::errors::{refused, strange};
-use crate::session::messages::{self, Access, Kind, Request};
-use crate::session::{Ensemble, Reply, Session};
+use crate::server::errors::{refused, strange};
+use crate::server::session::messages::{self, Access, Kind, Request};
+use crate::server::session::{Ensemble, Reply, Session};
 
 /// A session, as the backend has one.
 #[derive(Clone)]

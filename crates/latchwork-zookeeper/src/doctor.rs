@@ -10,11 +10,11 @@ use latchwork_store::{BackendError, Error, Io};
 use tokio::sync::{Notify, oneshot};
 
 use crate::config::{Endpoint, ZooKeeperConfig};
-use crate::errors::{READ_ONLY, not_sent, refused, strange};
 use crate::names::Names;
-use crate::session::messages::{self, Refusal, Request};
-use crate::session::{Ensemble, ask_word, is_read_only, say_hello};
-use crate::sessions::{Sessions, USUAL_TTL, ttl_of};
+use crate::server::errors::{READ_ONLY, not_sent, refused, strange};
+use crate::server::session::messages::{self, Refusal, Request};
+use crate::server::session::{Ensemble, ask_word, is_read_only, say_hello};
+use crate::server::sessions::{Sessions, USUAL_TTL, ttl_of};
 
 /// A server that has not answered by then does not answer.
 const LIMIT: Duration = Duration::from_secs(3);

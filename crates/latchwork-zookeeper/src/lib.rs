@@ -1,28 +1,14 @@
 #![doc = include_str!("../README.md")]
 
-mod ancestors;
-mod answers;
-mod attempt;
 mod backend;
 #[cfg(feature = "bare")]
 pub mod bare;
-mod claims;
 mod config;
 mod doctor;
-mod errors;
 mod fence;
-mod inspect;
-mod janitor;
-mod lingers;
 mod names;
-mod observe;
-mod queue;
-mod release;
-mod renew;
-mod session;
-mod sessions;
-mod slots;
-mod wait;
+mod protocol;
+mod server;
 
 pub use backend::ZooKeeperBackend;
 pub use config::ZooKeeperConfig;

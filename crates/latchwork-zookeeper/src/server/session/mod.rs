@@ -10,7 +10,7 @@
 mod attach;
 mod ensemble;
 #[cfg(test)]
-mod hostile;
+mod hostile_tests;
 mod jute;
 mod link;
 pub(crate) mod messages;
@@ -41,7 +41,7 @@ pub(crate) use self::proof::Reading;
 pub(crate) use self::transport::{ask_word, is_read_only};
 use self::watches::Watches;
 use crate::config::{Login, ZooKeeperConfig};
-use crate::errors::{no_answer, strange};
+use crate::server::errors::{no_answer, strange};
 
 /// What the server said to a request.
 pub(crate) type Reply = Result<Vec<u8>, Refusal>;

@@ -8,15 +8,15 @@ use latchwork_store::{
     Attempt, BackendError, BackendErrorKind, Blocked, Cause, Claim, Effect, Grant, Order,
 };
 
-use crate::ancestors::Ancestors;
-use crate::answers::{lives_for, pulse_in, queue_in, token_of};
-use crate::backend::Shared;
-use crate::claims::{Entry, Far, Node, Own};
-use crate::errors::{not_created, refused, restless, strange, taken_back, unsupported};
-use crate::lingers::closed_by;
-use crate::queue::{Queue, Told, behind, data_of, name_of};
-use crate::session::messages::{self, Kind, Refusal, Request};
-use crate::session::{Landed, Reading, Session, Up};
+use crate::protocol::answers::{lives_for, pulse_in, queue_in, token_of};
+use crate::protocol::claims::{Entry, LastAnswer, Node, Own};
+use crate::protocol::lingers::closed_by;
+use crate::protocol::queue::{Queue, Told, behind, data_of, name_of};
+use crate::protocol::shared::Shared;
+use crate::server::ancestors::Ancestors;
+use crate::server::errors::{not_created, refused, restless, strange, taken_back, unsupported};
+use crate::server::session::messages::{self, Kind, Refusal, Request};
+use crate::server::session::{Landed, Reading, Session, Up};
 
 /// How often a try begins again because its session ended, or its node went, on the way.
 const ROUNDS: u32 = 4;
@@ -239,7 +239,7 @@ impl Shared {
         own_path: &str,
         own: &Own,
         up: &Up,
-        far: &Far,
+        far: &LastAnswer,
     ) -> Result<Round, BackendError> {
         let requests =
             vec![Request::set(&up.pulse), Request::exists(own_path), Request::get(&far.first)];
@@ -345,7 +345,7 @@ impl Shared {
             let is_far = ahead > FAR && closed_until.is_none() && queue.closed.is_empty();
             let far = first.as_deref().filter(|_| is_far).map(|first| {
                 let blocked = blocked.clone();
-                Box::new(Far { first: first.into(), behind: behind.clone(), blocked })
+                Box::new(LastAnswer { first: first.into(), behind: behind.clone(), blocked })
             });
             self.claims.change(claim.id, |own| own.far = far);
             self.watch(session, behind, first.as_deref(), is_new).await

@@ -8,8 +8,8 @@ use latchwork_store::{BackendError, Io, Moment, random_between};
 use tokio::sync::Notify;
 
 use crate::config::{Logins, Scheme};
-use crate::session::{Ended, Ensemble, Session, probe};
-use crate::slots::{Pick, Slots};
+use crate::server::session::{Ended, Ensemble, Session, probe};
+use crate::server::slots::{Pick, Slots};
 
 /// The ttl of a claim that asks for none, where the servers grant it.
 pub(crate) const USUAL_TTL: Duration = Duration::from_secs(30);
@@ -20,7 +20,7 @@ const PATIENCE: Duration = Duration::from_secs(2);
 /// The longest pause between two tries of it.
 const PAUSE: Duration = Duration::from_millis(400);
 
-/// What is proven of a session at any moment: three fifths of it (see [`crate::session`]).
+/// What is proven of a session at any moment: three fifths of it (see [`crate::server::session`]).
 pub(crate) const fn ttl_of(timeout: Duration) -> Duration {
     Duration::from_millis((timeout.as_millis() * 3 / 5) as u64)
 }

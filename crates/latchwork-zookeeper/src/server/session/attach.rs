@@ -16,10 +16,10 @@ use super::transport::{
     Header, Trouble, Way, Wire, close, greet, is_closed, malformed, read_frame, why_closed,
 };
 use super::{Ensemble, Reply, Shared, Up, access, locked};
-use crate::ancestors::Ancestors;
 use crate::config::{Endpoint, ZooKeeperConfig};
-use crate::errors::{WORDS, no_answer, not_created, not_sent, set_back};
 use crate::names::Names;
+use crate::server::ancestors::Ancestors;
+use crate::server::errors::{WORDS, no_answer, not_created, not_sent, set_back};
 
 /// A caller that asks only for the limits of sessions tries another server sooner.
 const PROBE_LIMIT: Duration = Duration::from_secs(2);

@@ -20,8 +20,8 @@ use super::outlet::Outlet;
 use super::proof::{Proof, Reading};
 use super::transport::{Trouble, Way};
 use super::{Ended, Ensemble, Flight, Shared, locked};
-use crate::errors::{full, no_answer, not_sent, unsent};
 use crate::names::Names;
+use crate::server::errors::{full, no_answer, not_sent, unsent};
 
 /// A heart-beat comes so many times within the timeout of a session.
 const BEATS: u32 = 16;

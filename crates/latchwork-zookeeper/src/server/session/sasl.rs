@@ -13,7 +13,7 @@ use tokio::io::AsyncWriteExt;
 use super::messages;
 use super::transport::{Header, Trouble, Wire, malformed, read_frame};
 use crate::config::Endpoint;
-use crate::errors::denied;
+use crate::server::errors::denied;
 
 /// What every server of ZooKeeper calls itself in this mechanism, whatever its host is.
 const SERVICE: &str = "zookeeper/zk-sasl-md5";

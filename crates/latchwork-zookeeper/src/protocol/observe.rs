@@ -9,10 +9,10 @@ use std::sync::{Arc, Weak};
 
 use latchwork_store::{BackendError, Key, Verb, Watch};
 
-use crate::backend::Shared;
-use crate::errors::{no_answer, refused, strange};
-use crate::session::messages::{Refusal, Request};
-use crate::session::{Coming, Session};
+use crate::protocol::shared::Shared;
+use crate::server::errors::{no_answer, refused, strange};
+use crate::server::session::messages::{Refusal, Request};
+use crate::server::session::{Coming, Session};
 
 /// How often a node may come and go while it is being watched.
 const ROUNDS: u32 = 8;

@@ -12,7 +12,7 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use super::messages::{Hello, INTRODUCTION, Refusal, Request, Welcome, introduction};
 use super::sasl;
 use crate::config::{Endpoint, Login, Scheme, ZooKeeperConfig};
-use crate::errors::{READ_ONLY, WORDS, denied, full, unsent};
+use crate::server::errors::{READ_ONLY, WORDS, denied, full, unsent};
 
 /// A server limits its messages to 1 MiB unless told otherwise; lists may be longer. As much is kept
 /// of one message at most, and no more than has come of it.

@@ -3,7 +3,7 @@
 use latchwork_store::kit::tls;
 use latchwork_store::{BackendError, BackendErrorKind, Effect};
 
-use crate::session::messages::Refusal;
+use crate::server::session::messages::Refusal;
 
 /// What is said of a server in read-only mode.
 pub(crate) const READ_ONLY: &str =

@@ -6,14 +6,14 @@ use std::time::Duration;
 use latchwork_store::kit::lineup::Admission;
 use latchwork_store::{BackendError, Claim, Key, Released};
 
-use crate::answers::{pulse_in, queue_in};
-use crate::backend::Shared;
-use crate::claims::Own;
-use crate::errors::{refused, strange};
-use crate::lingers::Linger;
-use crate::queue::{Queue, closed_name};
-use crate::session::messages::{self, Kind, Refusal, Request};
-use crate::session::{Session, Up};
+use crate::protocol::answers::{pulse_in, queue_in};
+use crate::protocol::claims::Own;
+use crate::protocol::lingers::Linger;
+use crate::protocol::queue::{Queue, closed_name};
+use crate::protocol::shared::Shared;
+use crate::server::errors::{refused, strange};
+use crate::server::session::messages::{self, Kind, Refusal, Request};
+use crate::server::session::{Session, Up};
 
 impl Shared {
     pub(crate) async fn release_claim(&self, claim: &Claim) -> Result<Released, BackendError> {

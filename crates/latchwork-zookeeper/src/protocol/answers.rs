@@ -4,11 +4,11 @@ use std::time::Duration;
 
 use latchwork_store::{BackendError, BackendErrorKind, Claim, Effect};
 
-use crate::claims::Node;
-use crate::errors::{refused, strange};
-use crate::queue::Queue;
-use crate::session::messages::{self, Refusal};
-use crate::session::{Landed, Reading, Session};
+use crate::protocol::claims::Node;
+use crate::protocol::queue::Queue;
+use crate::server::errors::{refused, strange};
+use crate::server::session::messages::{self, Refusal};
+use crate::server::session::{Landed, Reading, Session};
 
 /// The queue that the next reply has, up to a place in it if one is named; a lock without a node has
 /// nobody in queue.

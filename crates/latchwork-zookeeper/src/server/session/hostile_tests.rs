@@ -7,7 +7,7 @@ use super::jute::Writer;
 use super::messages::{self, News, Stat, Welcome, code};
 use super::transport::{Header, first_frame, read_frame};
 use crate::names::key_of;
-use crate::queue::{Queue, Told};
+use crate::protocol::queue::{Queue, Told};
 
 /// A message of the server: its number, the last transaction, no refusal, and the rest.
 fn answer(fill: impl FnOnce(&mut Writer)) -> Vec<u8> {

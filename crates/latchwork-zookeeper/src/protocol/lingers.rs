@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use latchwork_store::{BackendError, Holder, Moment};
 
-use crate::answers::pulse_in;
-use crate::backend::Shared;
-use crate::queue::{Closed, Queue};
-use crate::session::messages::Request;
+use crate::protocol::answers::pulse_in;
+use crate::protocol::queue::{Closed, Queue};
+use crate::protocol::shared::Shared;
+use crate::server::session::messages::Request;
 
 /// The pause before what could not be removed is tried again.
 const AGAIN: Duration = Duration::from_secs(5);

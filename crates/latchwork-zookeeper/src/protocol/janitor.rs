@@ -10,7 +10,7 @@ use futures_util::future::{join, join_all};
 use latchwork_store::Moment;
 use tokio::sync::{Notify, mpsc};
 
-use crate::backend::Shared;
+use crate::protocol::shared::Shared;
 
 /// The pause before what could not be released is tried again.
 const AGAIN: Duration = Duration::from_millis(100);

@@ -9,11 +9,11 @@ use futures_util::future::select_all;
 use latchwork_store::kit::lineup::Admission;
 use latchwork_store::{BackendError, Blocked, Claim, Grant, Wake};
 
-use crate::answers::{queue_in, token_of};
-use crate::backend::Shared;
-use crate::errors::refused;
-use crate::session::messages::{Refusal, Request};
-use crate::session::{Landed, Reading, Session};
+use crate::protocol::answers::{queue_in, token_of};
+use crate::protocol::shared::Shared;
+use crate::server::errors::refused;
+use crate::server::session::messages::{Refusal, Request};
+use crate::server::session::{Landed, Reading, Session};
 
 impl Shared {
     pub(crate) async fn wait_for(

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use latchwork_store::{Blocked, Claim, ClaimId, Key, Moment};
 
-use crate::ancestors::Ancestors;
-use crate::session::{Departed, Session};
+use crate::server::ancestors::Ancestors;
+use crate::server::session::{Departed, Session};
 
 /// A claim that has, or may have, a place in the store.
 #[derive(Debug, Clone)]
@@ -23,7 +23,7 @@ pub(crate) struct Own {
     /// Its node on its way, while that was not answered.
     pub(crate) entry: Option<Arc<Entry>>,
     /// What it has seen of the queue, if it stands far behind. Boxed: it is large, and most claims have none.
-    pub(crate) far: Option<Box<Far>>,
+    pub(crate) far: Option<Box<LastAnswer>>,
     /// When the engine asked for it last.
     asked_at: Moment,
     ttl: Duration,
@@ -51,7 +51,7 @@ pub(crate) struct Entry {
 /// What a claim far behind in the queue has seen of it. As long as the nodes that it waits for are watched
 /// and there, the rest of the queue does not matter to it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Far {
+pub(crate) struct LastAnswer {
     /// The path of the first in queue.
     pub(crate) first: Arc<str>,
     /// The paths of the nodes that it waits for.

@@ -6,10 +6,10 @@
 
 use latchwork_store::BackendError;
 
-use crate::errors::not_created;
 use crate::names::parents;
-use crate::session::Reply;
-use crate::session::messages::{Access, Kind, Refusal, Request};
+use crate::server::errors::not_created;
+use crate::server::session::Reply;
+use crate::server::session::messages::{Access, Kind, Refusal, Request};
 
 /// The nodes above one that is created after them.
 #[derive(Debug, Default)]

@@ -4,14 +4,14 @@ use std::time::Duration;
 
 use latchwork_store::{BackendError, Key, Party, Query, Snapshot};
 
-use crate::answers::{pulse_in, queue_in};
-use crate::backend::Shared;
-use crate::errors::{refused, strange};
-use crate::lingers::closed_by;
 use crate::names::key_of;
-use crate::queue::{Queue, Told};
-use crate::session::Session;
-use crate::session::messages::{self, Refusal, Request, Stat};
+use crate::protocol::answers::{pulse_in, queue_in};
+use crate::protocol::lingers::closed_by;
+use crate::protocol::queue::{Queue, Told};
+use crate::protocol::shared::Shared;
+use crate::server::errors::{refused, strange};
+use crate::server::session::Session;
+use crate::server::session::messages::{self, Refusal, Request, Stat};
 
 /// As many requests go together.
 const MOST: usize = 500;

@@ -4,12 +4,12 @@ use std::sync::Arc;
 
 use latchwork_store::{BackendError, Claim, Effect, Renewal};
 
-use crate::answers::{lives_for, pulse_in, queue_in, token_of};
-use crate::backend::Shared;
-use crate::claims::{Node, Own};
-use crate::errors::{refused, strange, unsupported};
-use crate::session::messages::{Refusal, Request, Stat};
-use crate::session::{Reading, Session};
+use crate::protocol::answers::{lives_for, pulse_in, queue_in, token_of};
+use crate::protocol::claims::{Node, Own};
+use crate::protocol::shared::Shared;
+use crate::server::errors::{refused, strange, unsupported};
+use crate::server::session::messages::{Refusal, Request, Stat};
+use crate::server::session::{Reading, Session};
 
 /// As many claims are renewed by one flight.
 const MOST: usize = 500;

@@ -1,0 +1,24 @@
+//! The verbs of the contract, and the formats of locks in ZooKeeper.
+//!
+//! | file | content |
+//! | --- | --- |
+//! | `acquire.rs`, `wait.rs`, `renew.rs`, `release.rs`, `inspect.rs`, `observe.rs` | the verbs |
+//! | `claims.rs`, `lingers.rs` | this client's claims, and the keys that it keeps closed |
+//! | `janitor.rs` | the task that releases abandoned claims and ends lingers |
+//! | `queue.rs`, `answers.rs` | formats: the queue of a lock, and what answers say |
+//! | `shared.rs` | what all verbs share |
+//!
+//! This room imports `server/`, `config.rs` and `names.rs`. `backend.rs` imports it.
+
+mod acquire;
+pub(crate) mod answers;
+pub(crate) mod claims;
+mod inspect;
+pub(crate) mod janitor;
+pub(crate) mod lingers;
+pub(crate) mod observe;
+pub(crate) mod queue;
+mod release;
+mod renew;
+pub(crate) mod shared;
+mod wait;
