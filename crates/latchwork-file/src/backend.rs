@@ -3,7 +3,7 @@
 //! The file work of a verb runs where it is polled. It takes microseconds, since all of it is in
 //! the page cache. Two things must reach the disk: the ceiling of a stripe's tokens, once for
 //! thousands of grants, and a release that lingers. Both are waited for on a thread of their own,
-//! with the stripe unlocked (`disk.rs`).
+//! with the stripe unlocked (`disk/sync.rs`).
 
 use std::fmt;
 use std::future::poll_fn;
@@ -12,22 +12,17 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use latchwork_store::kit::record::Wakeup;
 use latchwork_store::{
     Attempt, Backend, BackendError, Blocked, Capabilities, Claim, Doorbell, Error, Fencing, Io,
     Key, Lifeline, Linger, Query, Released, Renewal, Snapshot, Verb, Wake, Watch,
 };
 
-use crate::boot;
-use crate::layout::{self, ASIDE, Layout, Place};
-use crate::pokes;
-use crate::record_file::{RecordFile, Unsynced};
-use crate::reserve::{self, Waiting};
-use crate::session::{self, Session};
-use crate::shared::Shared;
-use crate::stripe::Locked;
-use crate::wakeup;
-use crate::{fs_check, observe};
+use crate::disk::fs_check;
+use crate::protocol::shared::Shared;
+use crate::protocol::{observe, pokes};
+use crate::records::boot;
+use crate::records::layout::Layout;
+use crate::records::session::{self, Session};
 
 /// The ttls that can be granted: any that leaves time to renew, and none that was meant otherwise.
 const SHORTEST_TTL: Duration = Duration::from_millis(10);
@@ -122,26 +117,7 @@ impl Backend for FileBackend {
     }
 
     fn try_acquire<'a>(&'a self, claim: &'a Claim) -> Verb<'a, Result<Attempt, BackendError>> {
-        let shared = &self.shared;
-        Box::pin(async move {
-            let place = Place::of(&claim.key);
-            let (answer, wakeups, unwatched) = loop {
-                let tried = {
-                    let locked = shared.lock(place.stripe).await?;
-                    let mut locked = locked.ok_or_else(|| shared.removed())?;
-                    shared.try_acquire(&mut locked, claim, &place)?
-                };
-                match tried {
-                    Tried::Done(answer, wakeups, unwatched) => break (answer, wakeups, unwatched),
-                    Tried::NoToken(waiting) => reserve::wait(waiting).await?,
-                }
-            };
-            for tag in unwatched {
-                wakeup::watch(shared, tag);
-            }
-            shared.deliver(&claim.key, &wakeups);
-            answer
-        })
+        Box::pin(self.shared.acquire(claim))
     }
 
     fn wait<'a>(
@@ -174,27 +150,7 @@ impl Backend for FileBackend {
         claim: &'a Claim,
         linger: Linger,
     ) -> Verb<'a, Result<Released, BackendError>> {
-        let shared = &self.shared;
-        Box::pin(async move {
-            let place = Place::of(&claim.key);
-            let (released, wakeups, unsynced) = {
-                // Where everything was removed, the claim was too.
-                let Some(mut locked) = shared.lock(place.stripe).await? else {
-                    return Ok(Released::NotHeld);
-                };
-                let outcome = shared.release(claim, linger, &place);
-                if locked.is_crowded() {
-                    shared.remove_idle(&mut locked, place.stripe);
-                }
-                outcome?
-            };
-            shared.deliver(&claim.key, &wakeups);
-            if let Some(unsynced) = unsynced {
-                shared.put_linger_on_disk(unsynced).await?;
-                shared.forget_unsynced(claim.id);
-            }
-            Ok(released)
-        })
+        Box::pin(self.shared.give_back(claim, linger))
     }
 
     fn blocks(&self) -> bool {
@@ -215,129 +171,5 @@ impl Backend for FileBackend {
 
     fn inspect<'a>(&'a self, query: &'a Query) -> Verb<'a, Result<Vec<Snapshot>, BackendError>> {
         Box::pin(self.shared.inspect(query))
-    }
-}
-
-/// The result of a try.
-enum Tried {
-    /// An answer, whom it lets move on, and whose sessions are to be watched.
-    Done(Result<Attempt, BackendError>, Vec<Wakeup>, Vec<u128>),
-    /// Nothing was changed: the next token lies above the ceiling that is on the disk.
-    NoToken(Waiting),
-}
-
-impl Shared {
-    fn try_acquire(
-        self: &Arc<Self>,
-        locked: &mut Locked<'_>,
-        claim: &Claim,
-        place: &Place,
-    ) -> Result<Tried, BackendError> {
-        // A process that cannot find this session takes its claims for those of a dead process.
-        if !self.session.can_be_found()? {
-            return Err(self.removed());
-        }
-        let (mut file, mut record) = self.kept.open(&self.layout, place, &claim.key, self.era())?;
-        let now = self.now();
-        let micros = now.wall.as_micros() as u64;
-        let base = locked.counter(self.era(), micros)?;
-        let alive = |tag| self.alive(tag);
-        let (answer, wakeups) = record.try_acquire(claim, self.session.id, base, now, &alive);
-        // Nothing is written then, so nothing has changed.
-        if matches!(answer, Ok(Attempt::Blocked(_))) && claim.waits && !self.session.can_be_told() {
-            return Err(self.removed());
-        }
-        if let Ok(Attempt::Granted(grant)) = &answer
-            && grant.token > base
-        {
-            if !locked.covers(grant.token, self.era(), micros)? {
-                let waiting = self.reserve(locked, place.stripe, grant.token, micros);
-                return Ok(Tried::NoToken(waiting));
-            }
-            if locked.grant(grant.token, !file.exists(), self.era(), micros)? {
-                self.reserve_ahead(locked, place.stripe);
-            }
-        }
-        file.write(&claim.key, &record, self.layout.file_mode())?;
-        self.kept.keep(place, file, &record, self.session.id);
-        let mut unwatched = Vec::new();
-        match &answer {
-            Ok(Attempt::Blocked(_)) if claim.waits => {
-                let mut behind = record.behind(claim.id, &alive);
-                // This session's own death needs no telling.
-                behind.retain(|tag| *tag != self.session.id);
-                let at = self.io.now();
-                unwatched = self.wakeups.register(claim.id, behind, at.plus(claim.ttl), at);
-            }
-            _ => self.wakeups.forget(claim.id),
-        }
-        Ok(Tried::Done(answer, wakeups, unwatched))
-    }
-
-    /// Releases, and answers what must be put on the disk before the caller is answered.
-    fn release(
-        &self,
-        claim: &Claim,
-        linger: Linger,
-        place: &Place,
-    ) -> Result<(Released, Vec<Wakeup>, Option<Unsynced>), BackendError> {
-        let (mut file, mut record) = self.kept.open(&self.layout, place, &claim.key, self.era())?;
-        if !file.exists() {
-            self.forget_waiter(claim, linger);
-            return Ok((Released::NotHeld, Vec::new(), None));
-        }
-        let now = self.now();
-        let (mut released, wakeups) = record.release(claim, linger, now, &|tag| self.alive(tag));
-        file.write(&claim.key, &record, self.layout.file_mode())?;
-        self.forget_waiter(claim, linger);
-        if linger == Linger::None {
-            // Another claim of this process may hold it, too.
-            self.kept.keep(place, file, &record, self.session.id);
-            return Ok((released, wakeups, None));
-        }
-        // The claim is over whatever the disk says, but the linger, or its end, may not outlive a
-        // power cut. Told as an error, or not in time, the release is tried again, and the claim is gone.
-        if released == Released::Yes {
-            self.remember_unsynced(claim.id);
-        } else if self.is_unsynced(claim.id) {
-            released = Released::Yes;
-        } else {
-            return Ok((released, wakeups, None));
-        }
-        Ok((released, wakeups, file.into_unsynced()))
-    }
-
-    /// A claim that is released waits no more; to open a key releases none.
-    fn forget_waiter(&self, claim: &Claim, linger: Linger) {
-        if linger != Linger::End {
-            self.wakeups.forget(claim.id);
-        }
-    }
-
-    /// Removes the records of a stripe that say nothing but their last token, which the stripe's
-    /// counter covers. What cannot be read or removed stays.
-    fn remove_idle(&self, locked: &mut Locked<'_>, stripe: usize) {
-        let now = self.now();
-        let records = self.layout.records(stripe);
-        let Ok(names) = records.list() else { return };
-        let mut left = 0;
-        for name in names {
-            // Whatever else lies here was not put here by Latchwork.
-            if !layout::is_record(&name) {
-                left += 1;
-                continue;
-            }
-            let entry = records.child(&name);
-            let idle = name == ASIDE
-                || RecordFile::look(entry.clone(), self.era()).is_ok_and(|found| match found.key {
-                    Some(key) => found.record.snapshot(key, now, &|tag| self.alive(tag)).is_free(),
-                    None => true,
-                });
-            if !idle || entry.remove().is_err() {
-                left += 1;
-            }
-        }
-        // Not noted, it is done again by a later release.
-        let _ = locked.swept(left, self.era(), now.wall.as_micros() as u64);
     }
 }

@@ -8,12 +8,13 @@ use latchwork_store::{Backend as _, BackendErrorKind, Error, ErrorKind, Io, Quer
 use rustix::fs::{Access, StatVfs};
 
 use crate::backend::FileBackend;
-use crate::dir::Dir;
-use crate::inspect::UNREADABLE;
-use crate::layout::Layout;
-use crate::owner::Owner;
-use crate::session::{self, Life};
-use crate::{boot, fs_check};
+use crate::disk::dir::Dir;
+use crate::disk::fs_check;
+use crate::disk::owner::Owner;
+use crate::protocol::inspect::UNREADABLE;
+use crate::records::boot;
+use crate::records::layout::Layout;
+use crate::records::session::{self, Life};
 
 /// How long reading all records may take.
 const LOOK: Duration = Duration::from_secs(5);

@@ -23,7 +23,7 @@ impl FileBackend {
     pub fn connect(dir: impl AsRef<Path>, _io: Io) -> Result<Arc<FileBackend>, Error> {
         let store: Arc<str> = format!("file://{}", dir.as_ref().display()).into();
         Err(Error::new(ErrorKind::Unsupported, "the file backend needs Linux")
-            .store(store)
+            .with_store(store)
             .with_next_step("use a store on the network, such as Redis, etcd or ZooKeeper"))
     }
 

@@ -14,8 +14,8 @@ use latchwork_store::BackendError;
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, Stat};
 use rustix::io::{Errno, retry_on_intr};
 
-use crate::owner::{self, Owner};
-use crate::{approach, beneath};
+use crate::disk::owner::{self, Owner};
+use crate::disk::{approach, beneath};
 
 /// The answer for what was opened and is not what belongs there.
 pub(crate) const STRANGE: Errno = Errno::MEDIUMTYPE;

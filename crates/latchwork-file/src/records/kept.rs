@@ -11,10 +11,10 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use latchwork_store::kit::record::Record;
 use latchwork_store::{BackendError, Key};
 
-use crate::boot::Era;
-use crate::dir::Identity;
-use crate::layout::{Layout, Place};
-use crate::record_file::RecordFile;
+use crate::disk::dir::Identity;
+use crate::records::boot::Era;
+use crate::records::layout::{Layout, Place};
+use crate::records::record_file::RecordFile;
 
 /// How many records are kept open.
 const MOST: usize = 64;

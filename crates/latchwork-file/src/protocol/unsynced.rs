@@ -5,9 +5,9 @@ use std::sync::{MutexGuard, PoisonError};
 
 use latchwork_store::{BackendError, ClaimId};
 
-use crate::disk;
-use crate::record_file::Unsynced;
-use crate::shared::Shared;
+use crate::disk::sync;
+use crate::protocol::shared::Shared;
+use crate::records::record_file::Unsynced;
 
 /// How many releases are remembered whose linger may not be on the disk.
 const UNSYNCED: usize = 1024;
@@ -41,6 +41,6 @@ impl Shared {
             drop(permit);
             synced
         };
-        disk::run(&self.io, sync).await?
+        sync::run(&self.io, sync).await?
     }
 }

@@ -12,8 +12,8 @@ use latchwork_store::{BackendError, BackendErrorKind, Effect};
 use rustix::fs::FlockOperation;
 use rustix::io::Errno;
 
-use crate::dir::Dir;
-use crate::failure::failed;
+use crate::disk::dir::Dir;
+use crate::disk::failure::failed;
 
 /// File systems that are refused, by the number that `statfs` gives them (`linux/magic.h`).
 const REFUSED: &[(u32, &str)] = &[

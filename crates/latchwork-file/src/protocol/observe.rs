@@ -12,8 +12,8 @@ use rustix::fs::inotify::{self, CreateFlags, WatchFlags};
 use rustix::io::Errno;
 use tokio::sync::mpsc;
 
-use crate::layout::{Layout, Place};
-use crate::pokes::register;
+use crate::protocol::pokes::register;
+use crate::records::layout::{Layout, Place};
 
 /// Several events, each with a name of 40 bytes.
 const PIECE: usize = 4096;

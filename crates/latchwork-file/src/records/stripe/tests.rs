@@ -6,9 +6,9 @@ use std::time::Duration;
 use latchwork_store::kit::record::Now;
 
 use super::*;
-use crate::boot::Lives;
-use crate::dir::entry_at;
-use crate::session::Life;
+use crate::disk::dir::entry_at;
+use crate::records::boot::Lives;
+use crate::records::session::Life;
 
 const WALL: u64 = 1_800_000_000_000_000;
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 use latchwork_store::kit::record::{Member, Record, Waiter};
 use latchwork_store::{ClaimId, Holder, Mode, Order};
 
-use crate::closing::{Anchor, Times};
+use crate::records::closing::{Anchor, Times};
 
 /// Before the time of the first try, behind the stored text of a holder. Versions that do not know it pass over
 /// it, as over all fields of that text.
@@ -208,9 +208,9 @@ pub(crate) mod tests {
     use latchwork_store::{Claim, Key, Linger, Moment, Stamp};
 
     use super::*;
-    use crate::boot::Era;
-    use crate::closing::Closing;
-    use crate::session::Life;
+    use crate::records::boot::Era;
+    use crate::records::closing::Closing;
+    use crate::records::session::Life;
 
     fn closed_by() -> Holder {
         Holder::new("web-2").with(|it| it.closed_at = Some(Duration::from_secs(1_790_000_000)))
@@ -313,7 +313,7 @@ pub(crate) mod tests {
             let Some((key, record, anchor)) = decode(bytes) else { return };
             for alive in [true, false] {
                 let mut record = record.clone();
-                let lives = &crate::record_file::tests::All(Life::Dead);
+                let lives = &crate::records::record_file::tests::All(Life::Dead);
                 Closing::read(&mut record, anchor, Era { boot: 7, lives, now });
                 use_it(key, record, now, &|_| alive);
             }

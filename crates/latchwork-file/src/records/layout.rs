@@ -19,9 +19,9 @@ use rustix::fs::{AtFlags, FileType, Mode, OFlags, Stat};
 use rustix::io::Errno;
 use sha2::{Digest, Sha256};
 
-use crate::dir::{Dir, Entry};
-use crate::failure::{failed, failed_at, foreign, not_set_up, strange};
-use crate::owner::{self, Owner};
+use crate::disk::dir::{Dir, Entry};
+use crate::disk::failure::{failed, failed_at, foreign, not_set_up, strange};
+use crate::disk::owner::{self, Owner};
 
 /// The name under which a larger file is made, in the directory of a stripe's records.
 pub(crate) const ASIDE: &str = "growing";

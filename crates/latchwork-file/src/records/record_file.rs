@@ -16,13 +16,13 @@ use rustix::buffer::spare_capacity;
 use rustix::fs::{Mode, OFlags};
 use rustix::io::{Errno, retry_on_intr};
 
-use crate::boot::{Era, undecided};
-use crate::closing::Closing;
-use crate::codec;
-use crate::dir::{Entry, Identity};
-use crate::failure::{corrupt, failed_at, removed};
-use crate::layout::ASIDE;
-use crate::session::Life;
+use crate::disk::dir::{Entry, Identity};
+use crate::disk::failure::{corrupt, failed_at, removed};
+use crate::records::boot::{Era, undecided};
+use crate::records::closing::Closing;
+use crate::records::codec;
+use crate::records::layout::ASIDE;
+use crate::records::session::Life;
 
 const MAGIC: u32 = u32::from_le_bytes(*b"LWr1");
 const HEADER: usize = 40;

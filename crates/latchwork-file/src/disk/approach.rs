@@ -15,9 +15,9 @@ use latchwork_store::{BackendError, BackendErrorKind, Effect};
 use rustix::fs::{FileType, Mode, OFlags};
 use rustix::io::{Errno, retry_on_intr};
 
-use crate::dir::set_mode_of_place;
-use crate::failure::failed;
-use crate::owner::{self, Owner};
+use crate::disk::dir::set_mode_of_place;
+use crate::disk::failure::failed;
+use crate::disk::owner::{self, Owner};
 
 /// How many links are followed, as the kernel does it.
 const LINKS: u32 = 40;
@@ -45,7 +45,12 @@ pub(crate) fn open(path: &Path) -> Result<OwnedFd, BackendError> {
                     Err(Errno::EXIST) => step(&place, &name).map_err(failed)?,
                     Err(errno) => {
                         let what = "create the lock directory";
-                        return Err(crate::failure::failed(what, path, errno, Effect::NotApplied));
+                        return Err(crate::disk::failure::failed(
+                            what,
+                            path,
+                            errno,
+                            Effect::NotApplied,
+                        ));
                     }
                 }
             }

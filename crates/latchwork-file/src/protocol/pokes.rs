@@ -21,8 +21,8 @@ use tokio::io::unix::AsyncFd;
 use tokio::net::unix::pipe::Receiver;
 use tokio::runtime::{Handle, Id};
 
-use crate::shared::Shared;
-use crate::wakeup::POLL;
+use crate::protocol::shared::Shared;
+use crate::protocol::wakeup::POLL;
 
 /// The bell of this session, for threads that listen by themselves.
 pub(crate) fn doorbell(shared: &Arc<Shared>) -> Doorbell {

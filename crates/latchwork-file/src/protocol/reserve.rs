@@ -9,9 +9,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use latchwork_store::{BackendError, BackendErrorKind, Backoff, Effect};
 use tokio::sync::oneshot;
 
-use crate::disk;
-use crate::shared::{PAUSES, Shared};
-use crate::stripe::{Locked, Reserved, Try};
+use crate::disk::sync;
+use crate::protocol::shared::{PAUSES, Shared};
+use crate::records::stripe::{Locked, Reserved, Try};
 
 type Answer = Result<(), BackendError>;
 
@@ -112,7 +112,7 @@ impl Shared {
         let io = self.io.clone();
         self.io.spawn(async move {
             let kept = reserved.clone();
-            let answer = match disk::run(&io, move || reserved.sync()).await {
+            let answer = match sync::run(&io, move || reserved.sync()).await {
                 Ok(Ok(())) => raise_ceiling(&weak, stripe, &kept).await,
                 Ok(Err(errno)) => match weak.upgrade() {
                     Some(shared) => Err(shared.stripe(stripe).failed("put on the disk", errno)),
@@ -164,7 +164,7 @@ mod tests {
     use latchwork_store::Backend;
 
     use crate::backend::FileBackend;
-    use crate::codec::tests::claim;
+    use crate::records::codec::tests::claim;
 
     /// Without a thread to wait on, a try that needs a sync ends with an error and does not spin.
     #[test]

@@ -4,9 +4,9 @@ use std::path::Path;
 use std::time::Duration;
 
 use super::*;
-use crate::boot::Lives;
-use crate::codec::tests::sample;
-use crate::dir::entry_at;
+use crate::disk::dir::entry_at;
+use crate::records::boot::Lives;
+use crate::records::codec::tests::sample;
 use latchwork_store::BackendErrorKind;
 
 const BOOT: u128 = 77;

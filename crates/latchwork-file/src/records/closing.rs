@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use latchwork_store::kit::record::{Now, Record};
 
-use crate::boot::Era;
+use crate::records::boot::Era;
 
 /// The end of a closing by the boot clock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -84,8 +84,8 @@ mod tests {
     use latchwork_store::Holder;
 
     use super::*;
-    use crate::record_file::tests::All;
-    use crate::session::Life;
+    use crate::records::record_file::tests::All;
+    use crate::records::session::Life;
 
     const SEC: Duration = Duration::from_secs(1);
     const DAY: Duration = Duration::from_secs(86_400);

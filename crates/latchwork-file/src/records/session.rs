@@ -17,11 +17,11 @@ use latchwork_store::{BackendError, CloseOnFork, Effect, random_u128};
 use rustix::fs::{FlockOperation, OFlags};
 use rustix::io::{Errno, retry_on_intr};
 
-use crate::boot;
-use crate::dir::{Identity, identity_at};
-use crate::failure::{failed, failed_at};
-use crate::fs_check;
-use crate::layout::Layout;
+use crate::disk::dir::{Identity, identity_at};
+use crate::disk::failure::{failed, failed_at};
+use crate::disk::fs_check;
+use crate::records::boot;
+use crate::records::layout::Layout;
 
 /// How many ids are tried before a session that cannot be made is an error.
 const ATTEMPTS: u32 = 100;

@@ -7,10 +7,10 @@ use std::time::Duration;
 use latchwork_store::kit::record::Wakeup;
 use latchwork_store::{BackendError, Backoff, Claim, Renewal};
 
-use crate::failure::{busy, slow};
-use crate::layout::Place;
-use crate::shared::{BATCH, PAUSES, Shared};
-use crate::stripe::{Locked, Try};
+use crate::disk::failure::{busy, slow};
+use crate::protocol::shared::{BATCH, PAUSES, Shared};
+use crate::records::layout::Place;
+use crate::records::stripe::{Locked, Try};
 
 /// The longest wait for busy stripes. The caller's time limit is not known here, and when that is
 /// over all answers are lost, those of the other stripes too.

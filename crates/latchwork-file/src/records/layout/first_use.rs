@@ -10,10 +10,10 @@ use latchwork_store::{BackendError, Effect, random_u128};
 use rustix::io::Errno;
 
 use super::{DIGITS, FORMAT, FORMAT_FILE, Layout, PARTS, STRIPES, other_format, read_text};
-use crate::dir::Entry;
-use crate::failure::{failed, failed_at, in_use, not_set_up};
-use crate::owner::Owner;
-use crate::record_file::write_at;
+use crate::disk::dir::Entry;
+use crate::disk::failure::{failed, failed_at, in_use, not_set_up};
+use crate::disk::owner::Owner;
+use crate::records::record_file::write_at;
 
 impl Layout {
     /// Whether the format file is there and says that this program may use the directory.

@@ -10,15 +10,15 @@ use latchwork_store::kit::record::Now;
 use latchwork_store::{BackendError, Backoff, ClaimId, Io};
 use tokio::sync::Semaphore;
 
-use crate::boot::{Aliases, Era, Lives};
-use crate::failure::removed;
-use crate::kept::Kept;
-use crate::layout::{Layout, STRIPES};
-use crate::pokes::Near;
-use crate::reserve::Reserve;
-use crate::session::{self, Life, Session};
-use crate::stripe::{Locked, Stripe, Try};
-use crate::wakeup::Wakeups;
+use crate::disk::failure::removed;
+use crate::protocol::pokes::Near;
+use crate::protocol::reserve::Reserve;
+use crate::protocol::wakeup::Wakeups;
+use crate::records::boot::{Aliases, Era, Lives};
+use crate::records::kept::Kept;
+use crate::records::layout::{Layout, STRIPES};
+use crate::records::session::{self, Life, Session};
+use crate::records::stripe::{Locked, Stripe, Try};
 
 /// How many records are worked on before the stripe is given to others.
 pub(crate) const BATCH: usize = 64;

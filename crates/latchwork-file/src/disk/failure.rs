@@ -5,8 +5,8 @@ use std::path::Path;
 use latchwork_store::{BackendError, BackendErrorKind, Effect};
 use rustix::io::Errno;
 
-use crate::dir::{Entry, STRANGE};
-use crate::owner::{self, Owner};
+use crate::disk::dir::{Entry, STRANGE};
+use crate::disk::owner::{self, Owner};
 
 /// The error for a system call that failed, with the path and the next step.
 ///

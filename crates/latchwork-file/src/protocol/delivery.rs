@@ -7,11 +7,11 @@ use std::time::Duration;
 use latchwork_store::kit::record::Wakeup;
 use latchwork_store::{BackendError, Backoff, ClaimId, Key};
 
-use crate::layout::Place;
-use crate::record_file::RecordFile;
-use crate::session::{self, Life, Poke};
-use crate::shared::Shared;
-use crate::stripe::Try;
+use crate::protocol::shared::Shared;
+use crate::records::layout::Place;
+use crate::records::record_file::RecordFile;
+use crate::records::session::{self, Life, Poke};
+use crate::records::stripe::Try;
 
 /// How long to wait before a poke that found no descriptor is tried again.
 const POKE_AGAIN: Duration = Duration::from_millis(50);

@@ -16,9 +16,9 @@ use latchwork_store::{BackendError, BackendErrorKind, Effect};
 use rustix::io::Errno;
 use sha2::{Digest, Sha256};
 
-use crate::failure::failed;
-use crate::layout::Layout;
-use crate::session::{self, Life};
+use crate::disk::failure::failed;
+use crate::records::layout::Layout;
+use crate::records::session::{self, Life};
 
 /// What a reader must know to judge what is of this boot.
 #[derive(Clone, Copy)]

@@ -24,10 +24,10 @@ use rustix::buffer::spare_capacity;
 use rustix::fs::{FlockOperation, OFlags};
 use rustix::io::{Errno, retry_on_intr};
 
-use crate::boot::Era;
-use crate::dir::{Entry, Identity};
-use crate::failure::{corrupt, failed_at};
-use crate::record_file::write_at;
+use crate::disk::dir::{Entry, Identity};
+use crate::disk::failure::{corrupt, failed_at};
+use crate::records::boot::Era;
+use crate::records::record_file::write_at;
 
 const MAGIC: u32 = u32::from_le_bytes(*b"LWs1");
 const SLOT: usize = 64;

@@ -7,10 +7,10 @@ use latchwork_store::kit::record::Record;
 use latchwork_store::{BackendError, BackendErrorKind, Effect, Key, Mode, Party, Query, Snapshot};
 use rustix::io::Errno;
 
-use crate::failure::failed_at;
-use crate::layout::{ASIDE, Place, STRIPES};
-use crate::record_file::RecordFile;
-use crate::shared::{BATCH, Shared};
+use crate::disk::failure::failed_at;
+use crate::protocol::shared::{BATCH, Shared};
+use crate::records::layout::{ASIDE, Place, STRIPES};
+use crate::records::record_file::RecordFile;
 
 impl Shared {
     /// Tells who holds and who waits.

@@ -18,8 +18,8 @@ use rustix::io::Errno;
 use tokio::net::unix::pipe::Receiver;
 use tokio::sync::oneshot;
 
-use crate::session::{self, Life};
-use crate::shared::Shared;
+use crate::protocol::shared::Shared;
+use crate::records::session::{self, Life};
 
 /// How many sessions are watched although nobody waits for them just now.
 const SPARE_WATCHES: usize = 64;
