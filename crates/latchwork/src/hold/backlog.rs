@@ -10,9 +10,8 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
-use crate::hold::watchdog::{Watchdog, Watched};
+use crate::hold::watched::{Turn, Watched};
 use latchwork_store::Moment;
 
 /// The most claims renewed by one call of the verb.
@@ -20,15 +19,6 @@ pub(crate) const BATCH: usize = 512;
 
 /// How many calls that are being answered are under way, of each turn.
 const AT_A_TIME: usize = 2;
-
-/// Why a lease is renewed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Turn {
-    /// It is due.
-    Due,
-    /// The last renewal had no answer.
-    Again,
-}
 
 /// The leases that wait to be renewed.
 #[derive(Default)]
@@ -61,7 +51,7 @@ impl Backlog {
     }
 
     /// The most urgent leases, if a call may be made now.
-    fn take(&mut self) -> Option<(Turn, Vec<Arc<Watched>>)> {
+    pub(crate) fn take(&mut self) -> Option<(Turn, Vec<Arc<Watched>>)> {
         for turn in [Turn::Due, Turn::Again] {
             let queue = &mut self.0[turn as usize];
             if queue.under_way >= AT_A_TIME || queue.waiting.is_empty() {
@@ -78,63 +68,9 @@ impl Backlog {
     }
 
     /// Whether a call ended that others wait for.
-    fn ended(&mut self, turn: Turn) -> bool {
+    pub(crate) fn ended(&mut self, turn: Turn) -> bool {
         let queue = &mut self.0[turn as usize];
         queue.under_way -= 1;
         !queue.waiting.is_empty()
-    }
-}
-
-impl Watchdog {
-    /// Makes as many calls as may be made now.
-    pub(crate) fn send_renewals(self: &Arc<Self>) {
-        loop {
-            let Some((turn, chunk)) = self.lock().backlog.take() else { return };
-            let place = Place { watchdog: self.clone(), turn, counts: true };
-            self.io.spawn(async move {
-                place.watchdog.clone().renew_chunk(chunk, place).await;
-            });
-        }
-    }
-}
-
-/// The place of a call among those that are under way.
-pub(crate) struct Place {
-    watchdog: Arc<Watchdog>,
-    turn: Turn,
-    counts: bool,
-}
-
-impl Place {
-    pub(crate) fn counts(&self) -> bool {
-        self.counts
-    }
-
-    /// Lets another call take this place.
-    pub(crate) fn leave(&mut self) {
-        if std::mem::take(&mut self.counts) && self.watchdog.lock().backlog.ended(self.turn) {
-            self.watchdog.news.notify_one();
-        }
-    }
-}
-
-impl Drop for Place {
-    fn drop(&mut self) {
-        self.leave();
-    }
-}
-
-impl Watched {
-    /// Under the lock of the schedule.
-    fn waits_since(&self, urgency: Moment) {
-        self.urgency.store(urgency.as_nanos(), Ordering::Relaxed);
-    }
-
-    fn waits_at(&self) -> Moment {
-        Moment::from_nanos(self.urgency.load(Ordering::Relaxed))
-    }
-
-    fn turn(&self) -> Turn {
-        if self.unanswered.load(Ordering::Relaxed) { Turn::Again } else { Turn::Due }
     }
 }

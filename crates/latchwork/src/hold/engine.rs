@@ -8,12 +8,12 @@ use std::time::Duration;
 
 use tokio::sync::Notify;
 
-use crate::hold::guard::Guard;
 use crate::hold::lease::{HoldState, Lease};
 use crate::hold::local_queue::{NextWaiter, Queues};
 use crate::hold::owners::Owners;
 use crate::hold::reaper::{Job, Reaper};
-use crate::hold::watchdog::{Watchdog, Watched};
+use crate::hold::watchdog::Watchdog;
+use crate::hold::watched::Watched;
 use crate::rules::adaptive::Habits;
 use crate::rules::observe::Event;
 use crate::runtime::call::{Call, Calls, Unpolled};
@@ -233,20 +233,13 @@ impl Engine {
             let before = lease.restart_hold(now, index + 1);
             let from = lease.token_of(before.index);
             let held = now.since(before.held_since);
-            let guard = Guard::new(self.clone(), watched.clone(), index + 1);
-            let token = guard.token();
-            match next.hand(guard) {
-                Ok(()) => {
-                    self.learn(lease, held);
-                    let key = &lease.claim.key;
-                    lease.rules.tell(&Event::HandedOver { key, from, token, held });
-                    return true;
-                }
-                Err(unwanted) => {
-                    unwanted.disarm();
-                    lease.restore_hold(before);
-                }
+            if next.hand(self.clone(), watched, index + 1) {
+                self.learn(lease, held);
+                let (key, token) = (&lease.claim.key, lease.token_of(index + 1));
+                lease.rules.tell(&Event::HandedOver { key, from, token, held });
+                return true;
             }
+            lease.restore_hold(before);
         }
         false
     }

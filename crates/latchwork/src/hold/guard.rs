@@ -9,9 +9,10 @@ use std::time::Duration;
 
 use crate::hold::engine::{Engine, Outcome};
 use crate::hold::lease::HoldState;
+use crate::hold::local_queue::{EndHold, Handed};
 use crate::hold::owners::Entry;
 use crate::hold::reaper::{Job, Withdrawal, linger_until, tell_released};
-use crate::hold::watchdog::Watched;
+use crate::hold::watched::Watched;
 use crate::rules::observe::Event;
 use crate::runtime::call::Unpolled;
 use crate::runtime::own::Forked;
@@ -58,6 +59,12 @@ impl Guard {
         // Indices stay within the bits of a token: `Rules` caps the number of handovers.
         let token = first.handed_over(index).unwrap_or(first);
         Self { engine, watched, token, index, entry: None, done: false }
+    }
+
+    /// The guard of a hold that another waiter of this process has handed over.
+    pub(crate) fn of(engine: &Arc<Engine>, handed: Handed) -> Self {
+        let (watched, index) = handed.accept();
+        Self::new(engine.clone(), watched, index)
     }
 
     /// One more guard of the same hold, for its owner.
@@ -355,10 +362,11 @@ impl Guard {
             HoldState::Held | HoldState::Suspect => None,
         })
     }
+}
 
-    /// Forgets a guard that was made for a waiter who had gone: the hold is still the maker's.
-    pub(crate) fn disarm(mut self) {
-        self.done = true;
+impl EndHold for Engine {
+    fn end_hold(self: Arc<Self>, watched: Arc<Watched>, index: u32) {
+        drop(Guard::new(self, watched, index));
     }
 }
 

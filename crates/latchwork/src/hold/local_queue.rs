@@ -15,8 +15,8 @@ use std::time::Duration;
 
 use tokio::sync::oneshot;
 
-use crate::hold::guard::Guard;
 use crate::hold::reaper::{Job, Orphan, Reaper};
+use crate::hold::watched::Watched;
 use crate::rules::options::{Plan, is_same};
 use latchwork_store::{BackendError, Blocked, Cause, ClaimId, Key, Moment};
 
@@ -138,7 +138,7 @@ impl Drop for Place {
 #[derive(Debug)]
 pub(crate) enum Turn {
     /// The hold itself.
-    Handed(Guard),
+    Handed(Handed),
     /// The lead of the queue: the waiter has to talk to the store.
     Lead(Lead),
 }
@@ -352,12 +352,52 @@ impl fmt::Debug for Lead {
 pub(crate) struct NextWaiter(oneshot::Sender<Turn>);
 
 impl NextWaiter {
-    /// Gives it the hold; gives the guard back if it has gone.
-    pub(crate) fn hand(self, guard: Guard) -> Result<(), Guard> {
-        match self.0.send(Turn::Handed(guard)) {
-            Ok(()) => Ok(()),
-            Err(Turn::Handed(guard)) => Err(guard),
+    /// Gives it the hold; `false` if it has gone, and the hold is still the caller's.
+    pub(crate) fn hand(self, maker: Arc<dyn EndHold>, watched: &Arc<Watched>, index: u32) -> bool {
+        let handed = Handed { maker: Some(maker), watched: watched.clone(), index };
+        match self.0.send(Turn::Handed(handed)) {
+            Ok(()) => true,
+            Err(Turn::Handed(unwanted)) => {
+                unwanted.accept();
+                false
+            }
             Err(Turn::Lead(_)) => unreachable!("a hold was handed, not a lead"),
         }
+    }
+}
+
+/// Ends holds as the drop of their guard does.
+pub(crate) trait EndHold: Send + Sync {
+    /// Ends a hold that no waiter has accepted.
+    fn end_hold(self: Arc<Self>, watched: Arc<Watched>, index: u32);
+}
+
+/// A hold on its way to a waiter. If nobody accepts it, it ends.
+pub(crate) struct Handed {
+    maker: Option<Arc<dyn EndHold>>,
+    watched: Arc<Watched>,
+    /// How often the store's grant was handed over until here.
+    index: u32,
+}
+
+impl Handed {
+    /// Takes the hold out; from here on the caller is responsible for its end.
+    pub(crate) fn accept(mut self) -> (Arc<Watched>, u32) {
+        self.maker = None;
+        (self.watched.clone(), self.index)
+    }
+}
+
+impl Drop for Handed {
+    fn drop(&mut self) {
+        if let Some(maker) = self.maker.take() {
+            maker.end_hold(self.watched.clone(), self.index);
+        }
+    }
+}
+
+impl fmt::Debug for Handed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Handed").field("index", &self.index).finish_non_exhaustive()
     }
 }

@@ -1,8 +1,16 @@
 //! A hold from its grant to its end: its guard, its renewals, and its handover.
 //!
-//! A dozen files know each other here, since the end of a hold concerns all of them: the guard that
-//! lets go, the queue of this process that may get it, the watchdog that renews it, the reaper that
-//! gives it back. What the other rooms need of them goes through [`engine`].
+//! | file | content |
+//! | --- | --- |
+//! | `engine.rs` | what all handles and guards of a manager share; the end of a hold, and its handover |
+//! | `guard.rs`, `owners.rs`, `owner.rs` | the guard of a hold; the guards of one owner of a reentrant mutex |
+//! | `answered.rs`, `detach.rs`, `ticket.rs` | a release that waits for the store; a hold that passes to another process |
+//! | `lease.rs`, `watched.rs` | the state of a hold, by the clock; a lease in the care of the watchdog |
+//! | `watchdog.rs`, `backlog.rs`, `early.rs` | renewals: when, in which order, and doubts that come before the grant |
+//! | `local_queue.rs` | the waiters of this process |
+//! | `reaper.rs` | releases in the background |
+//!
+//! What the other rooms need of them goes through [`engine`].
 
 mod answered;
 mod backlog;
@@ -17,3 +25,4 @@ pub(crate) mod owners;
 pub(crate) mod reaper;
 pub(crate) mod ticket;
 pub(crate) mod watchdog;
+pub(crate) mod watched;

@@ -9,7 +9,7 @@ use super::engine::Engine;
 use super::guard::Guard;
 use super::lease::HoldState;
 use super::owner::Owner;
-use super::watchdog::Watched;
+use super::watched::Watched;
 
 /// What the owners of a manager hold.
 #[derive(Debug, Default)]

@@ -6,17 +6,18 @@
 
 use std::collections::{BTreeMap, HashSet};
 use std::future::{Future, poll_fn};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Poll;
 use std::time::Duration;
 
 use tokio::sync::Notify;
 
-use crate::hold::backlog::{BATCH, Backlog, Place};
+use crate::hold::backlog::{BATCH, Backlog};
 use crate::hold::early::Early;
 use crate::hold::lease::{Chore, Confirmed, HoldState, Lease, Sent};
 use crate::hold::reaper::{Job, Reaper};
+use crate::hold::watched::{Turn, Watched};
 use crate::rules::observe::Event;
 use crate::rules::rate_meter::Rate;
 use crate::runtime::turns::yield_now;
@@ -30,31 +31,19 @@ use latchwork_store::{
 /// How many leases are looked at before other tasks have their turn.
 const AT_A_TIME: usize = 4 * BATCH;
 
-/// A lease in the watchdog's care; what is needed to take it out again.
-#[derive(Debug)]
-pub(crate) struct Watched {
-    pub(crate) lease: Lease,
-    pub(crate) entry: u64,
-    due: AtomicU64,
-    /// Where it waits in the backlog, if it does.
-    pub(crate) urgency: AtomicU64,
-    /// The last renewal had no answer.
-    pub(crate) unanswered: AtomicBool,
-}
-
 pub(crate) struct Watchdog {
     backend: Arc<dyn Backend>,
-    pub(crate) io: Io,
+    io: Io,
     reaper: Reaper,
     schedule: Mutex<Schedule>,
     entries: AtomicU64,
-    pub(crate) news: Arc<Notify>,
+    news: Arc<Notify>,
     doubts: Arc<DoubtSink>,
 }
 
-pub(crate) struct Schedule {
+struct Schedule {
     by_due: BTreeMap<(Moment, u64), Arc<Watched>>,
-    pub(crate) backlog: Backlog,
+    backlog: Backlog,
     early: Early,
     sleeps_until: Moment,
     /// The last moment for which the watchdog was woken. Without leases it sleeps until then, so
@@ -103,20 +92,15 @@ impl Watchdog {
         })
     }
 
-    pub(crate) fn lock(&self) -> MutexGuard<'_, Schedule> {
+    fn lock(&self) -> MutexGuard<'_, Schedule> {
         self.schedule.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Takes a lease into care.
     pub(crate) fn watch(&self, lease: Lease) -> Arc<Watched> {
         let due = lease.next_event();
-        let watched = Arc::new(Watched {
-            lease,
-            entry: self.entries.fetch_add(1, Ordering::Relaxed),
-            due: AtomicU64::new(due.as_nanos()),
-            urgency: AtomicU64::new(0),
-            unanswered: AtomicBool::new(false),
-        });
+        let entry = self.entries.fetch_add(1, Ordering::Relaxed);
+        let watched = Arc::new(Watched::new(lease, entry, due));
         let mut schedule = self.lock();
         schedule.by_due.insert((due, watched.entry), watched.clone());
         let wake = schedule.expect(due);
@@ -352,12 +336,23 @@ impl Watchdog {
         lease.rules.tell(&Event::Lost { key, token, lost, held });
     }
 
+    /// Makes as many calls as may be made now.
+    fn send_renewals(self: &Arc<Self>) {
+        loop {
+            let Some((turn, chunk)) = self.lock().backlog.take() else { return };
+            let place = Place { watchdog: self.clone(), turn, counts: true };
+            self.io.spawn(async move {
+                place.watchdog.clone().renew_chunk(chunk, place).await;
+            });
+        }
+    }
+
     /// Renews some leases by one call.
     ///
     /// Each answer counts when it comes, whatever becomes of the others. The call is given up when
     /// nothing has come for the time limit, and when half of the shortest validity is over, so that
     /// what has no answer yet can be asked for again.
-    pub(crate) async fn renew_chunk(self: Arc<Self>, chunk: Vec<Arc<Watched>>, mut place: Place) {
+    async fn renew_chunk(self: Arc<Self>, chunk: Vec<Arc<Watched>>, mut place: Place) {
         let may_change = self.backend.ttl_may_change();
         let claim = |lease: &Lease| {
             let claim = match may_change {
@@ -471,5 +466,31 @@ impl Watchdog {
 impl Drop for Watchdog {
     fn drop(&mut self) {
         self.news.notify_one();
+    }
+}
+
+/// The place of a call among those that are under way.
+struct Place {
+    watchdog: Arc<Watchdog>,
+    turn: Turn,
+    counts: bool,
+}
+
+impl Place {
+    fn counts(&self) -> bool {
+        self.counts
+    }
+
+    /// Lets another call take this place.
+    fn leave(&mut self) {
+        if std::mem::take(&mut self.counts) && self.watchdog.lock().backlog.ended(self.turn) {
+            self.watchdog.news.notify_one();
+        }
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.leave();
     }
 }

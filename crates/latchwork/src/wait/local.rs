@@ -49,11 +49,15 @@ pub(super) async fn wait_in_queue(
         engine.check_open(Some(&request.key))?;
         match given {
             Some(Some(Turn::Lead(lead))) => return Ok(Local::Lead(lead, true)),
-            // A hold that was lost on its way is dropped, and the wait restarts where it was.
-            Some(Some(Turn::Handed(guard))) if guard.state() == HoldState::Held => {
-                return Ok(Local::Handed(guard));
+            Some(Some(Turn::Handed(handed))) => {
+                let guard = Guard::of(engine, handed);
+                if guard.state() == HoldState::Held {
+                    return Ok(Local::Handed(guard));
+                }
+                // A hold that was lost on its way is dropped, and the wait restarts where it was.
+                first = true;
             }
-            Some(_) => first = true,
+            Some(None) => first = true,
             None => {
                 let queue = place.queue();
                 return Err(match queue.trouble() {
