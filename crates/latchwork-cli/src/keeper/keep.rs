@@ -1,6 +1,8 @@
 //! A keeper's life once it holds the lock.
 
 use std::io;
+use std::ops::ControlFlow;
+use std::os::fd::OwnedFd;
 use std::pin::{Pin, pin};
 use std::time::Duration;
 
@@ -10,6 +12,7 @@ use latchwork::store::Moment;
 use latchwork::store::clock::boot_time;
 use latchwork::{Error, ErrorKind};
 use rustix::process::{Pid, Signal};
+use tokio::io::unix::AsyncFd;
 use tokio::select;
 
 use super::hold_id::{Answer, Wish};
@@ -44,6 +47,18 @@ pub(crate) struct Keeper {
     pub(crate) on_loss: Option<Signal>,
     /// The releases of some of the locks, each with its answer.
     pub(crate) releasing: FuturesUnordered<Pin<Box<dyn Future<Output = ()>>>>,
+}
+
+/// What a keeper watches besides its hold.
+struct Watch {
+    deadlines: Deadlines,
+    /// By then the lines must be evaluated.
+    attach_by: Moment,
+    /// Tells of the end of the shell.
+    shell: Option<AsyncFd<OwnedFd>>,
+    has_ended: bool,
+    /// The shell has learned that the lock may be lost.
+    is_told: bool,
 }
 
 /// Why a keeper stops.
@@ -89,6 +104,7 @@ impl Keeper {
         Ok(code)
     }
 
+    /// Waits for a reason to stop, and answers requests meanwhile.
     async fn wait(
         &mut self,
         launcher: Launcher,
@@ -96,59 +112,31 @@ impl Keeper {
         signals: &mut Signals,
     ) -> io::Result<Stop> {
         let naps = Naps::new()?;
-        let deadlines = Deadlines::new(boot_time(), self.max_hold);
-        let attach_by = boot_time().plus(ATTACH_WITHIN);
         let mut report = pin!(launcher.report(lines));
         let mut is_reported = false;
-        let mut end = self.shell.as_ref().map(|shell| watch(shell.end()?)).transpose()?;
-        let mut has_ended = false;
-        let mut is_told = false;
+        let mut watch = Watch {
+            deadlines: Deadlines::new(boot_time(), self.max_hold),
+            attach_by: boot_time().plus(ATTACH_WITHIN),
+            shell: self.end_of_shell()?,
+            has_ended: false,
+            is_told: false,
+        };
         loop {
-            let ttl = self.hold.ttl();
-            let due = deadlines.due(ttl, self.hold.valid_until());
-            let now = boot_time();
-            // The shell learns of it early enough to stop before another holder can get the lock. The store
-            // may confirm the lock after that, and then fail again.
-            if now < due.ask {
-                is_told = false;
-            } else if !is_told {
-                is_told = true;
-                self.tell();
-            }
-            if due.by_max_hold && now >= due.kill {
-                return Ok(if self.is_attached { Stop::Ended } else { Stop::Unwanted });
-            }
-            if !self.is_attached && now >= attach_by {
-                return Ok(Stop::Unwanted);
-            }
-            // A command that runs under the hold keeps it for longer than the shell lives.
-            if has_ended && self.loans.is_empty() {
-                return Ok(Stop::Ended);
-            }
-            let attach_by = if self.is_attached { Moment::NEVER } else { attach_by };
-            let next = if now < due.ask {
-                due.ask
-            } else {
-                due.kill.max(now.plus(deadlines::settle(ttl)))
-            };
-            let next = next.min(attach_by).min(now.plus(deadlines::refresh(ttl)));
-            let ended = async {
-                match &end {
-                    Some(end) => end.readable().await.map(drop),
-                    None => std::future::pending().await,
-                }
+            let next = match self.look(&mut watch) {
+                ControlFlow::Continue(next) => next,
+                ControlFlow::Break(stop) => return Ok(stop),
             };
             select! {
                 _ = self.hold.lost() => {
                     self.tell();
                     return Ok(Stop::Lost);
                 }
-                ended = ended, if !has_ended => {
+                ended = ended(&watch.shell), if !watch.has_ended => {
                     ended?;
                     if !self.is_attached {
                         return Ok(Stop::Unwanted);
                     }
-                    has_ended = true;
+                    watch.has_ended = true;
                 }
                 printed = &mut report, if !is_reported => {
                     is_reported = true;
@@ -158,52 +146,8 @@ impl Keeper {
                     }
                 }
                 request = self.requests.next() => {
-                    let Some(request) = self.loans.answer(request, &self.hold) else { continue };
-                    match request.wish.clone() {
-                    Wish::Attach(shell) => {
-                        // It would begin when it is to stop.
-                        let due = deadlines.due(self.hold.ttl(), self.hold.valid_until());
-                        if !self.is_attached && boot_time() >= due.ask {
-                            request.answer_at_once(&too_late(&self.hold));
-                            return Ok(Stop::TooLate);
-                        }
-                        let attached = self.attach(request.from, shell);
-                        if attached {
-                            let shell = self.shell.as_ref();
-                            end = shell.map(|shell| watch(shell.end()?)).transpose()?;
-                        }
-                        let answer = if attached { Answer::Attached } else { self.another() };
-                        request.answer_at_once(&answer);
-                    }
-                    Wish::ReleaseKey(_, key) if !self.hold.names().contains(&key) => {
-                        request.answer_at_once(&Answer::Unknown);
-                    }
-                    wish @ (Wish::Release(of) | Wish::ReleaseKey(of, _)) => {
-                        let key = match wish {
-                            Wish::ReleaseKey(_, key) => Some(key),
-                            _ => None,
-                        };
-                        if !self.may_release(request.from, of) {
-                            request.answer_at_once(&self.another());
-                            continue;
-                        }
-                        let key = key.as_deref();
-                        if let Some(borrower) = self.loans.borrower(key) {
-                            request.answer_at_once(&is_lent(&self.hold, key, borrower));
-                            continue;
-                        }
-                        let Some(guard) = key.and_then(|key| self.hold.take(key)) else {
-                            return Ok(Stop::Asked(request));
-                        };
-                        // The others go on, and are watched meanwhile.
-                        self.releasing.push(Box::pin(async move {
-                            let name = guard.key().to_string();
-                            let (code, message) = outcome(&name, guard.release().await);
-                            request.answer(&Answer::Ended(code, message)).await;
-                        }));
-                    }
-                    // Answered above.
-                    Wish::Held(_) | Wish::Borrow(_) => {}
+                    if let Some(stop) = self.answer(request, &mut watch)? {
+                        return Ok(stop);
                     }
                 }
                 () = self.loans.returned() => {}
@@ -215,6 +159,104 @@ impl Keeper {
                 napped = naps.until(next) => napped?,
             }
         }
+    }
+
+    /// Does what is due by the clock. Returns when to do so next, or why to stop.
+    fn look(&self, watch: &mut Watch) -> ControlFlow<Stop, Moment> {
+        let ttl = self.hold.ttl();
+        let due = watch.deadlines.due(ttl, self.hold.valid_until());
+        let now = boot_time();
+        // The shell learns of it early enough to stop before another holder can get the lock. The store
+        // may confirm the lock after that, and then fail again.
+        if now < due.ask {
+            watch.is_told = false;
+        } else if !watch.is_told {
+            watch.is_told = true;
+            self.tell();
+        }
+        if due.by_max_hold && now >= due.kill {
+            return ControlFlow::Break(if self.is_attached { Stop::Ended } else { Stop::Unwanted });
+        }
+        if !self.is_attached && now >= watch.attach_by {
+            return ControlFlow::Break(Stop::Unwanted);
+        }
+        // A command that runs under the hold keeps it for longer than the shell lives.
+        if watch.has_ended && self.loans.is_empty() {
+            return ControlFlow::Break(Stop::Ended);
+        }
+        let attach_by = if self.is_attached { Moment::NEVER } else { watch.attach_by };
+        let next =
+            if now < due.ask { due.ask } else { due.kill.max(now.plus(deadlines::settle(ttl))) };
+        ControlFlow::Continue(next.min(attach_by).min(now.plus(deadlines::refresh(ttl))))
+    }
+
+    /// Answers a request. Returns why to stop, if it asks for the end.
+    fn answer(&mut self, request: Request, watch: &mut Watch) -> io::Result<Option<Stop>> {
+        let Some(request) = self.loans.answer(request, &self.hold) else { return Ok(None) };
+        match request.wish.clone() {
+            Wish::Attach(shell) => return self.answer_attach(request, shell, watch),
+            Wish::ReleaseKey(_, key) if !self.hold.names().contains(&key) => {
+                request.answer_at_once(&Answer::Unknown);
+            }
+            Wish::ReleaseKey(of, key) => return Ok(self.answer_release(request, of, Some(&key))),
+            Wish::Release(of) => return Ok(self.answer_release(request, of, None)),
+            // Answered above.
+            Wish::Held(_) | Wish::Borrow(_) => {}
+        }
+        Ok(None)
+    }
+
+    fn answer_attach(
+        &mut self,
+        request: Request,
+        shell: Pid,
+        watch: &mut Watch,
+    ) -> io::Result<Option<Stop>> {
+        // It would begin when it is to stop.
+        let due = watch.deadlines.due(self.hold.ttl(), self.hold.valid_until());
+        if !self.is_attached && boot_time() >= due.ask {
+            request.answer_at_once(&too_late(&self.hold));
+            return Ok(Some(Stop::TooLate));
+        }
+        let attached = self.attach(request.from, shell);
+        if attached {
+            watch.shell = self.end_of_shell()?;
+        }
+        let answer = if attached { Answer::Attached } else { self.another() };
+        request.answer_at_once(&answer);
+        Ok(None)
+    }
+
+    /// Releases one of the locks while the others go on, or stops for all of them.
+    fn answer_release(
+        &mut self,
+        request: Request,
+        of: Option<Pid>,
+        key: Option<&str>,
+    ) -> Option<Stop> {
+        if !self.may_release(request.from, of) {
+            request.answer_at_once(&self.another());
+            return None;
+        }
+        if let Some(borrower) = self.loans.borrower(key) {
+            request.answer_at_once(&is_lent(&self.hold, key, borrower));
+            return None;
+        }
+        let Some(guard) = key.and_then(|key| self.hold.take(key)) else {
+            return Some(Stop::Asked(request));
+        };
+        // The others go on, and are watched meanwhile.
+        self.releasing.push(Box::pin(async move {
+            let name = guard.key().to_string();
+            let (code, message) = outcome(&name, guard.release().await);
+            request.answer(&Answer::Ended(code, message)).await;
+        }));
+        None
+    }
+
+    /// Reports the end of the shell, if that is known.
+    fn end_of_shell(&self) -> io::Result<Option<AsyncFd<OwnedFd>>> {
+        self.shell.as_ref().map(|shell| watch(shell.end()?)).transpose()
     }
 
     /// Tells the borrowers that the hold is over, and waits until they have ended their commands, which they do
@@ -269,6 +311,14 @@ impl Keeper {
         if let (true, Some(shell), Some(signal)) = (self.is_attached, &self.shell, self.on_loss) {
             shell.signal(signal);
         }
+    }
+}
+
+/// Returns when the shell has ended.
+async fn ended(shell: &Option<AsyncFd<OwnedFd>>) -> io::Result<()> {
+    match shell {
+        Some(end) => end.readable().await.map(drop),
+        None => std::future::pending().await,
     }
 }
 
