@@ -32,23 +32,9 @@ impl Shared {
         self: &Arc<Self>,
         claim: &Claim,
     ) -> Result<Attempt, BackendError> {
-        if let Mode::Permits { .. } = claim.mode {
-            let message = "no semaphores on Redlock or another quorum: a majority of nodes cannot count permits";
-            return Err(BackendError::new(
-                BackendErrorKind::Unsupported,
-                Effect::NotApplied,
-                message,
-            )
-            .with_next_step("use a semaphore on one node, or one mutex for each slot"));
-        }
-        if let Some((_, State::Held(_))) = self.look_up(claim.id) {
-            // The same id again is the same grant as long as it is there (B2).
-            match self.renew_all(std::slice::from_ref(claim)).await.remove(0)? {
-                Renewal::Held { ttl, token, .. } => {
-                    return Ok(Attempt::Granted(Grant { token, ttl, store_time: None }));
-                }
-                Renewal::Lost => {}
-            }
+        check_mode(claim.mode)?;
+        if let Some(held) = self.held_already(claim).await? {
+            return Ok(Attempt::Granted(held));
         }
         let before = match self.look_up(claim.id) {
             Some((round, State::Blocked(standing))) => Some((round, standing)),
@@ -82,18 +68,7 @@ impl Shared {
         } else {
             Flight::new(nodes.clone().filter(|n| first.is_none_or(|f| f == *n)).map(ask))
         };
-        let mut vote = Vote {
-            shared: self,
-            id: claim.id,
-            sent_at: now,
-            flight,
-            round: round.clone(),
-            grants: Vec::new(),
-            blocks: Vec::new(),
-            failures: Vec::new(),
-            trips: Vec::new(),
-            kept: false,
-        };
+        let mut vote = Vote::new(self, claim.id, round.clone(), flight, now);
         if gathers {
             self.tries.flush().await;
         }
@@ -109,32 +84,44 @@ impl Shared {
                 for (node, _) in alone.flat_map(|(_, standing)| standing.seen().marks) {
                     self.turns.doubt(node, now); // it went on saying no while the key was free
                 }
-                let (token, ttl) = self.size.grant(&vote.grants).expect("a majority granted");
-                if !vote.confirm(token).await {
-                    return Ok(Attempt::Blocked(vote.block(splits, true)));
-                }
-                self.learn(token);
-                if !vote.keep(token) {
-                    return Err(BackendError::new(
-                        BackendErrorKind::Unreachable,
-                        Effect::Unknown,
-                        "the claim was released while it was being acquired",
-                    ));
-                }
-                Ok(Attempt::Granted(Grant { token, ttl, store_time: None }))
+                self.grant(vote, splits).await
             }
             Verdict::No => {
                 let split = vote.is_split();
                 Ok(Attempt::Blocked(vote.block(splits, split)))
             }
-            Verdict::Failed => {
-                let certain = vote.grants.is_empty()
-                    && vote.blocks.len() + vote.failures.len() == self.size.nodes
-                    && vote.failures.iter().all(|(_, e)| e.effect == Effect::NotApplied);
-                let effect = if certain { Effect::NotApplied } else { Effect::Unknown };
-                Err(self.too_few(&vote.failures, effect))
-            }
+            Verdict::Failed => Err(self.too_few(&vote.failures, vote.effect())),
         }
+    }
+
+    /// The grant of a claim that has one: the same id again is the same grant as long as it is there (B2).
+    async fn held_already(self: &Arc<Self>, claim: &Claim) -> Result<Option<Grant>, BackendError> {
+        let Some((_, State::Held(_))) = self.look_up(claim.id) else { return Ok(None) };
+        Ok(match self.renew_all(std::slice::from_ref(claim)).await.remove(0)? {
+            Renewal::Held { ttl, token, .. } => Some(Grant { token, ttl, store_time: None }),
+            Renewal::Lost => None,
+        })
+    }
+
+    /// The answer to a vote that was won: a grant, once a majority remembers its token.
+    async fn grant(
+        self: &Arc<Self>,
+        mut vote: Vote<'_>,
+        splits: u32,
+    ) -> Result<Attempt, BackendError> {
+        let (token, ttl) = self.size.grant(&vote.grants).expect("a majority granted");
+        if !vote.confirm(token).await {
+            return Ok(Attempt::Blocked(vote.block(splits, true)));
+        }
+        self.learn(token);
+        if !vote.keep(token) {
+            return Err(BackendError::new(
+                BackendErrorKind::Unreachable,
+                Effect::Unknown,
+                "the claim was released while it was being acquired",
+            ));
+        }
+        Ok(Attempt::Granted(Grant { token, ttl, store_time: None }))
     }
 
     /// Enters a new round for the claim and ends the one before it; answers how many rounds in a
@@ -220,7 +207,48 @@ impl Shared {
     }
 }
 
+/// Refuses a semaphore.
+fn check_mode(mode: Mode) -> Result<(), BackendError> {
+    let Mode::Permits { .. } = mode else { return Ok(()) };
+    let message =
+        "no semaphores on Redlock or another quorum: a majority of nodes cannot count permits";
+    let (kind, effect) = (BackendErrorKind::Unsupported, Effect::NotApplied);
+    Err(BackendError::new(kind, effect, message)
+        .with_next_step("use a semaphore on one node, or one mutex for each slot"))
+}
+
+impl<'a> Vote<'a> {
+    fn new(
+        shared: &'a Arc<Shared>,
+        id: ClaimId,
+        round: Arc<Round>,
+        flight: Flight<Result<Attempt, BackendError>>,
+        sent_at: Moment,
+    ) -> Self {
+        Self {
+            shared,
+            id,
+            round,
+            sent_at,
+            flight,
+            grants: Vec::new(),
+            blocks: Vec::new(),
+            failures: Vec::new(),
+            trips: Vec::new(),
+            kept: false,
+        }
+    }
+}
+
 impl Vote<'_> {
+    /// What a vote without a verdict has done: nothing for certain only if every node says so.
+    fn effect(&self) -> Effect {
+        let certain = self.grants.is_empty()
+            && self.blocks.len() + self.failures.len() == self.shared.size.nodes
+            && self.failures.iter().all(|(_, e)| e.effect == Effect::NotApplied);
+        if certain { Effect::NotApplied } else { Effect::Unknown }
+    }
+
     /// Takes answers until they decide.
     async fn count(&mut self) -> Verdict {
         let verdict = loop {
