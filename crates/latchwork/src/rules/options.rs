@@ -135,126 +135,15 @@ impl Options {
 
     /// Checks the options against each other and the store.
     fn check(&self, capabilities: &Capabilities) -> Result<Arc<Rules>, Error> {
-        let invalid = |message: String, step: &str| {
-            Err(Error::new(ErrorKind::Invalid, message)
-                .with_store(capabilities.store.clone())
-                .with_next_step(step))
-        };
         Key::check_namespace(&self.namespace)?;
-        if self.token_floor.is_some_and(|floor| floor > TokenBase::HIGHEST_FLOOR) {
-            return invalid(
-                "token_floor: leaves no room for the tokens of this store".into(),
-                "reset the tokens of the resource while no lock is held",
-            );
-        }
-        let mut ttl = self.ttl(capabilities);
-        let field = if self.adaptive_ttl.is_some() { "adaptive_ttl.longest" } else { "ttl" };
-        let (least, most) = (capabilities.ttl.start(), capabilities.ttl.end());
-        if !capabilities.ttl.contains(&ttl) {
-            return invalid(
-                format!(
-                    "{field}: {} is outside what this store grants, {} to {}",
-                    short(ttl),
-                    short(*least),
-                    short(*most)
-                ),
-                "choose a ttl within the range",
-            );
-        }
-        let whole = ttl.saturating_add(self.room_for_delay());
-        if let Some(delay) = self.lock_delay.filter(|_| whole > *most) {
-            return invalid(
-                format!(
-                    "lock_delay: {} is too long: with the ttl and a hundredth for clocks it is {}, and \
-                     this store grants at most {}",
-                    short(delay),
-                    short(whole),
-                    short(*most)
-                ),
-                "choose a shorter lock_delay or ttl",
-            );
-        }
-        if let Some(max) = self.max_ttl.filter(|max| whole > *max) {
-            let with = if whole > ttl { " with its lock_delay" } else { "" };
-            return invalid(
-                format!(
-                    "max_ttl: a ttl of {}{with} is longer than the {} that are allowed",
-                    short(whole),
-                    short(max)
-                ),
-                "choose a shorter ttl; all clients that share the locks must use the same max_ttl",
-            );
-        }
-        let shortest = self.adaptive_ttl.map_or(ttl, |bounds| bounds.shortest);
-        if shortest > ttl || !capabilities.ttl.contains(&shortest) {
-            return invalid(
-                format!(
-                    "adaptive_ttl: the shortest, {}, must be at least the {} that this store grants and at \
-                     most the longest, {}",
-                    short(shortest),
-                    short(*least),
-                    short(ttl)
-                ),
-                "choose other bounds",
-            );
-        }
-        // What follows must hold for the shortest.
-        ttl = shortest;
-        if ttl < SHORTEST_TTL {
-            return invalid(
-                format!("ttl: {ttl:?} leaves nothing after the allowance for clocks and travel"),
-                "choose at least 10 ms",
-            );
-        }
-        if let Some(every) = self.renew_every.filter(|e| e.is_zero() || *e > ttl / 2) {
-            return invalid(
-                format!(
-                    "renew_every: {} must be above zero and at most half of the ttl, {}",
-                    short(every),
-                    short(ttl)
-                ),
-                "leave it out for a third of the ttl",
-            );
-        }
-        if let Some(limit) = self.op_timeout.filter(|l| *l < SHORTEST_OP || *l > ttl / 2) {
-            return invalid(
-                format!(
-                    "op_timeout: {} must be at least 1 ms and at most half of the ttl, {}",
-                    short(limit),
-                    short(ttl)
-                ),
-                "leave it out for a quarter of the ttl, two seconds at most",
-            );
-        }
-        if self.max_hold.is_some_and(|max| max.is_zero()) {
-            return invalid(
-                "max_hold: zero allows no hold at all".into(),
-                "leave it out for no limit",
-            );
-        }
-        let handover = self.handover.unwrap_or_else(|| {
-            let usual = Handover::default();
-            Handover { slice: usual.slice.min(ttl / 2), ..usual }
-        });
-        let Handover { slice, times } = handover;
-        if slice > ttl / 2 {
-            return invalid(
-                format!(
-                    "handover.slice: {} is more than half of the ttl, {}",
-                    short(slice),
-                    short(ttl)
-                ),
-                "choose a shorter slice or a longer ttl",
-            );
-        }
-        if times > Handover::MOST {
-            return invalid(
-                format!("handover.times: {times} is more than {}", Handover::MOST),
-                "choose a smaller number",
-            );
+        let bounds = Bounds::of(self, capabilities);
+        if let Some(check) = CHECKS.iter().find(|check| (check.is_wrong)(&bounds)) {
+            return Err(Error::new(ErrorKind::Invalid, (check.message)(&bounds))
+                .with_store(capabilities.store.clone())
+                .with_next_step(check.step));
         }
         Ok(Arc::new(Rules {
-            handover,
+            handover: bounds.handover,
             adaptive_ttl: self.adaptive_ttl,
             max_hold: self.max_hold,
             renew_every: self.renew_every,
@@ -282,6 +171,173 @@ impl Options {
         holder.room_for_delay()
     }
 }
+
+/// What the options come to on a store.
+struct Bounds<'a> {
+    options: &'a Options,
+    /// The shortest and the longest ttl that the store grants.
+    least: Duration,
+    most: Duration,
+    /// The ttl to ask for; the longest, if it follows the hold times.
+    ttl: Duration,
+    /// The shortest ttl to ask for.
+    shortest: Duration,
+    /// How long a claim may keep its key: the ttl and the lock delay.
+    whole: Duration,
+    handover: Handover,
+}
+
+impl<'a> Bounds<'a> {
+    fn of(options: &'a Options, capabilities: &Capabilities) -> Self {
+        let ttl = options.ttl(capabilities);
+        let shortest = options.adaptive_ttl.map_or(ttl, |bounds| bounds.shortest);
+        let usual = Handover::default();
+        let usual = Handover { slice: usual.slice.min(shortest / 2), ..usual };
+        Self {
+            options,
+            least: *capabilities.ttl.start(),
+            most: *capabilities.ttl.end(),
+            ttl,
+            shortest,
+            whole: ttl.saturating_add(options.room_for_delay()),
+            handover: options.handover.unwrap_or(usual),
+        }
+    }
+
+    fn is_granted(&self, ttl: Duration) -> bool {
+        (self.least..=self.most).contains(&ttl)
+    }
+}
+
+/// A rule for an option.
+struct Check {
+    is_wrong: fn(&Bounds<'_>) -> bool,
+    /// The field, and what is wrong with it.
+    message: fn(&Bounds<'_>) -> String,
+    step: &'static str,
+}
+
+/// All rules, in the order in which they are checked. Each may rely on those before it.
+const CHECKS: [Check; 11] = [
+    Check {
+        is_wrong: |it| it.options.token_floor.is_some_and(|floor| floor > TokenBase::HIGHEST_FLOOR),
+        message: |_| "token_floor: leaves no room for the tokens of this store".into(),
+        step: "reset the tokens of the resource while no lock is held",
+    },
+    Check {
+        is_wrong: |it| !it.is_granted(it.ttl),
+        message: |it| {
+            let is_adaptive = it.options.adaptive_ttl.is_some();
+            let field = if is_adaptive { "adaptive_ttl.longest" } else { "ttl" };
+            format!(
+                "{field}: {} is outside what this store grants, {} to {}",
+                short(it.ttl),
+                short(it.least),
+                short(it.most)
+            )
+        },
+        step: "choose a ttl within the range",
+    },
+    Check {
+        is_wrong: |it| it.options.lock_delay.is_some() && it.whole > it.most,
+        message: |it| {
+            format!(
+                "lock_delay: {} is too long: with the ttl and a hundredth for clocks it is {}, and \
+                 this store grants at most {}",
+                short(it.options.lock_delay.unwrap_or_default()),
+                short(it.whole),
+                short(it.most)
+            )
+        },
+        step: "choose a shorter lock_delay or ttl",
+    },
+    Check {
+        is_wrong: |it| it.options.max_ttl.is_some_and(|max| it.whole > max),
+        message: |it| {
+            let with = if it.whole > it.ttl { " with its lock_delay" } else { "" };
+            format!(
+                "max_ttl: a ttl of {}{with} is longer than the {} that are allowed",
+                short(it.whole),
+                short(it.options.max_ttl.unwrap_or_default())
+            )
+        },
+        step: "choose a shorter ttl; all clients that share the locks must use the same max_ttl",
+    },
+    Check {
+        is_wrong: |it| it.shortest > it.ttl || !it.is_granted(it.shortest),
+        message: |it| {
+            format!(
+                "adaptive_ttl: the shortest, {}, must be at least the {} that this store grants and at \
+                 most the longest, {}",
+                short(it.shortest),
+                short(it.least),
+                short(it.ttl)
+            )
+        },
+        step: "choose other bounds",
+    },
+    // What follows must hold for the shortest ttl.
+    Check {
+        is_wrong: |it| it.shortest < SHORTEST_TTL,
+        message: |it| {
+            format!(
+                "ttl: {:?} leaves nothing after the allowance for clocks and travel",
+                it.shortest
+            )
+        },
+        step: "choose at least 10 ms",
+    },
+    Check {
+        is_wrong: |it| {
+            it.options.renew_every.is_some_and(|every| every.is_zero() || every > it.shortest / 2)
+        },
+        message: |it| {
+            format!(
+                "renew_every: {} must be above zero and at most half of the ttl, {}",
+                short(it.options.renew_every.unwrap_or_default()),
+                short(it.shortest)
+            )
+        },
+        step: "leave it out for a third of the ttl",
+    },
+    Check {
+        is_wrong: |it| {
+            let limit = it.options.op_timeout;
+            limit.is_some_and(|limit| limit < SHORTEST_OP || limit > it.shortest / 2)
+        },
+        message: |it| {
+            format!(
+                "op_timeout: {} must be at least 1 ms and at most half of the ttl, {}",
+                short(it.options.op_timeout.unwrap_or_default()),
+                short(it.shortest)
+            )
+        },
+        step: "leave it out for a quarter of the ttl, two seconds at most",
+    },
+    Check {
+        is_wrong: |it| it.options.max_hold.is_some_and(|max| max.is_zero()),
+        message: |_| "max_hold: zero allows no hold at all".into(),
+        step: "leave it out for no limit",
+    },
+    Check {
+        is_wrong: |it| it.handover.slice > it.shortest / 2,
+        message: |it| {
+            format!(
+                "handover.slice: {} is more than half of the ttl, {}",
+                short(it.handover.slice),
+                short(it.shortest)
+            )
+        },
+        step: "choose a shorter slice or a longer ttl",
+    },
+    Check {
+        is_wrong: |it| it.handover.times > Handover::MOST,
+        message: |it| {
+            format!("handover.times: {} is more than {}", it.handover.times, Handover::MOST)
+        },
+        step: "choose a smaller number",
+    },
+];
 
 impl Rules {
     /// Whether a hold under these rules is one under the others as well.
