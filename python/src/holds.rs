@@ -288,8 +288,8 @@ impl Hold {
         match self.inner.lock().as_ref().map(Held::state) {
             None => "released",
             Some(HoldState::Held) => "held",
-            Some(HoldState::Suspect) => "suspect",
             Some(HoldState::Lost(_)) => "lost",
+            Some(_) => "suspect",
         }
     }
 
@@ -307,8 +307,8 @@ impl Hold {
         };
         let why = match state {
             HoldState::Held => return Ok(self.inner.token()),
-            HoldState::Suspect => NotHeld::Suspect,
             HoldState::Lost(lost) => NotHeld::Lost(lost),
+            _ => NotHeld::Suspect,
         };
         Err(not_held(py, why, self.inner.key()))
     }

@@ -51,6 +51,7 @@ impl fmt::Display for Severity {
 /// One finding.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
+#[non_exhaustive]
 pub struct Finding {
     /// Its severity.
     pub severity: Severity,

@@ -70,6 +70,7 @@ impl Blocked {
     derive(serde::Serialize, serde::Deserialize),
     serde(rename_all = "snake_case")
 )]
+#[non_exhaustive]
 pub enum Cause {
     /// Another claim holds the key.
     Held,

@@ -82,7 +82,7 @@ impl Output {
             return self.print(&line(&value));
         }
         self.print(&match leader {
-            Some(Leader { candidate, term }) => {
+            Some(Leader { candidate, term, .. }) => {
                 format!("{}: {} leads, term {term}", plain(name), plain(candidate))
             }
             None => format!("{}: nobody leads", plain(name)),

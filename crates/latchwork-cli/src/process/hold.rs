@@ -132,7 +132,7 @@ impl Hold {
             Self::Borrowed(loans) => {
                 let lost = |state| match state {
                     HoldState::Lost(lost) => Some(lost),
-                    HoldState::Held | HoldState::Suspect => None,
+                    _ => None,
                 };
                 loan::until(loans, lost).await
             }
@@ -148,8 +148,8 @@ impl Hold {
             Self::Borrowed(loans) => {
                 let not_held = |state| match state {
                     HoldState::Held => None,
-                    HoldState::Suspect => Some(NotHeld::Suspect),
                     HoldState::Lost(lost) => Some(NotHeld::Lost(lost)),
+                    _ => Some(NotHeld::Suspect),
                 };
                 loan::until(loans, not_held).await
             }
@@ -173,7 +173,7 @@ impl Hold {
             Self::Task(run) => run.fail().await,
             Self::Borrowed(_) => match self.state() {
                 HoldState::Lost(_) => Err(Error::new(ErrorKind::Lost, "the outer hold is over")),
-                HoldState::Held | HoldState::Suspect => Ok(()),
+                _ => Ok(()),
             },
         }
     }

@@ -201,7 +201,7 @@ impl Run<'_> {
                 let since = *self.state.doubt_since.get_or_insert_with(boot_time);
                 due = due.in_doubt(since, ttl);
             }
-            HoldState::Lost(_) => {}
+            _ => {}
         }
         if due.guardian != self.told
             && !matches!(state, HoldState::Lost(_))

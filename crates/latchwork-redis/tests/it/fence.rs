@@ -52,7 +52,7 @@ fn h49_tokens_of_a_handover_are_distinguished() {
     let (mut old, mut new) = (FencingToken::from_raw(0), FencingToken::from_raw(0));
     run(async {
         let client = Client::warm(&server.url(), 30 * SEC).await;
-        let locks = client.locks.clone().handover(Handover { slice: 10 * SEC, times: 1 });
+        let locks = client.locks.clone().handover(Handover::new(10 * SEC, 1));
         let mutex = locks.mutex("k");
         let first = mutex.acquire().await.unwrap();
         old = first.token();

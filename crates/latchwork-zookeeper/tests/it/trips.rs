@@ -242,7 +242,7 @@ fn a_hold_that_was_waited_for_is_handed_over_without_a_request() {
     let proxy = Proxy::zookeeper(server.port()).unwrap();
     run(async {
         let holder = client(&server.url()).await.ttl(LONG);
-        let locks = counted(&proxy).await.handover(Handover { slice: 3 * SEC, times: 10 });
+        let locks = counted(&proxy).await.handover(Handover::new(3 * SEC, 10));
         let guard = holder.mutex("k").acquire().await.unwrap();
         let (first, second) = (locks.mutex("k"), locks.mutex("k"));
         let first = tokio::spawn(async move { first.acquire().await.unwrap() });

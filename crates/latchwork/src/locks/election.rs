@@ -61,6 +61,7 @@ pub struct Election {
 /// The current leader.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[non_exhaustive]
 pub struct Leader {
     /// The candidate's description of itself, usually an address.
     pub candidate: Arc<str>,

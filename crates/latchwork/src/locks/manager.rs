@@ -41,6 +41,7 @@ pub struct LockManager {
 /// The result of a forced release.
 #[derive(Debug, Clone)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[non_exhaustive]
 pub struct ForceReleased {
     /// The holders that were evicted.
     pub evicted: Vec<Party>,

@@ -24,9 +24,10 @@ use latchwork_store::validity;
 /// use std::time::Duration;
 /// use latchwork::AdaptiveTtl;
 ///
-/// let bounds = AdaptiveTtl { shortest: Duration::from_secs(5), ..AdaptiveTtl::default() };
-/// assert_eq!(bounds.longest, Duration::from_secs(30));
+/// let bounds = AdaptiveTtl::between(Duration::from_secs(5), Duration::from_secs(60));
+/// assert!(bounds.longest > AdaptiveTtl::default().longest);
 /// ```
+#[non_exhaustive]
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct AdaptiveTtl {
     /// The shortest ttl. Default: 2 s. It must exceed the pauses of the process and of the
@@ -43,6 +44,11 @@ impl Default for AdaptiveTtl {
 }
 
 impl AdaptiveTtl {
+    /// Creates the bounds of a ttl.
+    pub const fn between(shortest: Duration, longest: Duration) -> Self {
+        Self { shortest, longest }
+    }
+
     /// Returns the ttl for a key of which nearly all holds are shorter than `usual`.
     ///
     /// One of a few: the shortest, twice that, four times and so on, and the longest. So a ttl does

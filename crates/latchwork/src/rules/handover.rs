@@ -8,9 +8,10 @@ use std::time::Duration;
 /// use std::time::Duration;
 /// use latchwork::Handover;
 ///
-/// let stingy = Handover { slice: Duration::from_millis(2), times: 100 };
+/// let stingy = Handover::new(Duration::from_millis(2), 100);
 /// assert!(stingy.slice < Handover::default().slice);
 /// ```
+#[non_exhaustive]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Handover {
     /// How long the process may keep the store's grant among its own waiters; other processes are
@@ -21,6 +22,11 @@ pub struct Handover {
 }
 
 impl Handover {
+    /// Limits a hold of the store's grant to this time and to so many handovers.
+    pub const fn new(slice: Duration, times: u32) -> Self {
+        Self { slice, times }
+    }
+
     /// Never hands over.
     pub const OFF: Handover = Handover { slice: Duration::ZERO, times: 0 };
 }

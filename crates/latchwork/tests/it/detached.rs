@@ -16,7 +16,7 @@ const TTL: Duration = Duration::from_secs(3);
 #[test]
 fn child() {
     let Some((_, url)) = role() else { return };
-    let handover = Handover { slice: TTL / 2, ..Handover::default() };
+    let handover = Handover::new(TTL / 2, Handover::default().times);
     let locks = latchwork::connect(&url).block_on().unwrap().ttl(TTL).handover(handover);
     let first = locks.mutex("k").acquire().block_on().unwrap();
     let waiter = {

@@ -9,6 +9,7 @@ use latchwork_store::Lost;
     derive(serde::Serialize, serde::Deserialize),
     serde(rename_all = "snake_case")
 )]
+#[non_exhaustive]
 pub enum HoldState {
     /// Held: the validity has not ended, and there is no doubt.
     Held,

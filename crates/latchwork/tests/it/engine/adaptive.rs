@@ -8,7 +8,7 @@ use latchwork_store::*;
 use crate::engine::support::*;
 
 fn bounds() -> AdaptiveTtl {
-    AdaptiveTtl { shortest: 2 * SEC, longest: 30 * SEC }
+    AdaptiveTtl::between(2 * SEC, 30 * SEC)
 }
 
 async fn hold(world: &World, lock: &Lock, times: u32, length: std::time::Duration) {
@@ -130,11 +130,11 @@ async fn bounds_are_checked_against_each_other_and_the_rest() {
     let world = World::new();
     for (lock, step) in [
         (
-            world.locks.mutex("k").adaptive_ttl(AdaptiveTtl { shortest: MS / 1_000, ..bounds() }),
+            world.locks.mutex("k").adaptive_ttl(AdaptiveTtl::between(MS / 1_000, bounds().longest)),
             "choose other bounds",
         ),
         (
-            world.locks.mutex("k").adaptive_ttl(AdaptiveTtl { shortest: 31 * SEC, ..bounds() }),
+            world.locks.mutex("k").adaptive_ttl(AdaptiveTtl::between(31 * SEC, bounds().longest)),
             "choose other bounds",
         ),
     ] {

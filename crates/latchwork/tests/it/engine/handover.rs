@@ -108,7 +108,7 @@ async fn handover_switched_off_goes_to_the_store_each_time() {
 #[tokio::test(start_paused = true)]
 async fn no_handover_in_the_second_half_of_the_ttl() {
     let world = World::new();
-    let locks = world.locks.clone().ttl(100 * MS).handover(Handover { slice: 50 * MS, times: 9 });
+    let locks = world.locks.clone().ttl(100 * MS).handover(Handover::new(50 * MS, 9));
     let (store, io) = (&world.store, &world.io);
     store.plan(|asked| if asked == Asked::Renew { Fault::Hang } else { Fault::None });
     let first = locks.mutex("k").acquire().await.unwrap();
@@ -203,7 +203,7 @@ async fn local_waiters_continue_after_a_loss() {
 async fn max_hold_counts_anew_for_each_handover() {
     let world = World::new();
     let locks = world.locks.clone().ttl(9 * SEC).max_hold(20 * SEC);
-    let locks = locks.handover(Handover { slice: 4 * SEC, times: 10 });
+    let locks = locks.handover(Handover::new(4 * SEC, 10));
     let first = locks.mutex("k").acquire().await.unwrap();
     let mutex = locks.mutex("k");
     let (second, ()) = tokio::join!(mutex.acquire(), async {
@@ -250,7 +250,7 @@ async fn a_waiter_with_other_options_gets_its_own_hold() {
 #[tokio::test(start_paused = true)]
 async fn h215_a_grant_that_was_taken_away_is_not_handed_over() {
     let world = World::new();
-    let locks = world.locks.clone().ttl(9 * SEC).handover(Handover { slice: 4 * SEC, times: 10 });
+    let locks = world.locks.clone().ttl(9 * SEC).handover(Handover::new(4 * SEC, 10));
     let first = locks.mutex("k").acquire().await.unwrap();
     let mutex = locks.mutex("k");
     let (second, released) = tokio::join!(mutex.acquire(), async {

@@ -23,8 +23,8 @@ async fn a_bad_option_names_its_field_and_nothing_is_clamped() {
         ("ttl", locks().ttl(5 * MS).mutex("k")),
         ("op_timeout", locks().op_timeout(MS / 2).mutex("k")),
         ("max_hold", locks().max_hold(Duration::ZERO).mutex("k")),
-        ("handover.slice", locks().handover(Handover { slice: 5 * SEC, times: 1 }).mutex("k")),
-        ("handover.times", locks().handover(Handover { slice: MS, times: 1_001 }).mutex("k")),
+        ("handover.slice", locks().handover(Handover::new(5 * SEC, 1)).mutex("k")),
+        ("handover.times", locks().handover(Handover::new(MS, 1_001)).mutex("k")),
         ("namespace", locks().namespace("a:b").mutex("k")),
         ("key", locks().mutex("")),
     ];
@@ -45,20 +45,17 @@ async fn the_longest_duration_is_refused_or_works() {
     let world = World::new();
     let locks = || world.locks.clone();
     let max = Duration::MAX;
-    let bounds = AdaptiveTtl { shortest: SEC, longest: max };
+    let bounds = AdaptiveTtl::between(SEC, max);
     let refused = [
         ("ttl", locks().ttl(max).mutex("k")),
         ("ttl", locks().ttl(max).lock_delay(max).mutex("k")),
         ("lock_delay", locks().lock_delay(max).mutex("k")),
         ("lock_delay", locks().lock_delay(max / 2).mutex("k")),
         ("adaptive_ttl.longest", locks().adaptive_ttl(bounds).mutex("k")),
-        (
-            "adaptive_ttl",
-            locks().adaptive_ttl(AdaptiveTtl { shortest: max, longest: SEC }).mutex("k"),
-        ),
+        ("adaptive_ttl", locks().adaptive_ttl(AdaptiveTtl::between(max, SEC)).mutex("k")),
         ("renew_every", locks().renew_every(max).mutex("k")),
         ("op_timeout", locks().op_timeout(max).mutex("k")),
-        ("handover.slice", locks().handover(Handover { slice: max, times: 1 }).mutex("k")),
+        ("handover.slice", locks().handover(Handover::new(max, 1)).mutex("k")),
     ];
     for (field, mutex) in refused {
         let error = mutex.acquire().await.unwrap_err();
