@@ -1,5 +1,7 @@
 //! Whether the members are fit for locks. Each is asked by itself, and nothing is locked.
 
+mod rights;
+
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -116,7 +118,14 @@ async fn together(
             .remedy(failure.error.next_step.unwrap_or_default()),
         None => Finding::ok("cluster", "the members that answer are of one cluster"),
     });
-    findings.extend(config.login.current().0.map(|_| login(members.is_login_unchecked())));
+    if let Some(known) = config.login.current().0 {
+        let is_unchecked = members.is_login_unchecked();
+        findings.push(login(is_unchecked));
+        if !is_unchecked {
+            let asked = io.within(2 * LIMIT, rights::examine(&members, &known.user)).await;
+            findings.extend(asked.flatten());
+        }
+    }
     Ok(findings)
 }
 

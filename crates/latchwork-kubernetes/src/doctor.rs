@@ -47,6 +47,25 @@ struct Review {
     status: Allowed,
 }
 
+/// Who the API server takes this client for.
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Myself {
+    status: Known,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct Known {
+    user_info: User,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct User {
+    username: String,
+}
+
 #[derive(Default, Deserialize)]
 struct Allowed {
     #[serde(default)]
@@ -120,6 +139,15 @@ fn version(said: Option<Version>) -> Vec<Finding> {
     std::iter::once(finding).chain(tested).collect()
 }
 
+/// An account as `kubectl create rolebinding` names it. Servers before 1.28 do not say which it is.
+fn subject(name: &str, namespace: &str) -> String {
+    match (name, name.strip_prefix("system:serviceaccount:")) {
+        ("", _) => format!("--serviceaccount={namespace}:default"),
+        (_, Some(account)) => format!("--serviceaccount={account}"),
+        (name, None) => format!("--user='{}'", name.replace('\'', r"'\''")),
+    }
+}
+
 impl Store {
     async fn version(&self) -> Result<Vec<Finding>, BackendError> {
         let answer = self.link.ask(Method::GET, "/version", None).await?;
@@ -127,6 +155,24 @@ impl Store {
             return Err(self.refused(&answer, "say its version", false));
         }
         Ok(version(serde_json::from_slice(&answer.body).ok()))
+    }
+
+    /// The lines that give the account all verbs, as somebody types them who may.
+    async fn role_lines(&self) -> String {
+        let review =
+            json!({ "apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview" });
+        let body = serde_json::to_vec(&review).unwrap_or_default();
+        let path = "/apis/authentication.k8s.io/v1/selfsubjectreviews";
+        let answer = self.link.ask(Method::POST, path, Some(body)).await.ok();
+        let told = answer.and_then(|answer| serde_json::from_slice::<Myself>(&answer.body).ok());
+        let subject = subject(&told.unwrap_or_default().status.user_info.username, &self.namespace);
+        let verbs: Vec<_> = NEEDED.iter().chain(USEFUL).map(|(verb, _)| *verb).collect();
+        format!(
+            "kubectl -n {0} create role latchwork --verb={1} --resource=leases.coordination.k8s.io; \
+             kubectl -n {0} create rolebinding latchwork --role=latchwork {subject}",
+            self.namespace,
+            verbs.join(",")
+        )
     }
 
     async fn rights(&self) -> Result<Vec<Finding>, BackendError> {
@@ -157,10 +203,11 @@ impl Store {
                 true => Finding::critical("rights", found),
                 false => Finding::warning("rights", found),
             };
-            findings.push(finding.consequence(*consequence).remedy(format!(
-                "add the verb {verb} on leases of coordination.k8s.io to a Role of {}",
-                self.namespace
-            )));
+            findings.push(finding.consequence(*consequence));
+        }
+        if !findings.is_empty() {
+            let lines = self.role_lines().await;
+            findings = findings.into_iter().map(|finding| finding.remedy(&*lines)).collect();
         }
         if findings.is_empty() {
             let found = format!("{} leases in {}", allowed.join(", "), self.namespace);
@@ -228,6 +275,17 @@ mod tests {
     use latchwork_store::doctor::Severity;
 
     use super::*;
+
+    #[test]
+    fn accounts_are_named_as_kubectl_names_them() {
+        for (name, expected) in [
+            ("system:serviceaccount:shop:app", "--serviceaccount=shop:app"),
+            ("jane@example.com", "--user='jane@example.com'"),
+            ("", "--serviceaccount=shop:default"),
+        ] {
+            assert_eq!(subject(name, "shop"), expected);
+        }
+    }
 
     #[test]
     fn judges_versions() {

@@ -42,7 +42,17 @@ pub async fn init(config: PostgresConfig, io: Io) -> Result<Prepared, Error> {
         return Err(access.invalid(message).with_next_step("name the primary in the address"));
     }
     let made = make_tables(&access, &statements, &opened, &mut prepared).await;
-    let are_migrated = made.map_err(|error| access.error(error))?;
+    let are_migrated = made.map_err(|error| {
+        access.error(match error.kind {
+            BackendErrorKind::Denied => error.with_next_step(format!(
+                "run latchwork init as the owner of the tables, or of the schema, or let this user make them: \
+                 GRANT CREATE ON SCHEMA {} TO {}",
+                quoted(&access.config.schema),
+                quoted(&access.config.login.current().0.user)
+            )),
+            _ => error,
+        })
+    })?;
     if access.config.guard {
         let seat = Seat::on(Arc::new(opened.lane));
         let held = in_use(&statements, &seat).await.map_err(|error| access.error(error))?;

@@ -9,7 +9,7 @@ use latchwork_store::doctor::{Finding, Report, Tested};
 use latchwork_store::{BackendError, Error, Io};
 use tokio::sync::{Notify, oneshot};
 
-use crate::config::{Endpoint, ZooKeeperConfig};
+use crate::config::{Endpoint, Scheme, ZooKeeperConfig};
 use crate::names::Names;
 use crate::server::errors::{READ_ONLY, not_sent, refused, strange};
 use crate::server::session::messages::{self, Refusal, Request};
@@ -67,7 +67,7 @@ pub async fn doctor(config: ZooKeeperConfig, io: Io) -> Result<Report, Error> {
     let (shortest, longest, access) =
         examined.await.map_err(|error| Error::from_backend(error, None, &store))?;
     report.add(sessions_are(shortest, longest));
-    report.add(access_is(access.as_deref()));
+    report.add(access_is(access.as_deref(), config));
     report.add(one_address(config.servers.len()));
     Ok(report)
 }
@@ -217,7 +217,7 @@ fn sessions_are(shortest: Duration, longest: Duration) -> Finding {
         .remedy(format!("set maxSessionTimeout to {} or more for 30 s", needed.as_millis()))
 }
 
-fn access_is(access: Option<&[(i32, String, String)]>) -> Finding {
+fn access_is(access: Option<&[(i32, String, String)]>, config: &ZooKeeperConfig) -> Finding {
     let Some(access) = access else {
         return Finding::ok("access", "the first lock creates the chroot");
     };
@@ -228,11 +228,24 @@ fn access_is(access: Option<&[(i32, String, String)]>) -> Finding {
         true => {
             Finding::info("access", "every client that can reach the servers can change the locks")
                 .consequence("a client that deletes a node ends the lock of its holder")
-                .remedy(
-                    "write user:password@ in the address, and set an ACL on the chroot (setAcl)",
-                )
+                .remedy(acl_line(config))
         }
         false => Finding::ok("access", "the chroot has an ACL"),
+    }
+}
+
+/// The line of `zkCli.sh` that keeps others away from the chroot. The nodes of the locks have ACLs of their own.
+fn acl_line(config: &ZooKeeperConfig) -> String {
+    let Some(login) = config.login.current().0.now else {
+        return "write user:password@ in the address, and set an ACL on the chroot (setAcl)".into();
+    };
+    let path = if config.chroot.is_empty() { "/" } else { &config.chroot };
+    match config.scheme {
+        Scheme::Digest => format!(
+            "in zkCli.sh, after addauth digest {}:password: setAcl {path} auth::cdrwa",
+            login.user
+        ),
+        Scheme::Sasl => format!("in zkCli.sh: setAcl {path} sasl:{}:cdrwa", login.user),
     }
 }
 
@@ -296,6 +309,23 @@ mod tests {
             let serving = findings.iter().find(|one| one.code == "serving").unwrap();
             assert_eq!(serving.severity, severity, "{serving:?}");
             assert_eq!(mode == "observer", serving.found.contains("no vote"));
+        }
+    }
+
+    #[test]
+    fn the_line_for_the_acl_has_the_user_and_never_the_password() {
+        for (url, line) in [
+            (
+                "zk://h/team",
+                "write user:password@ in the address, and set an ACL on the chroot (setAcl)",
+            ),
+            (
+                "zk://app:lkj3@h/team",
+                "in zkCli.sh, after addauth digest app:password: setAcl /team auth::cdrwa",
+            ),
+            ("zk://app:lkj3@h/team?auth=sasl", "in zkCli.sh: setAcl /team sasl:app:cdrwa"),
+        ] {
+            assert_eq!(acl_line(&ZooKeeperConfig::parse(url).unwrap()), line);
         }
     }
 

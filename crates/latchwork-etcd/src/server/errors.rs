@@ -175,9 +175,7 @@ pub(crate) fn failure(status: &Status, from: &Endpoint) -> Failure {
         Code::Unauthenticated => {
             make(Denied, NotApplied, "check the user and the password", Reaction::None)
         }
-        Code::PermissionDenied => {
-            make(Denied, NotApplied, "check the user's roles", Reaction::NoRight)
-        }
+        Code::PermissionDenied => make(Denied, NotApplied, NO_RIGHT_STEP, Reaction::NoRight),
         Code::InvalidArgument if said.contains("authentication") => {
             make(Denied, NotApplied, "check the user and the password", Reaction::None)
         }
@@ -214,6 +212,10 @@ pub(crate) fn failure(status: &Status, from: &Endpoint) -> Failure {
         }
     }
 }
+
+/// What to do about a user without a right. Which names it has is known to `latchwork doctor`.
+const NO_RIGHT_STEP: &str = "check the user's roles, which latchwork doctor lists; give one of them the name: \
+     etcdctl role grant-permission ROLE readwrite NAME: --prefix";
 
 /// What to do about a member that has no vote yet.
 pub(crate) const LEARNER_STEP: &str =

@@ -13,8 +13,9 @@ use tokio::sync::Notify;
 
 use crate::config::Endpoint;
 use crate::proto::{
-    AuthenticateResponse, LeaseGrantResponse, LeaseRevokeResponse, LeaseTimeToLiveResponse,
-    RangeResponse, ResponseHeader, StatusResponse, TxnResponse,
+    AuthRoleGetResponse, AuthUserGetResponse, AuthenticateResponse, LeaseGrantResponse,
+    LeaseRevokeResponse, LeaseTimeToLiveResponse, RangeResponse, ResponseHeader, StatusResponse,
+    TxnResponse,
 };
 use crate::server::errors::{Failure, Reaction};
 
@@ -218,7 +219,7 @@ macro_rules! headed {
 
 headed! {
     AuthenticateResponse LeaseGrantResponse LeaseRevokeResponse LeaseTimeToLiveResponse
-    RangeResponse StatusResponse TxnResponse
+    RangeResponse StatusResponse TxnResponse AuthUserGetResponse AuthRoleGetResponse
 }
 
 #[cfg(test)]

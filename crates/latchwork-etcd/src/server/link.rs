@@ -15,9 +15,10 @@ use crate::proto::kv_client::KvClient;
 use crate::proto::lease_client::LeaseClient;
 use crate::proto::maintenance_client::MaintenanceClient;
 use crate::proto::{
-    AuthenticateRequest, AuthenticateResponse, LeaseGrantRequest, LeaseGrantResponse,
-    LeaseRevokeRequest, LeaseTimeToLiveRequest, LeaseTimeToLiveResponse, RangeRequest,
-    RangeResponse, ResponseHeader, StatusRequest, StatusResponse, TxnRequest, TxnResponse,
+    AuthRoleGetRequest, AuthUserGetRequest, AuthenticateRequest, AuthenticateResponse,
+    LeaseGrantRequest, LeaseGrantResponse, LeaseRevokeRequest, LeaseTimeToLiveRequest,
+    LeaseTimeToLiveResponse, Permission, RangeRequest, RangeResponse, ResponseHeader,
+    StatusRequest, StatusResponse, TxnRequest, TxnResponse,
 };
 use crate::server::channel::{Channel, Connection};
 use crate::server::errors::{Failure, Reaction, WORDS, failure};
@@ -180,6 +181,26 @@ impl Link {
         let answer =
             self.answer(|it| async move { leases(it).lease_time_to_live(request).await }).await;
         answer.map_err(Failure::of_a_read)
+    }
+
+    /// The roles of a user, which may ask for its own.
+    pub(crate) async fn roles(&self, name: String) -> Result<Vec<String>, Failure> {
+        let request = self.proof.request(AuthUserGetRequest { name });
+        let answer = self.answer(|connection| async move {
+            let origin = connection.origin();
+            AuthClient::with_origin(connection, origin).user_get(request).await
+        });
+        Ok(answer.await.map_err(Failure::of_a_read)?.roles)
+    }
+
+    /// What a role of the user allows.
+    pub(crate) async fn permissions(&self, role: String) -> Result<Vec<Permission>, Failure> {
+        let request = self.proof.request(AuthRoleGetRequest { role });
+        let answer = self.answer(|connection| async move {
+            let origin = connection.origin();
+            AuthClient::with_origin(connection, origin).role_get(request).await
+        });
+        Ok(answer.await.map_err(Failure::of_a_read)?.perm)
     }
 
     pub(crate) async fn status(&self) -> Result<StatusResponse, Failure> {

@@ -5,6 +5,7 @@
 use crate::common::*;
 use futures_util::future::join_all;
 use latchwork_services::{EtcdOptions, EtcdServer, etcdctl};
+use latchwork_store::doctor::{Finding, Severity};
 use latchwork_store::{Backend, ErrorKind, Linger, LostReason, Mode};
 
 /// A server whose tokens end when they were not used for a second or two.
@@ -170,5 +171,49 @@ fn the_documented_rights_are_enough() {
         let config = latchwork_etcd::EtcdConfig::parse(&app).unwrap();
         let report = latchwork_etcd::doctor(config, driver.io()).await.unwrap();
         assert!(report.find("version").is_some() && report.find("reachable").is_none());
+    });
+}
+
+/// H312: the lines that doctor prints for a user without a role, without a range and with half a right are typed as
+/// they are printed. After each, doctor finds all rights, and a lock works.
+#[test]
+fn h312_the_role_lines_that_doctor_prints_are_enough() {
+    let server = EtcdServer::start(&EtcdOptions::new().root_password("secret")).unwrap();
+    let root = |line: &str| {
+        let words = line.strip_prefix("etcdctl ").expect("a call of etcdctl").split(' ');
+        let words: Vec<_> = words.map(|word| word.trim_matches('\'')).collect();
+        etcdctl(server.port(), &[&["--user=root:secret"][..], &words].concat()).unwrap();
+    };
+    root("etcdctl user add app:pw");
+    let url = format!("etcd://app:pw@127.0.0.1:{}", server.port());
+    run(async {
+        let rights = async || {
+            let driver = latchwork::Driver::start().unwrap();
+            let config = latchwork_etcd::EtcdConfig::parse(&url).unwrap();
+            let report = latchwork_etcd::doctor(config, driver.io()).await.unwrap();
+            report.find("rights").cloned().expect("they are examined")
+        };
+        let take = "etcdctl role revoke-permission app app: --prefix";
+        for changes in [
+            &[][..],
+            &[take, "etcdctl role grant-permission app readwrite app:one"],
+            &[
+                "etcdctl role revoke-permission app app:one",
+                take,
+                "etcdctl role grant-permission app read app: --prefix",
+            ],
+            &[take, "etcdctl role grant-permission app write app: app;"],
+        ] {
+            changes.iter().for_each(|line| root(line));
+            let missing = rights().await;
+            assert_eq!(missing.severity, Severity::Critical, "{missing:?}");
+            missing.remedy.split("; ").for_each(root);
+            let last = rights().await;
+            assert_eq!(last, Finding::ok("rights", "readwrite app: --prefix"));
+            let locks = client(&url).await;
+            locks.mutex("app:k").acquire().await.unwrap().release().await.unwrap();
+            let denied = locks.mutex("other").try_acquire().await.unwrap_err();
+            assert!(denied.next_step().unwrap().contains("role grant-permission"), "{denied}");
+        }
     });
 }

@@ -3,17 +3,15 @@
 use latchwork_store::BackendError;
 use latchwork_store::doctor::Finding;
 
-use super::Server;
+use super::{Server, literal};
+use crate::names::quoted;
+use crate::server::greet::{RIGHTS, table};
 use crate::server::schema;
 
-/// What the user needs, by the tables' names.
-const RIGHTS: &[(&str, &[&str])] = &[
-    ("@locks@", &["SELECT", "INSERT", "UPDATE", "DELETE"]),
-    ("@line@", &["SELECT", "INSERT", "UPDATE", "DELETE"]),
-    ("@alive@", &["SELECT", "INSERT", "UPDATE"]),
-];
 /// The indexes that statements search and constrain by, those of the primary keys aside.
 const INDEXES: [&str; 2] = ["@claims@", "@held@"];
+/// How the name of the table ends that fences write.
+const FENCES: &str = "_fence";
 /// More rows that nobody has used for an hour are worth a word.
 const MANY: i64 = 100_000;
 
@@ -36,7 +34,7 @@ pub(super) async fn examine(server: &Server<'_>) -> (Vec<Finding>, bool) {
         Err(error) => unusable("owners", error),
     });
     let (found, are_granted) = rights(server).await;
-    findings.push(found);
+    findings.extend(found);
     usable &= are_granted;
     findings.push(functions(server).await);
     findings.extend(indexes(server).await);
@@ -48,31 +46,49 @@ pub(super) async fn examine(server: &Server<'_>) -> (Vec<Finding>, bool) {
     (findings, usable)
 }
 
-async fn rights(server: &Server<'_>) -> (Finding, bool) {
-    let mut missing = Vec::new();
-    for (table, rights) in RIGHTS {
-        for right in *rights {
-            let name = server.statements.fill(table);
-            let text = format!("SELECT has_table_privilege({}, '{right}')", server.literal(table));
+/// What the user may not do, and the statements that let it. The table of fences is for those who check tokens in this
+/// database: locks work without it.
+async fn rights(server: &Server<'_>) -> (Vec<Finding>, bool) {
+    let config = server.config();
+    let user = quoted(&config.login.current().0.user);
+    let (mut missing, mut grants, mut findings) = (Vec::new(), Vec::new(), Vec::new());
+    for (suffix, rights) in RIGHTS {
+        let name = table(config, suffix);
+        let mut lacking = Vec::new();
+        for right in rights {
+            let text = format!("SELECT has_table_privilege({}, '{right}')", literal(&name));
             if server.value(&text).await != Some(true) {
-                missing.push(format!("{right} on {name}"));
+                lacking.push(*right);
             }
         }
-    }
-    let mut remedy = "let the owner of the tables grant them".to_owned();
-    if let Err(error) = server.opened.said.check_rights(server.config()) {
-        missing.push(error.message);
-        if missing.len() == 1 {
-            remedy = error.next_step.unwrap_or_default();
+        if lacking.is_empty() {
+            continue;
         }
+        let found = format!("{} on {name}", lacking.join(", "));
+        let grant = format!("GRANT {} ON {name} TO {user}", lacking.join(", "));
+        if suffix == FENCES {
+            findings.push(
+                Finding::warning("rights-fence", format!("missing: {found}"))
+                    .consequence("a fence in this database cannot check the tokens of these locks")
+                    .remedy(grant),
+            );
+            continue;
+        }
+        missing.push(found);
+        grants.push(grant);
     }
-    if missing.is_empty() {
-        return (Finding::ok("rights", "all that locks need"), true);
+    if let Err(error) = server.opened.said.check_rights(config) {
+        missing.push(error.message);
+        grants.extend(error.next_step);
     }
-    let found = Finding::critical("rights", format!("missing: {}", missing.join(", ")))
-        .consequence("no lock can be acquired, or waited for")
-        .remedy(remedy);
-    (found, false)
+    let usable = missing.is_empty();
+    findings.push(match usable {
+        true => Finding::ok("rights", "all that locks need"),
+        false => Finding::critical("rights", format!("missing: {}", missing.join(", ")))
+            .consequence("no lock can be acquired, or waited for")
+            .remedy(grants.join("; ")),
+    });
+    (findings, usable)
 }
 
 /// Each statement is prepared, unless a pooler could keep it: that names a function which is missing.

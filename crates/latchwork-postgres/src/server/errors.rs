@@ -125,7 +125,10 @@ fn refusal(said: &DbError) -> BackendError {
     } else if starts("28") {
         (Denied, "check the user, the password and pg_hba.conf")
     } else if is(&[&SqlState::INSUFFICIENT_PRIVILEGE]) {
-        (Denied, "grant the rights that docs/postgres.md lists")
+        (
+            Denied,
+            "run latchwork doctor with this address: it prints the GRANT statements that are missing",
+        )
     } else if is(&[&SqlState::INVALID_SCHEMA_NAME]) {
         (
             Invalid,

@@ -96,7 +96,12 @@ impl Greeting {
         let asked = ask(lane, config, is_older, LINEAGE).await;
         let rows = match asked {
             Err(error) if error.kind == BackendErrorKind::Denied || is_unknown(&error) => {
-                ask(lane, config, is_older, NO_LINEAGE).await?
+                let asked = ask(lane, config, is_older, NO_LINEAGE).await;
+                // What is left that a user may lack is the schema.
+                asked.map_err(|error| match error.kind {
+                    BackendErrorKind::Denied => error.with_next_step(grants(config)),
+                    _ => error,
+                })?
             }
             asked => asked?,
         };
@@ -172,6 +177,32 @@ impl Greeting {
         let (kind, effect) = (BackendErrorKind::Denied, Effect::NotApplied);
         Err(BackendError::new(kind, effect, message).with_next_step(step))
     }
+}
+
+/// What the user of an address needs on the tables, by the ends of their names.
+pub(crate) const RIGHTS: [(&str, &[&str]); 4] = [
+    ("", &["SELECT", "INSERT", "UPDATE", "DELETE"]),
+    ("_line", &["SELECT", "INSERT", "UPDATE", "DELETE"]),
+    ("_alive", &["SELECT", "INSERT", "UPDATE"]),
+    ("_fence", &["SELECT", "INSERT", "UPDATE"]),
+];
+
+/// A table with its schema, as a statement names it.
+pub(crate) fn table(config: &PostgresConfig, suffix: &str) -> String {
+    format!("{}.{}", quoted(&config.schema), quoted(&format!("{}{suffix}", config.table)))
+}
+
+/// All that the user of an address needs, as the owner of the tables grants it.
+fn grants(config: &PostgresConfig) -> String {
+    let user = quoted(&config.login.current().0.user);
+    let on_table = |(suffix, rights): (&str, &[&str])| {
+        format!("GRANT {} ON {} TO {user}; ", rights.join(", "), table(config, suffix))
+    };
+    let on_tables: String = RIGHTS.into_iter().map(on_table).collect();
+    let (schema, functions) = (quoted(&config.schema), functions(config));
+    format!(
+        "GRANT USAGE ON SCHEMA {schema} TO {user}; {on_tables}GRANT EXECUTE ON FUNCTION {functions} TO {user}"
+    )
 }
 
 /// The functions with their schema, as a statement names them.

@@ -95,6 +95,55 @@ fn h203_a_missing_right_to_execute_is_said_at_once() {
     });
 }
 
+/// H311: what doctor prints for a role without any right, typed as printed, is all that it needs. So it is for one
+/// right that is missing.
+#[test]
+fn h311_the_grants_that_doctor_prints_are_enough() {
+    let server = server_with(&PostgresOptions::new(), "?schema=locks&create_schema=true&table=x");
+    server.psql("CREATE ROLE \"an app\" LOGIN").unwrap();
+    server.psql("REVOKE EXECUTE ON ALL FUNCTIONS IN SCHEMA locks FROM PUBLIC").unwrap();
+    let url =
+        format!("postgres://an%20app@127.0.0.1:{}/postgres?schema=locks&table=x", server.port());
+    run(async {
+        let driver = latchwork::Driver::start().unwrap();
+        let config = latchwork_postgres::PostgresConfig::parse(&url).unwrap();
+        let error = latchwork_postgres::doctor(config, driver.io()).await.expect_err("no schema");
+        assert_eq!(error.kind(), ErrorKind::Denied, "{error}");
+        let grants = error.next_step().unwrap().to_owned();
+        assert!(grants.starts_with("GRANT USAGE ON SCHEMA"), "{error}");
+        let refused = connect(&url).await.err().expect("no schema");
+        assert_eq!(refused.next_step(), Some(&*grants), "{refused}");
+        server.psql(&grants).unwrap();
+        let green = |report: &Report| {
+            let rights = ["rights", "rights-fence", "functions", "tables"];
+            let mut about = report.findings.iter().filter(|one| rights.contains(&one.code));
+            about.all(|one| one.severity == Severity::Ok) && report.find("rights").is_some()
+        };
+        let report = examine(&url).await;
+        assert!(green(&report), "{report:?}");
+        bare(&url).await.granted(&claim("k")).await;
+        for taken in [
+            "REVOKE DELETE ON locks.x FROM \"an app\"",
+            "REVOKE INSERT, UPDATE ON locks.x_line FROM \"an app\"; REVOKE UPDATE ON locks.x_alive FROM \"an app\"",
+            "REVOKE SELECT ON locks.x_fence FROM \"an app\"",
+            "REVOKE EXECUTE ON FUNCTION locks.x_keep FROM \"an app\"",
+            "REVOKE ALL ON ALL TABLES IN SCHEMA locks FROM \"an app\"",
+        ] {
+            server.psql(taken).unwrap();
+            let report = examine(&url).await;
+            assert!(!green(&report), "{taken}: {report:?}");
+            for one in report.findings.iter().filter(|one| one.code.starts_with("rights")) {
+                server.psql(&one.remedy).unwrap();
+            }
+            let report = examine(&url).await;
+            assert!(green(&report), "{taken}: {report:?}");
+        }
+        // What one who may not make tables needs is another matter.
+        let refused = prepare(&url).await.expect_err("not the owner");
+        assert!(refused.next_step().unwrap().contains("as the owner of"), "{refused}");
+    });
+}
+
 /// H203: what locks cannot do without, and what makes them slow.
 #[test]
 fn h203_dropped_functions_and_indexes_are_found() {

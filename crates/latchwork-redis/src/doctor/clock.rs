@@ -6,7 +6,9 @@ use latchwork_store::doctor::{Finding, Report};
 use latchwork_store::{Io, Moment};
 use redis::{Value, cmd};
 
+use super::rights::acl;
 use super::server::Server;
+use crate::config::RedisConfig;
 use crate::server::reply::time;
 
 /// The pause between the two samples.
@@ -27,12 +29,12 @@ struct Sample {
     trip: Duration,
 }
 
-pub(super) async fn examine(server: &Server, io: &Io) -> Vec<Finding> {
+pub(super) async fn examine(server: &Server, config: &RedisConfig, io: &Io) -> Vec<Finding> {
     let Some(first) = sample(server, io).await else {
         return vec![
             Finding::critical("clock", "TIME is refused")
                 .consequence("Latchwork's scripts need it")
-                .remedy("give the user the right to call TIME"),
+                .remedy(acl(config, "+time")),
         ];
     };
     io.sleep(BETWEEN).await;

@@ -5,6 +5,7 @@ use latchwork_store::doctor::Finding;
 use latchwork_store::{BackendError, Io};
 
 use super::failover;
+use super::rights::{CLUSTER, acl};
 use super::server::{Server, info, open};
 use crate::config::{Endpoint, RedisConfig};
 use crate::server::access::Access;
@@ -67,10 +68,10 @@ async fn one(server: &Server, shortest: u64, config: &RedisConfig) -> Vec<Findin
             return vec![
                 Finding::critical("cluster-state", said)
                     .consequence("the slots of the Cluster cannot be read")
-                    .remedy(
-                        "use redis:// or valkey:// for a server that is not in a Cluster, or give the \
-                        user the right to call CLUSTER",
-                    )
+                    .remedy(format!(
+                        "for a server that is not in a Cluster, use redis:// or valkey://; else {}",
+                        acl(config, CLUSTER)
+                    ))
                     .part(server.part.clone()),
             ];
         }

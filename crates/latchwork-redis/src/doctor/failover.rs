@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use latchwork_store::doctor::Finding;
 
+use super::rights::{CONFIG_GET, acl};
 use super::server::Server;
 use crate::config::{Endpoint, RedisConfig};
 use crate::protocol::guard::Rule;
@@ -83,6 +84,9 @@ struct Settings {
     lag: Option<u64>,
 }
 
+/// What is found where `CONFIG GET` is refused.
+const UNREADABLE: &str = "this user may not read min-replicas-to-write and min-replicas-max-lag";
+
 pub(super) async fn examine(
     server: &Server,
     config: &RedisConfig,
@@ -101,7 +105,11 @@ pub(super) async fn examine(
     let stay = placement.may_stay(server.link.endpoint()).saturating_add(unknown);
     let all = placement.replicas().saturating_add(unknown);
     let deposed = Rule::of(config).map(|rule| rule.deposed);
-    judge(&settings, stay, all, deposed, config.min_replicas)
+    let finding = judge(&settings, stay, all, deposed, config.min_replicas);
+    match finding.found.contains(UNREADABLE) {
+        true => finding.remedy(acl(config, CONFIG_GET)),
+        false => finding,
+    }
 }
 
 /// `stay` of `all` replicas may stay with this server when it is replaced; `deposed` is what the
@@ -129,16 +137,11 @@ fn judge(
             .consequence("an isolated master continues to grant and renew locks beside the new one")
     };
     let (Some(least), Some(lag)) = (settings.least, settings.lag) else {
-        let found = "this user may not read min-replicas-to-write and min-replicas-max-lag";
         let consequence = "unless they are set correctly, an isolated master continues to grant \
             locks beside the new one";
-        let found = format!("{found}; {waits}");
-        return match deposed {
-            None => Finding::info("min-replicas", found).consequence(consequence),
-            Some(_) => Finding::warning("min-replicas", found)
-                .consequence(consequence)
-                .remedy("give the user of this report the right to call CONFIG GET"),
-        };
+        let found = format!("{UNREADABLE}; {waits}");
+        let make = if deposed.is_some() { Finding::warning } else { Finding::info };
+        return make("min-replicas", found).consequence(consequence);
     };
     if settings.version.is_some_and(|version| version < (7, 0)) {
         return gap(

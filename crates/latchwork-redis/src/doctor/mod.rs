@@ -141,7 +141,7 @@ async fn examine_one(
         // Any replica may become the master.
         findings.push(failover::examine(server, config, placement).await);
     }
-    findings.extend(clock::examine(server, io).await);
+    findings.extend(clock::examine(server, config, io).await);
     findings.extend(rights::examine(server, config).await);
     findings.into_iter().map(|finding| finding.part(server.part.clone())).collect()
 }

@@ -1,7 +1,7 @@
 //! Checks the rights of the user.
 //!
 //! Every command that Latchwork sends, itself or inside a script, is tried on a name that is made
-//! for it and removed again. The server checks the rights before anything else, so an error of
+//! for it, in the namespace of the address, and removed again. The server checks the rights before anything else, so an error of
 //! another kind (a replica's, or that of a wrong type) means that the command is allowed.
 
 use latchwork_store::BackendErrorKind;
@@ -15,6 +15,10 @@ use crate::server::reply::{pairs, text};
 
 const NAME: &str = "lw:probe";
 const CHANNEL: &str = "lw:push:probe";
+/// On a Cluster, too.
+const ON_CLUSTER: &[&str] = &["CLUSTER SLOTS", "CLUSTER INFO", "ASKING"];
+/// With `min_replicas`, too.
+const WITH_REPLICAS: &str = "WAIT 0 0";
 
 /// Without these there is no lock. The first creates the key, which expires; no other creates a key of
 /// another type that would stay.
@@ -64,58 +68,122 @@ enum Right {
     NoName,
 }
 
+/// What reads the settings of a server.
+pub(super) const CONFIG_GET: &str = "+config|get";
+/// What reads the state of a Cluster.
+pub(super) const CLUSTER: &str = "+cluster|info +cluster|slots +cluster|nodes";
+
+/// The line that gives rights to the user of the address, as it is typed at the server.
+pub(super) fn acl(config: &RedisConfig, rights: &str) -> String {
+    format!("ACL SETUSER {} {rights}", config.credentials.current().0.user())
+}
+
+/// As [`acl`], for commands as [`tried`] names them.
+fn allow(config: &RedisConfig, commands: &[String]) -> String {
+    acl(config, &format!("+{}", commands.join(" +").to_lowercase()))
+}
+
+/// The beginning of the names that are tried: the first namespace of the address, with its separator.
+fn namespace(config: &RedisConfig) -> String {
+    config.namespaces.first().map_or_else(String::new, |name| format!("{name}:"))
+}
+
 pub(super) async fn examine(server: &Server, config: &RedisConfig) -> Vec<Finding> {
     let mut findings = Vec::new();
     let mut confined = false;
-    let needed = tried(server, NEEDED, &mut confined).await;
+    let namespace = namespace(config);
+    let cluster = matches!(config.deployment, Deployment::Cluster(_));
+    let mut commands = if cluster { ON_CLUSTER.to_vec() } else { Vec::new() };
+    commands.extend((config.min_replicas > 0).then_some(WITH_REPLICAS));
+    commands.extend(NEEDED);
+    let needed = tried(server, &namespace, &commands, &mut confined).await;
     findings.push(if needed.is_empty() {
         Finding::ok("rights", "all commands that locks need")
     } else {
         Finding::critical("rights", format!("refused: {}", needed.join(", ")))
             .consequence("no lock can be acquired, or none released")
-            .remedy(format!("ACL SETUSER the user with +{}", needed.join(" +").to_lowercase()))
+            .remedy(allow(config, &needed))
     });
-    if confined {
-        findings.push(
-            Finding::info("rights-names", format!("this user has no right to the key {NAME}"))
-                .consequence(
-                    "the user has rights to some keys only: locks need a namespace \
-                    among them, and namespaces=shop in the address for ~shop:*",
-                ),
-        );
-    }
-    let looking = tried(server, LOOKING, &mut confined).await;
+    findings.extend(names(server, config, confined).await);
+    let looking = tried(server, &namespace, LOOKING, &mut confined).await;
     if !looking.is_empty() {
         findings.push(
             Finding::warning("rights-looking", format!("refused: {}", looking.join(", ")))
                 .consequence("show, ls and parts of this report do not work")
-                .remedy(format!(
-                    "ACL SETUSER the user with +{}",
-                    looking.join(" +").to_lowercase()
-                )),
+                .remedy(allow(config, &looking)),
         );
     }
-    let orderly = tried(server, ORDERLY, &mut confined).await;
+    let orderly = tried(server, &namespace, ORDERLY, &mut confined).await;
     if !orderly.is_empty() {
         findings.push(
             Finding::info("rights-client", format!("refused: {}", orderly.join(", ")))
-                .consequence("a request of a broken connection may still run after its withdrawal: such a key is free only after the ttl"),
+                .consequence("a request of a broken connection may still run after its withdrawal: such a key is free only after the ttl")
+                .remedy(allow(config, &orderly)),
         );
     }
     findings.push(channels(server, config, confined).await);
     findings
 }
 
-/// Tries commands; returns those that the user may not call.
-async fn tried(server: &Server, commands: &[&str], confined: &mut bool) -> Vec<String> {
+/// What it means that the user has no right to the name that was tried, and which namespaces of the address are out of
+/// its reach.
+async fn names(server: &Server, config: &RedisConfig, confined: bool) -> Option<Finding> {
+    if config.namespaces.is_empty() {
+        if !confined {
+            return None;
+        }
+        let found = format!("this user has no right to the key {NAME}");
+        return Some(match config.plain {
+            // Then a lock has no name but its own.
+            true => Finding::info("rights-names", found)
+                .consequence("the user has rights to some keys only: locks need names among them"),
+            false => Finding::critical("rights-names", found)
+                .consequence(
+                    "no lock can be acquired: locks of no namespace share keys such as lw:token",
+                )
+                .remedy(format!(
+                    "write namespaces=shop into the address for a user with ~shop:*; or {}",
+                    acl(config, "~*")
+                )),
+        });
+    }
+    let mut missing = Vec::new();
+    for namespace in &config.namespaces {
+        let name = format!("{namespace}:{NAME}");
+        if right(server, &["EXISTS", &name]).await == Right::NoName {
+            missing.push(format!("~{namespace}:*"));
+        }
+    }
+    if missing.is_empty() {
+        return None;
+    }
+    let patterns = missing.join(" ");
+    Some(
+        Finding::critical("rights-names", format!("this user has no right to the keys {patterns}"))
+            .consequence("no lock of this namespace can be acquired")
+            .remedy(acl(config, &patterns)),
+    )
+}
+
+/// Tries commands on names of a namespace; returns those that the user may not call.
+async fn tried(
+    server: &Server,
+    namespace: &str,
+    commands: &[&str],
+    confined: &mut bool,
+) -> Vec<String> {
     let mut refused: Vec<String> = Vec::new();
     for command in commands {
-        let words: Vec<String> = command.split(' ').map(|word| word.replace('~', " ")).collect();
+        let own = |word: &str| match word {
+            NAME => format!("{namespace}{NAME}"),
+            word => word.replace('~', " "),
+        };
+        let words: Vec<String> = command.split(' ').map(own).collect();
         let words: Vec<&str> = words.iter().map(String::as_str).collect();
         match right(server, &words).await {
             Right::Yes => {}
             Right::NoCommand => refused.push(match words[..] {
-                ["CLIENT", sub, ..] => format!("CLIENT|{sub}"),
+                [container @ ("CLIENT" | "CLUSTER"), sub, ..] => format!("{container}|{sub}"),
                 _ => words[0].to_owned(),
             }),
             Right::NoName => *confined = true,
@@ -149,10 +217,12 @@ async fn channels(server: &Server, config: &RedisConfig, confined: bool) -> Find
     };
     let mut refused = Vec::new();
     let mut named = false;
-    let mut probes = vec![vec![publish, CHANNEL, "x"]];
+    let namespace = namespace(config);
+    let channel = &*format!("{namespace}{CHANNEL}");
+    let mut probes = vec![vec![publish, channel, "x"]];
     // Before RESP3 a subscribed connection is good for nothing else.
     if server.link.facts.pushes {
-        probes.push(vec![subscribe, CHANNEL]);
+        probes.push(vec![subscribe, channel]);
     }
     for words in probes {
         match right(server, &words).await {
@@ -162,23 +232,26 @@ async fn channels(server: &Server, config: &RedisConfig, confined: bool) -> Find
         }
     }
     if server.link.facts.pushes {
-        let _ = server.ask(&[unsubscribe, CHANNEL]).await;
+        let _ = server.ask(&[unsubscribe, channel]).await;
     }
     if refused.is_empty() && !named {
         return Finding::ok("rights-channels", format!("{publish} and {subscribe}"));
     }
-    if refused.is_empty() && confined && !has_no_channels(server).await {
-        return Finding::info(
-            "rights-channels",
-            format!("this user has no right to the channel {CHANNEL}"),
-        )
-        .consequence(
+    let unnamed = format!("this user has no right to the channel {channel}");
+    if refused.is_empty() && confined && namespace.is_empty() && !has_no_channels(server).await {
+        return Finding::info("rights-channels", unnamed).consequence(
             "the user has rights to some channels only: it needs those of its namespace, \
                  such as &shop:* with namespaces=shop in the address",
         );
     }
+    // A new user has no channels from Redis 7 on.
+    let channels: Vec<String> = match config.namespaces.is_empty() {
+        true => vec!["&lw:push:*".to_owned()],
+        false => config.namespaces.iter().map(|name| format!("&{name}:*")).collect(),
+    };
+    let rights = format!("+{publish} +{subscribe}").to_lowercase() + " " + &channels.join(" ");
     let found = match refused.is_empty() {
-        true => format!("this user has no right to the channel {CHANNEL}"),
+        true => unnamed,
         false => format!("refused: {}", refused.join(", ")),
     };
     Finding::warning("rights-channels", found)
@@ -186,12 +259,7 @@ async fn channels(server: &Server, config: &RedisConfig, confined: bool) -> Find
             "waiters are not notified when a lock is free: they acquire it late, and not always \
              in order",
         )
-        .remedy(format!(
-            "ACL SETUSER the user with +{} +{} and the channels of its namespace, such as &shop:* \
-             (a new user has none from Redis 7 on)",
-            publish.to_lowercase(),
-            subscribe.to_lowercase()
-        ))
+        .remedy(acl(config, &rights))
 }
 
 /// Whether the user has no channels at all, where it may ask.

@@ -5,6 +5,7 @@ use std::net::IpAddr;
 
 use latchwork_store::doctor::{Finding, Tested, untested};
 
+use super::rights::acl;
 use super::server::Server;
 use crate::config::{Deployment, RedisConfig};
 
@@ -17,7 +18,7 @@ pub(super) async fn examine(server: &Server, config: &RedisConfig) -> Vec<Findin
         findings.push(
             Finding::warning("info", format!("INFO is refused: {why}"))
                 .consequence("eviction, persistence, replicas and version are not known; a free lock takes a longer script")
-                .remedy("let the user call INFO"),
+                .remedy(acl(config, "+info")),
         );
     } else {
         findings.extend(version(&server.info, server.link.facts.version, config));
@@ -248,7 +249,7 @@ fn set_back(
         (true, 0) if !cluster && !may_select => findings.push(
             Finding::warning("swapdb", "SELECT is refused inside scripts; SWAPDB has not run")
                 .consequence(stays_hidden)
-                .remedy("ACL SETUSER the user with +select, or never run SWAPDB on this server"),
+                .remedy(acl(config, "+select")),
         ),
         (_, 0) => {}
         (true, _) if may_select => findings.push(
@@ -259,7 +260,7 @@ fn set_back(
         (true, _) => findings.push(
             Finding::critical("swapdb", format!("{swapped}, and SELECT is refused inside scripts"))
                 .consequence(stays_hidden)
-                .remedy("ACL SETUSER the user with +select, or give the locks a server of their own"),
+                .remedy(acl(config, "+select")),
         ),
         (false, _) => findings.push(
             Finding::warning("swapdb", swapped)

@@ -181,13 +181,81 @@ async fn missing_rights_are_named_by_command() {
     found(&blind, "rights-client", Severity::Info, "CLIENT|ID, CLIENT|KILL");
     let shop = report(&at("shop")).await;
     found(&shop, "rights", Severity::Ok, "");
-    found(&shop, "rights-names", Severity::Info, "lw:probe");
+    let one = found(&shop, "rights-names", Severity::Critical, "lw:probe");
+    assert!(one.remedy.contains("namespaces=shop") && one.remedy.ends_with("ACL SETUSER shop ~*"));
     found(&shop, "rights-channels", Severity::Info, "lw:push:probe");
     found(&report(&at("quiet")).await, "rights-channels", Severity::Warning, "");
     let denied = examine(&at("nobody")).await.unwrap_err();
     assert_eq!(denied.kind(), ErrorKind::Denied);
     assert!(!denied.to_string().contains("pw"), "{denied}");
     assert_eq!(server.command(&["DBSIZE"]).unwrap().text(), "0");
+}
+
+/// Types the `ACL SETUSER` lines of a report at the server, as they are printed.
+fn type_lines(server: &RedisServer, report: &Report) -> usize {
+    let remedies = report.findings.iter().map(|one| one.remedy.as_str());
+    let lines: Vec<_> = remedies.filter(|line| line.starts_with("ACL SETUSER app ")).collect();
+    for line in &lines {
+        let words: Vec<_> = line.split(' ').collect();
+        server.command(&words).unwrap().ok().unwrap();
+    }
+    lines.len()
+}
+
+/// Whether the user has all rights that doctor asks for.
+fn has_all_rights(report: &Report) -> bool {
+    let mut about = report.findings.iter().filter(|one| {
+        ["info", "scripts", "locks"].contains(&one.code) || one.code.starts_with("rights")
+    });
+    about.all(|one| one.severity == Severity::Ok)
+}
+
+/// H310: a user without any right gets all of them by the lines that are printed, and its locks work.
+#[tokio::test]
+async fn h310_the_acl_lines_that_doctor_prints_give_all_rights() {
+    let server = RedisServer::start(&RedisOptions::new().user("app on >pw")).unwrap();
+    let url = format!("redis://app:pw@127.0.0.1:{}?namespaces=shop,web", server.port());
+    let mut rounds = 0;
+    while type_lines(&server, &report(&url).await) > 0 {
+        rounds += 1;
+        assert!(rounds <= 2, "{:?}", report(&url).await);
+    }
+    let last = report(&url).await;
+    assert!(has_all_rights(&last), "{last:#?}");
+    let driver = Driver::start().unwrap();
+    let config = RedisConfig::parse(&url).unwrap();
+    let backend = latchwork_redis::RedisBackend::connect(config, driver.io()).await.unwrap();
+    let locks = latchwork::LockManager::new(backend, driver);
+    for name in ["shop:a", "web:b"] {
+        locks.mutex(name).acquire().await.unwrap().release().await.unwrap();
+    }
+}
+
+/// H310: one right after the other is taken away and given back by the line that is printed for it.
+#[tokio::test]
+async fn h310_the_acl_line_of_each_missing_right_gives_it() {
+    let page = include_str!("../../../../docs/redis.md");
+    let block = page.split("```acl\n").nth(1).unwrap().split("```").next().unwrap();
+    let rights: Vec<_> =
+        block.split_whitespace().chain(["+info", "+client|id", "+client|kill"]).collect();
+    let server =
+        RedisServer::start(&RedisOptions::new().user(format!("app on >pw {}", rights.join(" "))))
+            .unwrap();
+    let url = format!("redis://app:pw@127.0.0.1:{}?namespaces=app", server.port());
+    assert!(has_all_rights(&report(&url).await));
+    for right in rights {
+        let take = match right.strip_prefix('+') {
+            Some(command) => format!("-{command}"),
+            None if right.starts_with('~') => "resetkeys".into(),
+            None => "resetchannels".into(),
+        };
+        server.command(&["ACL", "SETUSER", "app", &take]).unwrap().ok().unwrap();
+        let missing = report(&url).await;
+        assert!(!has_all_rights(&missing), "{right}: {missing:#?}");
+        assert!(type_lines(&server, &missing) > 0, "{right}: {missing:#?}");
+        let last = report(&url).await;
+        assert!(has_all_rights(&last), "{right}: {last:#?}");
+    }
 }
 
 #[tokio::test]
