@@ -14,6 +14,9 @@ use crate::process::{Process, is_a_process};
 use crate::wait::{LIMIT, until};
 use crate::{Error, Result};
 
+/// The file with the users of clients.
+const LOGINS: &str = "logins";
+
 /// A PgBouncer. Unless it is started in another mode, each transaction gets whichever connection to the server is free.
 #[derive(Debug)]
 pub struct PgBouncer {
@@ -41,15 +44,54 @@ impl PgBouncer {
     ///
     /// As [`Self::start`].
     pub fn start_in_mode(server: u16, connections: u32, mode: &str) -> Result<Self> {
+        Self::start_as(server, connections, mode, None)
+    }
+
+    /// As [`Self::start`], for clients that log in as one of these users with its password.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::start`].
+    pub fn start_with_logins(
+        server: u16,
+        connections: u32,
+        logins: &[(&str, &str)],
+    ) -> Result<Self> {
+        Self::start_as(server, connections, "transaction", Some(logins))
+    }
+
+    /// Replaces the users. They count from its next start on.
+    ///
+    /// # Errors
+    ///
+    /// Those of the file system.
+    pub fn replace_logins(&self, logins: &[(&str, &str)]) -> Result<()> {
+        Ok(fs::write(self.folder.path().join(LOGINS), listed(logins))?)
+    }
+
+    fn start_as(
+        server: u16,
+        connections: u32,
+        mode: &str,
+        logins: Option<&[(&str, &str)]>,
+    ) -> Result<Self> {
         despite_collisions(|| {
             let port = Port::reserve()?;
             let folder = Folder::new()?;
             let path = folder.path();
+            let access = match logins {
+                None => "auth_type = any".to_owned(),
+                Some(logins) => {
+                    let file = path.join(LOGINS);
+                    fs::write(&file, listed(logins))?;
+                    format!("auth_type = scram-sha-256\nauth_file = {}", file.display())
+                }
+            };
             let settings = format!(
                 // Each client is the user that may do everything. A login that a fault has ended is tried again before a
                 // run ends.
                 "[databases]\n* = user=postgres host=127.0.0.1 port={server}\n[pgbouncer]\nlisten_addr = 127.0.0.1\n\
-                 listen_port = {}\nauth_type = any\npool_mode = {mode}\nmax_client_conn = 500\n\
+                 listen_port = {}\n{access}\npool_mode = {mode}\nmax_client_conn = 500\n\
                  default_pool_size = {connections}\nunix_socket_dir =\n\
                  server_login_retry = 1\n",
                 port.number()
@@ -99,6 +141,11 @@ impl PgBouncer {
     pub fn url(&self) -> String {
         format!("postgres://postgres@127.0.0.1:{}/postgres", self.port())
     }
+}
+
+/// The users in the form of its file.
+fn listed(logins: &[(&str, &str)]) -> String {
+    logins.iter().map(|(user, password)| format!("\"{user}\" \"{password}\"\n")).collect()
 }
 
 fn launch(file: &Path, folder: &Path) -> Result<Process> {

@@ -5,7 +5,7 @@ use std::time::Duration;
 use latchwork::ErrorKind;
 use latchwork::store::doctor::Severity;
 use latchwork_kubernetes::{KubernetesConfig, doctor};
-use latchwork_services::KubernetesServer;
+use latchwork_services::{Cut, KubernetesServer, Proxy};
 use serde_json::{Value, json};
 
 use crate::common::{at, backend, namespace, shared};
@@ -114,6 +114,55 @@ async fn a_missing_right_is_named_with_its_remedy() {
     assert_eq!(rights.len(), 3);
 }
 
+/// Does as an administrator what this line of `kubectl` does.
+fn type_line(server: &KubernetesServer, line: &str) {
+    let words: Vec<_> = line.split(' ').collect();
+    let option = |name: &str| {
+        let found = words.iter().find_map(|word| word.strip_prefix(&format!("--{name}=")));
+        found.unwrap_or_else(|| panic!("{name}: {line}"))
+    };
+    let ["kubectl", "-n", space, "create", kind, name, ..] = words[..] else { panic!("{line}") };
+    match kind {
+        "role" => {
+            assert_eq!(option("resource"), "leases.coordination.k8s.io");
+            set_verbs(server, space, name, &option("verb").split(',').collect::<Vec<_>>());
+        }
+        "rolebinding" => {
+            let (of, account) = option("serviceaccount").split_once(':').expect("an account");
+            let binding = json!({
+                "metadata": {"name": name},
+                "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": option("role")},
+                "subjects": [{"kind": "ServiceAccount", "name": account, "namespace": of}],
+            });
+            let path =
+                format!("/apis/rbac.authorization.k8s.io/v1/namespaces/{space}/rolebindings");
+            server.request("POST", &path, &binding.to_string()).expect("a binding");
+        }
+        _ => panic!("{line}"),
+    }
+}
+
+/// H313: an administrator does what doctor prints, and doctor finds all rights.
+#[tokio::test(flavor = "multi_thread")]
+async fn h313_the_role_lines_that_doctor_prints_are_enough() {
+    let server = shared();
+    let space = namespace(server);
+    let url = account(server, &space, "app", &[]);
+    let rights = async || {
+        let config = KubernetesConfig::parse(&url).expect("a good address");
+        let driver = latchwork::Driver::start().expect("a driver");
+        let report = doctor(config, driver.io()).await.expect("it answers");
+        report.findings.into_iter().filter(|one| one.code == "rights").collect::<Vec<_>>()
+    };
+    let missing = rights().await;
+    assert_eq!(missing.len(), LEAST.len(), "{missing:?}");
+    missing[0].remedy.split("; ").for_each(|line| type_line(server, line));
+    let last = rights().await;
+    assert!(last.iter().all(|one| one.severity == Severity::Ok), "{last:?}");
+    let guard = at(&url).await.mutex("k").acquire().await.expect("it may");
+    guard.release().await.expect("it is held");
+}
+
 /// Without the right to watch, waiters look by themselves every one to two seconds.
 #[tokio::test(flavor = "multi_thread")]
 async fn without_a_watch_waiters_look_by_themselves() {
@@ -172,6 +221,64 @@ async fn h172_a_rotated_token_is_picked_up() {
     tokio::time::sleep(14 * SEC).await;
     guard.ensure_held().expect("it was renewed with the new token");
     guard.release().await.expect("it is held");
+}
+
+/// A token of the account that is valid for as long as a Secret of this name is there.
+fn token_bound_to(server: &KubernetesServer, space: &str, name: &str, secret: &str) -> String {
+    let secrets = format!("/api/v1/namespaces/{space}/secrets");
+    let meta = json!({"metadata": {"name": secret}});
+    server.request("POST", &secrets, &meta.to_string()).expect("a secret");
+    let path = format!("/api/v1/namespaces/{space}/serviceaccounts/{name}/token");
+    let bound = json!({"kind": "Secret", "apiVersion": "v1", "name": secret});
+    let asks = json!({
+        "apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {"boundObjectRef": bound},
+    });
+    let answer = server.request("POST", &path, &asks.to_string()).expect("a token");
+    let answer: Value = serde_json::from_str(&answer).expect("JSON");
+    answer["status"]["token"].as_str().expect("a token").to_owned()
+}
+
+/// H320: a new token is valid beside the old one, the file is replaced, connections are cut, the old token is refused.
+/// By a token file, as in a pod, and by a kubeconfig.
+#[tokio::test(flavor = "multi_thread")]
+async fn h320_a_token_replaced_in_four_steps_loses_no_hold() {
+    let server = shared();
+    for has_token_file in [true, false] {
+        let space = namespace(server);
+        account(server, &space, "app", LEAST);
+        let proxy = Proxy::plain(server.port()).expect("a proxy");
+        let name = format!("{space}-rotated");
+        let tokens = server.folder().join(format!("{space}.token"));
+        let write = |token: &str| {
+            if !has_token_file {
+                return server.kubeconfig(&name, token, proxy.port()).expect("a file");
+            }
+            let new = tokens.with_extension("new");
+            std::fs::write(&new, token).expect("a file");
+            std::fs::rename(&new, &tokens).expect("a file");
+            let config = server.kubeconfig(&name, "TOKEN", proxy.port()).expect("a file");
+            let text = std::fs::read_to_string(&config).expect("it was written");
+            let named = format!("tokenFile: {}", tokens.display());
+            std::fs::write(&config, text.replace("token: TOKEN", &named)).expect("a file");
+            config
+        };
+        let file = write(&token_bound_to(server, &space, "app", "first"));
+        let locks = at(&format!("k8s://test/{space}?kubeconfig={}", file.display())).await;
+        let guard = locks.mutex("k").ttl(4 * SEC).acquire().await.expect("it is free");
+        write(&token_bound_to(server, &space, "app", "second"));
+        proxy.cut(Cut::Reset).expect("it runs");
+        tokio::time::sleep(5 * SEC).await;
+        guard.ensure_held().expect("both tokens are valid");
+        let old = format!("/api/v1/namespaces/{space}/secrets/first");
+        server.request("DELETE", &old, "").expect("it was there");
+        proxy.cut(Cut::Reset).expect("it runs");
+        // The server itself remembers a good token for ten seconds.
+        tokio::time::sleep(14 * SEC).await;
+        guard.ensure_held().expect("it was renewed with the new token");
+        guard.release().await.expect("it is held");
+        let other = locks.mutex("other").acquire().await.expect("it is free");
+        other.release().await.expect("it is held");
+    }
 }
 
 /// An address without a server, a namespace that is not there, a context that is not there.

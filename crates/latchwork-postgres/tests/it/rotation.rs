@@ -7,7 +7,7 @@ use std::path::Path;
 use crate::common::*;
 use latchwork::{Driver, LockManager};
 use latchwork_postgres::{PostgresBackend, PostgresConfig};
-use latchwork_services::{Folder, PostgresOptions, PostgresServer};
+use latchwork_services::{Folder, PgBouncer, PostgresOptions, PostgresServer};
 use latchwork_store::Source;
 
 const TTL_SECS: u32 = 5;
@@ -80,4 +80,36 @@ fn h272_a_password_replaced_in_the_passfile_loses_no_hold() {
     let (port, shown) = (server.port(), file.display());
     let url = format!("postgres://app@127.0.0.1:{port}/postgres?passfile={shown}");
     run(rotated(&server, &Source::text(url), write));
+}
+
+/// H319: a pooler reads its users when it starts, and cuts all clients. First it has a second user, then no first one
+/// any more; then the one that is left gets another password.
+#[test]
+fn h319_logins_replaced_at_a_pooler_lose_no_hold() {
+    let (server, folder) = (server(), Folder::new().unwrap());
+    let file = folder.path().join("store");
+    let mut pooler = PgBouncer::start_with_logins(server.port(), 5, &[("app", "old")]).unwrap();
+    let port = pooler.port();
+    let write = |login: &str| {
+        replace(&file, &format!("postgres://{login}@127.0.0.1:{port}/postgres\n"));
+    };
+    write("app:old");
+    run(async {
+        let locks = locks_of(&Source::file(&*file)).await;
+        let held = locks.mutex("rotated").acquire().await.unwrap();
+        for (logins, login) in [
+            (&[("app", "old"), ("app2", "new")][..], "app2:new"),
+            (&[("app2", "new")], "app2:new"),
+            (&[("app2", "last")], "app2:last"),
+        ] {
+            pooler.replace_logins(logins).unwrap();
+            write(login);
+            pooler.kill();
+            pooler.revive().unwrap();
+            tokio::time::sleep((TTL_SECS + 1) * SEC).await;
+            held.ensure_held().unwrap();
+            locks.mutex("another").acquire().await.unwrap().release().await.unwrap();
+        }
+        held.release().await.unwrap();
+    });
 }

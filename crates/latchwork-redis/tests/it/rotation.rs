@@ -3,8 +3,11 @@
 use std::time::Duration;
 
 use latchwork::{Driver, LockManager};
-use latchwork_redis::{RedisBackend, RedisConfig};
-use latchwork_services::{ClusterOptions, Folder, RedisCluster, RedisOptions, RedisServer, Value};
+use latchwork_redis::{RedisBackend, RedisConfig, redlock};
+use latchwork_services::{
+    ClusterOptions, Folder, RedisCluster, RedisOptions, RedisServer, SentinelOptions, SentinelSet,
+    Value,
+};
 use latchwork_store::{ErrorKind, Source};
 
 const TTL: Duration = Duration::from_secs(3);
@@ -32,6 +35,11 @@ impl StoreFile {
         let driver = Driver::start().unwrap();
         let source = Source::file(self.0.path().join("store"));
         let address = source.read_now().unwrap();
+        if address.starts_with("redlock://") {
+            let config = redlock::Config::parse(&address).unwrap().source(source);
+            let backend = redlock::connect(config, driver.io()).await.unwrap();
+            return LockManager::new(backend, driver).ttl(TTL);
+        }
         let config = RedisConfig::parse(&address).unwrap().source(source);
         let backend = RedisBackend::connect(config, driver.io()).await.unwrap();
         LockManager::new(backend, driver).ttl(TTL)
@@ -42,7 +50,9 @@ type Command<'a> = &'a dyn Fn(&[&str]) -> Value;
 
 /// The four steps of a rotation under a hold, and what follows.
 async fn rotated(url: &str, command: Command<'_>) {
-    let with = |password: &str| url.replacen("://", &format!("://app:{password}@"), 1);
+    let with = |password: &str| {
+        url.replacen("://", &format!("://app:{password}@"), 1).replace("PASSWORD", password)
+    };
     let cut = || drop(command(&["CLIENT", "KILL", "USER", "app"]));
     let file = StoreFile::new(&with("old"));
     let locks = file.connect().await;
@@ -85,6 +95,37 @@ async fn h270_a_password_replaced_on_a_cluster_loses_no_hold() {
         said.last().unwrap()
     };
     rotated(&cluster.url(), &all).await;
+}
+
+/// H318: the login of the servers and, with the same steps, that of the Sentinels. Each connection that is cut is made anew
+/// by way of them.
+#[tokio::test]
+async fn h318_passwords_replaced_behind_sentinel_lose_no_hold() {
+    let options = SentinelOptions { redis: with_user(), ..SentinelOptions::default() };
+    let set = SentinelSet::start(&options).unwrap();
+    let user = ["ACL", "SETUSER", "app", "on", ">old", "~*", "&*", "+@all"];
+    for sentinel in set.sentinels() {
+        sentinel.command(&user).unwrap().ok().unwrap();
+    }
+    let all = |command: &[&str]| {
+        let servers = set.nodes().iter().map(|node| node.command(command).unwrap());
+        let sentinels = set.sentinels().iter().map(|one| one.command(command).unwrap());
+        servers.chain(sentinels).last().unwrap()
+    };
+    let url = format!("{}?sentinel_user=app&sentinel_password=PASSWORD", set.url());
+    rotated(&url, &all).await;
+}
+
+/// H318: on all servers at the same time.
+#[tokio::test]
+async fn h318_a_password_replaced_on_redlock_loses_no_hold() {
+    let servers: Vec<_> = (0..3).map(|_| RedisServer::start(&with_user()).unwrap()).collect();
+    let hosts: Vec<_> = servers.iter().map(|one| format!("127.0.0.1:{}", one.port())).collect();
+    let url = format!("redlock://{}?guard=false", hosts.join(","));
+    let all = |command: &[&str]| {
+        servers.iter().map(|server| server.command(command).unwrap()).last().unwrap()
+    };
+    rotated(&url, &all).await;
 }
 
 /// The old connections live on, and the refusal says what is wrong with the file.
