@@ -1,6 +1,7 @@
 //! Lists the locks of all servers, a step at a time and without `KEYS`.
 
 use std::collections::BTreeSet;
+use std::time::Duration;
 
 use futures_util::future::join_all;
 use latchwork_store::{BackendError, BackendErrorKind, Key, Mode, Party, Snapshot};
@@ -11,11 +12,14 @@ use crate::protocol::store::Store;
 use crate::protocol::verbs::Verbs;
 use crate::server::errors::{Failure, Reaction, is_about_a_command, is_moving, strange};
 use crate::server::link::Link;
+use crate::server::node::Node;
 use crate::server::reply::{number, text};
 use crate::server::slot::slot_of;
 
 /// How many keys the server reads in one step of a listing.
 const STEP: u32 = 1_000;
+/// How long a node of a Cluster has for a step. One that is silent must not keep the others from being listed.
+const STEP_LIMIT: Duration = Duration::from_secs(2);
 /// The holder that is shown for a lock that cannot be read.
 const UNREADABLE: &str = "not known: the lock cannot be read";
 
@@ -29,19 +33,15 @@ impl Store {
     ) -> Result<Vec<Snapshot>, BackendError> {
         let mut locks = BTreeSet::new();
         let pattern = self.pattern(prefix);
-        for node in self.topology.nodes().await? {
-            let mut scan = Scan::of(&pattern);
-            while !scan.is_over {
-                let link = node.link().await?;
-                let mut ours = Vec::new();
-                for name in scan.step(&link).await.map_err(cannot_list)? {
-                    match lock_of(&name) {
-                        Some((lock, false)) => drop(locks.insert(lock.to_owned())),
-                        Some((_, true)) => ours.push(name),
-                        None => {}
-                    }
-                }
-                locks.extend(self.only_ours(&link, ours).await?);
+        let nodes = self.topology.nodes().await?;
+        let found =
+            join_all(nodes.iter().map(|node| Box::pin(self.names_on(node, &pattern)))).await;
+        let mut away = Vec::new();
+        for found in found {
+            match found {
+                Ok(found) => locks.extend(found),
+                Err(error) if self.is_only_there(&error) => away.push(error),
+                Err(error) => return Err(error),
             }
         }
         let mut snapshots = Vec::new();
@@ -55,7 +55,9 @@ impl Store {
             let Ok(key) = Key::new(&text) else { continue };
             let snapshot = match verbs.look_at(&key, &names).await {
                 Err(error) if is_out_of_bounds(&error) => continue,
-                Err(error) if is_moving(&error) => unreadable(key, error),
+                Err(error) if is_moving(&error) || self.is_only_there(&error) => {
+                    unreadable(key, error)
+                }
                 snapshot => snapshot?,
             };
             if !snapshot.is_free() {
@@ -63,7 +65,48 @@ impl Store {
             }
         }
         snapshots.sort_unstable_by(|a, b| a.key.cmp(&b.key));
-        Ok(snapshots)
+        // Each entry says that others may be missing. A list without an entry would say that there is none.
+        match away.into_iter().next() {
+            Some(error) if snapshots.is_empty() => Err(error),
+            Some(error) => {
+                let note = format!("this list is not complete: {}", error.message);
+                snapshots.iter_mut().for_each(|seen| seen.notes.push(note.clone()));
+                Ok(snapshots)
+            }
+            None => Ok(snapshots),
+        }
+    }
+
+    /// Whether a failure concerns one of several nodes, and says nothing of the others.
+    fn is_only_there(&self, error: &BackendError) -> bool {
+        self.topology.is_cluster() && error.kind == BackendErrorKind::Unreachable
+    }
+
+    /// The names of locks on one node.
+    async fn names_on(&self, node: &Node, pattern: &str) -> Result<BTreeSet<String>, BackendError> {
+        let (mut locks, mut scan) = (BTreeSet::new(), Scan::of(pattern));
+        while !scan.is_over {
+            let step = async {
+                let link = node.link().await?;
+                let names = scan.step(&link).await.map_err(cannot_list)?;
+                Ok::<_, BackendError>((link, names))
+            };
+            let late = || Err(BackendError::no_answer(STEP_LIMIT));
+            let (link, names) = match self.topology.is_cluster() {
+                true => self.io.within(STEP_LIMIT, step).await.unwrap_or_else(late)?,
+                false => step.await?,
+            };
+            let mut ours = Vec::new();
+            for name in names {
+                match lock_of(&name) {
+                    Some((lock, false)) => drop(locks.insert(lock.to_owned())),
+                    Some((_, true)) => ours.push(name),
+                    None => {}
+                }
+            }
+            locks.extend(self.only_ours(&link, ours).await?);
+        }
+        Ok(locks)
     }
 
     /// The markers of the guard that there are.

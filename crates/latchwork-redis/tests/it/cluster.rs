@@ -108,6 +108,42 @@ fn waiters_follow_a_slot_that_moves() -> Test {
     Ok(())
 }
 
+/// H322: a master is relieved by its replica, forgotten by all others and made empty: the hold and the waiter of its slot
+/// go on, and a client that has it among its addresses connects.
+#[test]
+fn h322_a_master_that_is_relieved_and_forgotten_costs_no_lock() -> Test {
+    let cluster = RedisCluster::start(&ClusterOptions::default())?;
+    let runtime = runtime();
+    let ttl = Duration::from_secs(6);
+    let connected = || runtime.block_on(locks(&cluster.url())).ttl(ttl);
+    let (a, b) = (connected(), connected());
+    let slot = cluster.slot_of("k")?;
+    let old = cluster.node_of_slot(slot)?;
+    let replica = cluster.replicas_of(old)?[0];
+    let guard = runtime.block_on(a.mutex("k").acquire())?;
+    let (token, mutex) = (guard.token(), b.mutex("k"));
+    let waiter = runtime.spawn(async move { mutex.acquire_within(LONG).await });
+    wait_for_waiters(&runtime, &a, "k", 1);
+    cluster.nodes()[replica].command(&["CLUSTER", "FAILOVER"])?.ok()?;
+    cluster.wait_for_new_master(slot, old, LONG)?;
+    let id = cluster.nodes()[old].command(&["CLUSTER", "MYID"])?.text();
+    for (_, node) in cluster.nodes().iter().enumerate().filter(|(n, _)| *n != old) {
+        node.command(&["CLUSTER", "FORGET", &id])?.ok()?;
+    }
+    cluster.nodes()[old].command(&["CLUSTER", "RESET", "HARD"])?.ok()?;
+    std::thread::sleep(ttl + Duration::from_secs(1));
+    guard.ensure_held()?;
+    let new = connected();
+    runtime.block_on(runtime.block_on(new.mutex("another").acquire())?.release())?;
+    let released = Instant::now();
+    runtime.block_on(guard.release())?;
+    let guard = runtime.block_on(waiter)??;
+    assert!(released.elapsed() < Duration::from_secs(2), "{:?}", released.elapsed());
+    assert!(guard.token() > token);
+    runtime.block_on(guard.release())?;
+    Ok(())
+}
+
 fn wait_for_waiters(
     runtime: &tokio::runtime::Runtime,
     locks: &LockManager,

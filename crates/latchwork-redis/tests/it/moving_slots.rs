@@ -1,13 +1,80 @@
 //! What readers are shown while a slot of a Cluster moves, whatever the nodes call each other.
 
 use latchwork_services::{ClusterOptions, RedisCluster, RedisOptions};
-use latchwork_store::Snapshot;
+use latchwork_store::{ErrorKind, Snapshot};
 
 use crate::failover::{Test, locks, runtime};
 
 /// A holder's note that tells of the move.
 fn tells_of_the_move(seen: &Snapshot) -> bool {
     seen.notes.iter().any(|note| note.contains("moving to another node"))
+}
+
+/// H315: a node dies and none takes its slots. The locks of the others are listed, each with a note, and with what can
+/// not be read of it; without any other a list is an error.
+#[test]
+fn h315_a_listing_goes_on_while_a_node_of_a_cluster_is_down() -> Test {
+    for coverage in ["no", "yes"] {
+        let redis = RedisOptions::new().config(format!("cluster-require-full-coverage {coverage}"));
+        let options = ClusterOptions { redis, replicas: 0, ..ClusterOptions::default() };
+        let mut cluster = RedisCluster::start(&options)?;
+        let runtime = runtime();
+        let (holder, reader) =
+            (runtime.block_on(locks(&cluster.url())), runtime.block_on(locks(&cluster.url())));
+        let mut names = Vec::new();
+        for node in 0..3 {
+            let mut tried = (0..).map(|n| format!("name {n}"));
+            let is_there = |name: &String| {
+                let slot = cluster.slot_of(&format!("{{{name}}}")).unwrap();
+                cluster.node_of_slot(slot).unwrap() == node
+            };
+            names.push(tried.find(is_there).unwrap());
+        }
+        let ttl = std::time::Duration::from_secs(60);
+        let hold = |name: &String| runtime.block_on(holder.mutex(name).ttl(ttl).acquire());
+        let held = names.iter().map(hold).collect::<Result<Vec<_>, _>>()?;
+        let list = || {
+            let start = std::time::Instant::now();
+            let listed = runtime.block_on(reader.list(""));
+            assert!(start.elapsed().as_secs() < 5, "{:?}", start.elapsed());
+            listed
+        };
+        let is_partial =
+            |one: &Snapshot| one.notes.iter().any(|note| note.contains("is not complete"));
+        assert_eq!(list()?.iter().map(is_partial).collect::<Vec<_>>(), [false; 3]);
+        cluster.node_mut(1).stop()?;
+        let check = |listed: &[Snapshot], what: &str| {
+            let mut keys: Vec<_> = listed.iter().map(|one| one.key.as_str()).collect();
+            let mut expected = [&*names[0], &*names[2]];
+            keys.sort_unstable();
+            expected.sort_unstable();
+            assert_eq!(keys, expected, "{coverage}, {what}: {listed:?}");
+            for one in listed {
+                assert!(is_partial(one) && one.holders.len() == 1, "{coverage}, {what}: {one:?}");
+            }
+        };
+        check(&list()?, "it is silent");
+        cluster.node_mut(1).cont()?;
+        cluster.node_mut(1).kill();
+        check(&list()?, "it is down");
+        // Until the others know, and after that.
+        for _ in 0..15 {
+            match list() {
+                // Then they refuse every command for a key.
+                Err(error) if coverage == "yes" => {
+                    assert_eq!(error.kind(), ErrorKind::Unreachable, "{error}");
+                }
+                listed => check(&listed?, "the others get to know"),
+            }
+            std::thread::sleep(std::time::Duration::from_millis(200));
+        }
+        cluster.node_mut(0).kill();
+        cluster.node_mut(2).kill();
+        let error = list().expect_err("none is there");
+        assert!(error.next_step().is_some(), "{error}");
+        drop(held);
+    }
+    Ok(())
 }
 
 /// H252 and H253: under a hold, a slot moves away and back. Its lock is listed and shown all the time, as are the

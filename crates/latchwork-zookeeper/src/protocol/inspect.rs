@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use latchwork_store::{BackendError, Key, Party, Query, Snapshot};
+use latchwork_store::{BackendError, BackendErrorKind, Key, Mode, Party, Query, Snapshot};
 
 use crate::names::key_of;
 use crate::protocol::answers::{pulse_in, queue_in};
@@ -15,6 +15,14 @@ use crate::server::session::messages::{self, Refusal, Request, Stat};
 
 /// As many requests go together.
 const MOST: usize = 500;
+
+/// The entry for a lock of another user, which must not hide all others.
+fn unreadable(key: &Key, error: BackendError) -> Snapshot {
+    let mut snapshot = Snapshot::free(key.clone());
+    snapshot.holders.push(Party::new(Mode::Exclusive, "not known: the lock cannot be read"));
+    snapshot.notes.extend([Some(error.message), error.next_step].into_iter().flatten());
+    snapshot
+}
 
 impl Shared {
     pub(crate) async fn look(&self, query: &Query) -> Result<Vec<Snapshot>, BackendError> {
@@ -50,12 +58,23 @@ impl Shared {
             let lists = locks.iter().map(|lock| Request::children(lock)).collect();
             let mut landed = session.fly(lists).await;
             for (key, lock) in keys.iter().zip(&locks) {
-                let queue = queue_in(&mut landed, lock, None)?;
+                let queue = match queue_in(&mut landed, lock, None) {
+                    Err(error) if !is_one && error.kind == BackendErrorKind::Denied => {
+                        shown.push(unreadable(key, error));
+                        continue;
+                    }
+                    queue => queue?,
+                };
                 // Below the chroot there may be nodes that are no locks.
                 if !is_one && !queue.strangers.is_empty() && queue.places.is_empty() {
                     continue;
                 }
-                let snapshot = self.snapshot(&session, key, lock, &queue, now_ms).await?;
+                let snapshot = match self.snapshot(&session, key, lock, &queue, now_ms).await {
+                    Err(error) if !is_one && error.kind == BackendErrorKind::Denied => {
+                        unreadable(key, error)
+                    }
+                    snapshot => snapshot?,
+                };
                 if is_one || !snapshot.is_free() {
                     shown.push(snapshot);
                 }

@@ -58,6 +58,30 @@ async fn works(url: &str) {
     next.unwrap().release().await.unwrap();
 }
 
+/// H316: two users share a chroot. A list has the locks of both, and says which it may not read; a question about one
+/// of those is refused.
+#[test]
+fn h316_a_lock_of_another_user_hides_no_others() {
+    let server = server();
+    let both = "admin:secret=crwda,app:pw=cr,other:pw=cr";
+    admin(&server, &[format!("create /team {both}"), format!("create /team/.latchwork {both}")]);
+    run(async {
+        let of = |user: &str| format!("zk://{user}:pw@127.0.0.1:{}/team", server.port());
+        let (app, other) = (client(&of("app")).await, client(&of("other")).await);
+        let held = app.mutex("mine").acquire().await.unwrap();
+        let theirs = other.mutex("theirs").acquire().await.unwrap();
+        let listed = app.list("").await.unwrap();
+        let keys: Vec<_> = listed.iter().map(|one| one.key.as_str()).collect();
+        assert_eq!(keys, ["mine", "theirs"]);
+        assert!(listed[0].holders[0].token.is_some() && listed[0].notes.is_empty());
+        let told = listed[1].notes.iter().any(|note| note.contains("not allowed"));
+        assert!(told && listed[1].holders[0].token.is_none(), "{listed:?}");
+        assert_eq!(app.inspect("theirs").await.unwrap_err().kind(), ErrorKind::Denied);
+        held.release().await.unwrap();
+        theirs.release().await.unwrap();
+    });
+}
+
 /// H260: ZooKeeper checks the right to create a node before it says that the node exists.
 #[test]
 fn h260_a_chroot_below_closed_nodes_is_usable() {
