@@ -112,6 +112,46 @@ async fn h246_a_silent_seed_of_a_cluster_costs_little() {
     costs_little(&plain, port.parse().unwrap(), two).await;
 }
 
+/// H314: whichever of the members it is, a majority of the others decides, at the start and from some moment on under
+/// a hold.
+#[cfg(feature = "redis")]
+#[tokio::test]
+async fn h314_a_silent_member_of_redlock_costs_the_others_nothing() {
+    let (servers, _) = stores::redlock();
+    let at = |member: usize, host: &str, port: u16| {
+        let hosts = servers.iter().enumerate().map(|(n, server)| match n == member {
+            true => format!("{host}:{port}"),
+            false => format!("127.0.0.1:{}", server.port()),
+        });
+        format!("redlock://{}?guard=false", hosts.collect::<Vec<_>>().join(","))
+    };
+    for member in [0, 2] {
+        let port = servers[member].port();
+        let plain = at(member, "127.0.0.1", port);
+        costs_little(&plain, port, |silent| at(member, &silent.to_string(), port)).await;
+    }
+    let proxy = Proxy::redis(servers[1].port()).unwrap();
+    let (other, silent) = (name(&[HERE]), unmet());
+    let _silent = Silent::at((silent, proxy.port()).into()).unwrap();
+    let locks = connect(&at(1, &other, proxy.port())).await.unwrap();
+    let guard = locks.mutex("held").ttl(TTL).acquire().await.unwrap();
+    name_host(&other, &[silent]);
+    proxy.cut(Cut::Reset).unwrap();
+    let (start, mut longest) = (Instant::now(), Vec::new());
+    while start.elapsed() < TTL * 2 {
+        let asked = Instant::now();
+        let beside = locks.mutex("beside").ttl(TTL).acquire().await.unwrap();
+        beside.release().await.unwrap();
+        longest.push(asked.elapsed());
+        guard.ensure_held().unwrap();
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    // A busy machine delays some of them, and a member that is waited for delays all.
+    longest.sort_unstable();
+    assert!(longest[longest.len() / 2] < Duration::from_millis(100), "{longest:?}");
+    guard.release().await.unwrap();
+}
+
 #[cfg(feature = "etcd")]
 #[tokio::test]
 async fn h246_a_silent_address_of_etcd_costs_little() {
