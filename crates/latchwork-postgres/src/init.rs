@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use latchwork_store::doctor::Prepared;
-use latchwork_store::{BackendError, Error, Io};
+use latchwork_store::{BackendError, BackendErrorKind, Error, Io};
 use tokio_postgres::types::Type;
 
 use crate::config::PostgresConfig;
