@@ -5,10 +5,10 @@
 
 use latchwork_store::doctor::Finding;
 
-use crate::members::Members;
-use crate::names::end_of;
 use crate::proto::Permission;
 use crate::proto::permission::Type;
+use crate::protocol::names::end_of;
+use crate::server::members::Members;
 
 /// A range of keys, and what a role may do with them.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -142,7 +142,7 @@ mod tests {
     fn rights_of_two_roles_add_up() {
         let (reads, writes) = (right(b"a", b"b", Type::Read), right(b"a", b"b", Type::Write));
         let roles = ["r".to_owned()];
-        let one = judge("app", &roles, &[reads.clone()]);
+        let one = judge("app", &roles, std::slice::from_ref(&reads));
         assert_eq!(one.remedy, "etcdctl role grant-permission r readwrite a --prefix");
         assert!(one.found.contains("only read"), "{one:?}");
         let both = judge("app", &roles, &[reads, Right { role: "s".into(), ..writes }]);
