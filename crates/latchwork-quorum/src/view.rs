@@ -36,22 +36,32 @@ impl Shared {
         let names = self.book().names();
         let own = |id: ClaimId| names.get(&id).copied().unwrap_or(id);
         let of = Size::of(views.len());
-        let mut merged: Vec<Snapshot> =
-            keys.into_iter().map(|(key, snapshots)| merge(key, &snapshots, of, &own)).collect();
+        // With the nodes that did not answer, so few may be a majority.
+        let enough = self.size.majority.saturating_sub(self.nodes.len() - views.len());
+        let mut merged: Vec<_> = keys
+            .into_iter()
+            .map(|(key, snapshots)| merge(key, &snapshots, (of, enough), &own))
+            .collect();
         if !failures.is_empty() {
             let silent = self.too_few(&failures, Effect::NotApplied).message;
-            merged.iter_mut().for_each(|snapshot| snapshot.notes.push(silent.clone()));
+            merged.iter_mut().for_each(|(snapshot, _)| snapshot.notes.push(silent.clone()));
         }
         if let Query::Prefix(_) = query {
-            merged.retain(|snapshot| !snapshot.is_free());
+            merged.retain(|(snapshot, may_be_held)| *may_be_held || !snapshot.is_free());
         }
-        Ok(merged)
+        Ok(merged.into_iter().map(|(snapshot, _)| snapshot).collect())
     }
 }
 
-/// Joins the views of one key; `own` translates the names of rounds to those of claims.
-fn merge(key: Key, snapshots: &[Snapshot], of: Size, own: &dyn Fn(ClaimId) -> ClaimId) -> Snapshot {
-    let mut notes: Vec<String> = Vec::new();
+/// Joins the views of one key, and says whether somebody may hold it by the votes of nodes that did not answer:
+/// `enough` views are a majority with those. `own` translates the names of rounds to those of claims.
+fn merge(
+    key: Key,
+    snapshots: &[Snapshot],
+    (of, enough): (Size, usize),
+    own: &dyn Fn(ClaimId) -> ClaimId,
+) -> (Snapshot, bool) {
+    let (mut notes, mut may_be_held) = (Vec::<String>::new(), false);
     for note in snapshots.iter().flat_map(|s| &s.notes) {
         if !notes.contains(note) {
             notes.push(note.clone());
@@ -71,8 +81,12 @@ fn merge(key: Key, snapshots: &[Snapshot], of: Size, own: &dyn Fn(ClaimId) -> Cl
             }));
         } else {
             let (votes, all) = (seen.len(), of.nodes);
+            let depends = votes >= enough;
+            may_be_held |= depends;
+            let so =
+                if depends { "the others decide whether it is held" } else { "so it is not held" };
             notes.push(format!(
-                "{:?} is on {votes} of {all} nodes: less than a majority, so it is not held",
+                "{:?} is on {votes} of {all} nodes: less than a majority, {so}",
                 first.holder.text
             ));
         }
@@ -89,7 +103,7 @@ fn merge(key: Key, snapshots: &[Snapshot], of: Size, own: &dyn Fn(ClaimId) -> Cl
     let linger = snapshots.iter().map(|s| s.linger.unwrap_or_default()).chain(missing());
     let tokens = snapshots.iter().map(|s| s.token).chain((snapshots.len()..of.nodes).map(|_| 0));
     let linger = of.reached(linger).filter(|left| !left.is_zero());
-    Snapshot::free(key).with(|it| {
+    let joined = Snapshot::free(key).with(|it| {
         it.shape = holders.first().or(waiters.first()).map(|party| party.mode.shape());
         it.holders = holders;
         it.waiters = waiters;
@@ -97,7 +111,8 @@ fn merge(key: Key, snapshots: &[Snapshot], of: Size, own: &dyn Fn(ClaimId) -> Cl
         it.linger = linger;
         it.closed_by = linger.and_then(|_| closed_by(snapshots));
         it.notes = notes;
-    })
+    });
+    (joined, may_be_held)
 }
 
 /// The holder that most nodes name as the one that closed a key; of as many, the last one. A node that was away may

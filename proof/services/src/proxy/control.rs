@@ -34,6 +34,8 @@ pub(super) struct State {
     pub(super) frozen: [bool; 2],
     /// The source addresses of clients that are on the other side of a partition.
     pub(super) parted: BTreeSet<IpAddr>,
+    /// Connections on which nothing has passed for so long are closed.
+    pub(super) idle: Option<Duration>,
     pub(super) lose_answers: bool,
     /// Which piece of what servers send is lost with its connection; 0 means none.
     pub(super) lose_piece: u64,
@@ -73,6 +75,7 @@ impl Shared {
             trickle: [None; 2],
             frozen: [false; 2],
             parted: BTreeSet::new(),
+            idle: None,
             lose_answers: false,
             lose_piece: 0,
             lose_pushes: false,

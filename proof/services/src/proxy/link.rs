@@ -165,6 +165,8 @@ struct Link {
     held: Vec<(Vec<u8>, u64)>,
     /// The connection ends as soon as what is due is written.
     cut: Option<Cut>,
+    /// When something has come last.
+    heard: Instant,
 }
 
 impl Link {
@@ -185,6 +187,7 @@ impl Link {
             unanswered: 0,
             held: Vec::new(),
             cut: None,
+            heard: Instant::now(),
         }
     }
 
@@ -197,6 +200,7 @@ impl Link {
                 Ok(due) => due,
                 Err(how) => return how,
             };
+            let idle = shared.state().idle.map(|idle| self.heard + idle);
             let [server, client] = &self.sinks;
             let [up, down] = &self.lanes;
             let ready = tokio::select! {
@@ -207,6 +211,7 @@ impl Link {
                 _ = server.writable(), if up.blocked => None,
                 _ = client.writable(), if down.blocked => None,
                 () = sleep_until(due), if due.is_some() => None,
+                () = sleep_until(idle), if idle.is_some() => return Cut::Finish,
             };
             if let Some(direction) = ready {
                 self.read(shared, direction, &mut piece);
@@ -268,6 +273,7 @@ impl Link {
             Ok(0) => self.lanes[direction].end(due, End::Finish),
             Ok(_) if self.id < state.stranded => {}
             Ok(n) => {
+                self.heard = Instant::now();
                 state.counts.bytes[direction] += n as u64;
                 self.take(&mut state, shared.protocol, direction, &piece[..n], due);
             }

@@ -298,6 +298,11 @@ impl Proxy {
         self.await_state("the cut", |s| s.open.range(..before).next().is_none())
     }
 
+    /// Closes each connection on which nothing has passed for so long, as HAProxy and nginx do.
+    pub fn close_idle(&self, after: Duration) {
+        self.shared.change(|s| s.idle = Some(after));
+    }
+
     /// Swallows everything on the connections that are open, and ends none of them: as a middlebox
     /// does that has dropped idle connections and tells nobody. New connections pass.
     pub fn strand(&self) {

@@ -6,6 +6,10 @@
 
 mod blocked_verbs;
 mod fork;
+#[cfg(all(feature = "redis", feature = "etcd", feature = "zookeeper", feature = "postgres"))]
+mod idle;
+#[cfg(all(feature = "redis", feature = "etcd", feature = "zookeeper", feature = "postgres"))]
+mod listing;
 #[cfg(any(feature = "etcd", feature = "zookeeper"))]
 mod many_waiters;
 mod near;
