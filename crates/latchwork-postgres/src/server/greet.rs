@@ -97,7 +97,7 @@ impl Greeting {
         let rows = match asked {
             Err(error) if error.kind == BackendErrorKind::Denied || is_unknown(&error) => {
                 let asked = ask(lane, config, is_older, NO_LINEAGE).await;
-                // What is left that a user may lack is the schema.
+                // Without the lineage, a user can lack no other right than that to the schema.
                 asked.map_err(|error| match error.kind {
                     BackendErrorKind::Denied => error.with_next_step(grants(config)),
                     _ => error,

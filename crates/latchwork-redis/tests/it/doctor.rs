@@ -231,7 +231,7 @@ async fn h310_the_acl_lines_that_doctor_prints_give_all_rights() {
     }
 }
 
-/// H310: one right after the other is taken away and given back by the line that is printed for it.
+/// H310: each right in turn is taken away, and the line that is printed for it restores it.
 #[tokio::test]
 async fn h310_the_acl_line_of_each_missing_right_gives_it() {
     let page = include_str!("../../../../docs/redis.md");

@@ -97,7 +97,7 @@ async fn h270_a_password_replaced_on_a_cluster_loses_no_hold() {
     rotated(&cluster.url(), &all).await;
 }
 
-/// H318: the login of the servers and, with the same steps, that of the Sentinels. Each connection that is cut is made anew
+/// H318: the login of the servers and, with the same steps, that of the Sentinels. Each connection that is cut is made again
 /// by way of them.
 #[tokio::test]
 async fn h318_passwords_replaced_behind_sentinel_lose_no_hold() {

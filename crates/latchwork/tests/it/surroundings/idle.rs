@@ -27,7 +27,7 @@ const OF_ETCD: Idle =
 /// When a waiter must have the lock that was released.
 const SOON: Duration = Duration::from_secs(1);
 
-/// What an observer is told of failures.
+/// The failures that an observer sees.
 #[derive(Default)]
 struct Troubles(Mutex<Vec<String>>);
 
@@ -63,7 +63,7 @@ async fn live_on(server_port: u16, idle: Idle, url: impl Fn(u16) -> String) {
     tokio::time::sleep(idle.ttl.min(3 * idle.limit + Duration::from_secs(10))).await;
     guard.ensure_held().unwrap();
     let closed = proxy.counts().connections - before;
-    assert!(closed >= idle.closed, "only {closed} connections were made anew");
+    assert!(closed >= idle.closed, "only {closed} connections were made again");
     let released = Instant::now();
     guard.release().await.unwrap();
     let (next, at) = waiting.await.unwrap().unwrap();

@@ -113,7 +113,7 @@ async fn h315_lists_are_of_the_primary_of_postgres() {
     let options = PostgresOptions::new().setting("fsync=on");
     let primary = PostgresServer::start_with(&options).unwrap();
     latchwork::init(&primary.url()).await.unwrap();
-    // It is a copy of before the locks, and replays nothing: it is behind.
+    // It was copied before the locks were taken, and replays nothing: it is behind.
     let standby = primary.copy(true).unwrap();
     standby.psql("SELECT pg_wal_replay_pause()").unwrap();
     let silent = std::net::SocketAddr::from(([127, 0, 0, 77], primary.port()));
