@@ -69,7 +69,7 @@ fn a_new_namespace_waits_once_or_is_opened_by_init() {
         let url = at(server.port(), "guard=true&max_ttl=500ms");
         is_older_than(&server, 2 * SEC).await;
         let locks = locks(&url).await;
-        let error = locks.mutex("app:k").ttl(500 * MS).acquire_within(SEC).await.unwrap_err();
+        let error = locks.mutex("app:k").ttl(500 * MS).acquire_within(100 * MS).await.unwrap_err();
         assert!(error.to_string().contains("latchwork init"), "{error}");
         let start = Instant::now();
         let mutex = locks.mutex("app:k").ttl(500 * MS);
