@@ -94,7 +94,8 @@ fn a_release_takes_milliseconds(url: &str) {
         start.elapsed()
     });
     let fastest = times.min().unwrap();
-    assert!(fastest < Duration::from_millis(10), "the fastest of ten took {fastest:?}");
+    // A connection that has to be made anew, or a wait for the ended runtime, takes longer.
+    assert!(fastest < Duration::from_millis(50), "the fastest of ten took {fastest:?}");
 }
 
 /// The key is granted to a waiter whose runtime is blocked, and has to pass on.
