@@ -70,7 +70,7 @@ const CROWDS: &[(Named, Needs)] = &[
                 "h111_a_list_of_many_locks",
             ],
         ),
-        Needs { threads: 1, weight: 2, rank: 10 },
+        Needs { threads: 1, weight: 1, rank: 10 },
     ),
     // No crowd, but alone, because its API server takes both processors when it starts.
     (("latchwork-nemesis", "it", &["kubernetes::"]), Needs { threads: 1, weight: 5, rank: 1 }),

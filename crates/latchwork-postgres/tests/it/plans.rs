@@ -146,7 +146,8 @@ async fn first_call(server: &PostgresServer, call: Call, n: usize) -> (f64, f64)
         let duration = rest.split_once("duration: ").unwrap().1.split(' ').next().unwrap();
         (at.parse::<f64>().unwrap() * 1_000.0, duration.parse::<f64>().unwrap())
     };
-    let freed = said.lines().find(|line| line.contains("statement: COMMIT") && line.contains("duration: "));
+    let freed =
+        said.lines().find(|line| line.contains("statement: COMMIT") && line.contains("duration: "));
     let mut calls = said.lines().filter(is_call);
     let freed = ended(&freed.expect("the other transaction has ended")).0;
     let had = ended(&calls.next_back().expect("it was called")).0 - freed;
