@@ -32,6 +32,7 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<holds::Hold>()?;
     module.add_class::<holds::Fate>()?;
     module.add_function(wrap_pyfunction!(managers::connect, module)?)?;
+    module.add_function(wrap_pyfunction!(managers::connect_from, module)?)?;
     module.add_function(wrap_pyfunction!(managers::close_all, module)?)?;
     module.add_function(wrap_pyfunction!(stores::doctor, module)?)?;
     module.add_function(wrap_pyfunction!(stores::init, module)?)?;

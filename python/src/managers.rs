@@ -1,10 +1,11 @@
 //! Connections to stores, all of which are closed when the process ends.
 
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 use std::time::Duration;
 
 use latchwork::store::clock::boot_time;
-use latchwork::{LockManager, Period};
+use latchwork::{Error, ErrorKind, LockManager, Period, Source};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyType;
@@ -44,6 +45,49 @@ pub(crate) fn connect(url: String) -> Operation {
         let locks = latchwork::connect(&url).await?;
         Ok(Outcome::Object(Box::new(Manager::of(Shared::enlisted(locks)))))
     })
+}
+
+/// Connects to a store whose address has a source: a file, a command, or a function. It is read again when the store
+/// refuses the login.
+#[pyfunction]
+pub(crate) fn connect_from(
+    file: Option<PathBuf>,
+    command: Option<String>,
+    function: Option<Py<PyAny>>,
+) -> PyResult<Operation> {
+    let source = match (file, command, function) {
+        (Some(file), None, None) => Source::file(file),
+        (None, Some(command), None) => Source::command(command),
+        (None, None, Some(function)) => Source::read_by(move || called(&function)),
+        _ => return Err(PyValueError::new_err("name one source")),
+    };
+    Ok(Operation::new(async move {
+        let locks = latchwork::connect_from(&source).await?;
+        Ok(Outcome::Object(Box::new(Manager::of(Shared::enlisted(locks)))))
+    }))
+}
+
+/// The address that a function returns. An exception is named by its type alone: its text may have what it read.
+fn called(function: &Py<PyAny>) -> Result<String, Error> {
+    let invalid = |why: String| Error::new(ErrorKind::Invalid, format!("store: {why}"));
+    let asked = Python::try_attach(|py| {
+        let named = |error: PyErr| {
+            let kind = error
+                .get_type(py)
+                .name()
+                .map_or_else(|_| "an exception".into(), |it| it.to_string());
+            invalid(format!("the function for the address raised {kind}"))
+                .with_next_step("call it by itself to see the exception")
+        };
+        let address = function.call0(py).map_err(named)?;
+        address.extract::<String>(py).map_err(|_| {
+            invalid("the function for the address returned no text".into()).with_next_step(
+                "return an address, such as redis://user:password@host; write def, not async def",
+            )
+        })
+    });
+    let address = asked.unwrap_or_else(|| Err(invalid("the interpreter ends".into())))?;
+    Ok(address.trim().to_owned())
 }
 
 /// Closes all managers of the process: first their waiters are refused, then their holds are released. Then waits

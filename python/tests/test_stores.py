@@ -1,12 +1,95 @@
 """Every kind of lock on every store, for threads and for asyncio."""
 
 import asyncio
+import shlex
+import socket
 import threading
+import warnings
 
 import pytest
 
 import latchwork
 from latchwork import aio
+
+from servers import redis
+
+
+def _replace(file, address):
+    """As a tool replaces a secret: the file is the old one or the new one."""
+    new = file.with_suffix(".new")
+    new.write_text(address + "\n")
+    new.replace(file)
+
+
+def _password(port, *rules):
+    said = _redis_says(port, "ACL", "SETUSER", "app", "on", "~*", "&*", "+@all", *rules)
+    assert said.startswith("+OK"), said
+    _redis_says(port, "CLIENT", "KILL", "USER", "app")
+
+
+def _redis_says(port, *words):
+    sent = f"*{len(words)}\r\n" + "".join(f"${len(word)}\r\n{word}\r\n" for word in words)
+    with socket.create_connection(("127.0.0.1", port), 5) as server:
+        server.sendall(sent.encode())
+        return server.recv(4096).decode()
+
+
+def _connect(source, file):
+    if source == "file":
+        return {"store_file": file}
+    if source == "command":
+        return {"store_command": f"cat {shlex.quote(str(file))}"}
+    return {"url": file.read_text}
+
+
+@pytest.mark.parametrize("source", ["file", "command", "function"])
+def test_h317_a_password_replaced_in_four_steps_loses_no_hold(source, tmp_path):
+    """H317: of a connection of threads and of one of tasks."""
+    ttl, file = 3, tmp_path / "the store"
+    with redis(tmp_path) as (port, _):
+        address = "redis://app:{}@127.0.0.1:" + str(port)
+        _password(port, ">old")
+        _replace(file, address.format("old"))
+
+        async def main():
+            locks = latchwork.connect(ttl=ttl, **_connect(source, file))
+            async with await aio.connect(ttl=ttl, **_connect(source, file)) as tasks:
+                held, other = locks.lock("threads").acquire(), await tasks.lock("tasks").acquire()
+                for rules, password in [((">new",), "new"), (("<old",), "new"), (("resetpass", ">last"), "last")]:
+                    # The file is there before the server refuses the old password.
+                    _replace(file, address.format(password))
+                    _password(port, *rules)
+                    await asyncio.sleep(ttl + 0.5)
+                    assert held.ensure_held() and other.ensure_held()
+                await other.release()
+            held.release()
+            locks.close()
+
+        asyncio.run(main())
+
+
+def test_h317_a_source_that_fails_says_why_and_no_secret(tmp_path):
+    def raises():
+        raise OSError("redis://app:secret@host")
+
+    async def is_awaited():
+        return "mem:"
+
+    printed = tmp_path / "printed"
+    printed.write_text("redis://app:secret@host\n")
+    for source, words in [
+        ({"store_file": tmp_path / "none"}, "none"),
+        ({"store_command": f"cat {shlex.quote(str(printed))}; exit 3"}, "exit status 3"),
+        ({"url": raises}, "raised OSError"),
+        ({"url": lambda: 7}, "returned no text"),
+        ({"url": is_awaited}, "not async def"),
+        ({"url": "mem:", "store_file": "x"}, "one of url, store_file and store_command"),
+    ]:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # the coroutine that nobody awaits
+            with pytest.raises(latchwork.Invalid) as refused:
+                latchwork.connect(**source)
+        assert words in str(refused.value) and "secret" not in str(refused.value)
 
 
 @pytest.fixture(params=["mem", "file", "redis", "redlock", "etcd", "zookeeper", "postgres"])

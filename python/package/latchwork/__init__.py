@@ -24,7 +24,9 @@ import atexit as _atexit
 import os as _os
 import socket as _socket
 import sys as _sys
+from typing import Callable as _Callable
 from typing import Optional as _Optional
+from typing import Union as _Union
 
 from . import _native
 from ._elections import Election, Leader
@@ -103,8 +105,10 @@ def _configured(
 
 
 def connect(
-    url: _Optional[str] = None,
+    url: _Union[None, str, _Callable[[], str]] = None,
     *,
+    store_file: "_Union[None, str, _os.PathLike[str]]" = None,
+    store_command: _Optional[str] = None,
     namespace: _Optional[str] = None,
     ttl: _Optional[Duration] = None,
     holder: _Optional[str] = None,
@@ -117,6 +121,11 @@ def connect(
 
     :param url: ``mem:`` (this process), ``file:///path`` (this machine), ``redis://host``, ``valkey://host``,
         ``redlock://a,b,c``, ``etcd://a,b,c``, ``zk://a,b,c`` or ``postgres://user@host/db``. Default: :func:`default_store`.
+        A function that returns such an address is called again, in a thread, when the store refuses the login.
+    :param store_file: A file with the address in its only line, in place of ``url``. It is read again when the store
+        refuses the login.
+    :param store_command: A command that prints the address, in place of ``url``. ``sh -c`` runs it, and again when the
+        store refuses the login. It must end within 10 s.
     :param namespace: Puts all keys into a namespace: ``namespace:name``.
     :param ttl: How long the store keeps a lock without a renewal.
     :param holder: What others see of the holder. Default: host, process and script.
@@ -125,8 +134,24 @@ def connect(
     Connect after a fork, not before it: a forked child cannot use the connection of its parent, and every call raises
     :class:`Forked` there.
     """
-    native = _native.connect(_address(url)).wait()
+    native = _connecting(url, store_file, store_command).wait()
     return Locks(_configured(native, namespace, ttl, holder, max_hold, lock_delay, op_timeout, renew_every))
+
+
+def _connecting(
+    url: _Union[None, str, _Callable[[], str]],
+    store_file: "_Union[None, str, _os.PathLike[str]]",
+    store_command: _Optional[str],
+) -> _native.Operation:
+    if [url, store_file, store_command].count(None) < 2:
+        raise _invalid("store", "give one of url, store_file and store_command")
+    if store_file is not None:
+        return _native.connect_from(_os.fsdecode(store_file), None, None)
+    if store_command is not None:
+        return _native.connect_from(None, _text(store_command, "store_command"), None)
+    if callable(url):
+        return _native.connect_from(None, None, url)
+    return _native.connect(_address(url))
 
 
 def _address(url: _Optional[str]) -> str:

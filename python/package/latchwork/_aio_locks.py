@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any, Coroutine, List, Optional, TypeVar
+import os
+from typing import Any, Callable, Coroutine, List, Optional, TypeVar, Union
 
-from . import _address, _configured, _loops, _native
+from . import _address, _configured, _connecting, _loops, _native
 from ._aio_elections import Election
 from ._aio_once import Once
 from ._contexts import ByTasks
@@ -106,8 +107,10 @@ class Locks(Factory[Lock, RWLock, ReentrantLock, Election, Once]):
 
 
 async def connect(
-    url: Optional[str] = None,
+    url: Union[None, str, Callable[[], str]] = None,
     *,
+    store_file: "Union[None, str, os.PathLike[str]]" = None,
+    store_command: Optional[str] = None,
     namespace: Optional[str] = None,
     ttl: Optional[Duration] = None,
     holder: Optional[str] = None,
@@ -117,7 +120,7 @@ async def connect(
     renew_every: Optional[Duration] = None,
 ) -> Locks:
     """Connects to a store. The parameters are those of :func:`latchwork.connect`."""
-    native = await _native.connect(_address(url))
+    native = await _connecting(url, store_file, store_command)
     return Locks(_configured(native, namespace, ttl, holder, max_hold, lock_delay, op_timeout, renew_every))
 
 
