@@ -82,10 +82,9 @@ struct Settings {
     version: Option<(u32, u32)>,
     least: Option<usize>,
     lag: Option<u64>,
+    /// The line that lets the user read them.
+    grant: String,
 }
-
-/// What is found where `CONFIG GET` is refused.
-const UNREADABLE: &str = "this user may not read min-replicas-to-write and min-replicas-max-lag";
 
 pub(super) async fn examine(
     server: &Server,
@@ -97,6 +96,7 @@ pub(super) async fn examine(
         version: server.link.facts.version,
         least: number("min-replicas-to-write").await.and_then(|n: u64| n.try_into().ok()),
         lag: number("min-replicas-max-lag").await,
+        grant: acl(config, CONFIG_GET),
     };
     // Replicas that no Sentinel knows may be connected; they are counted as staying.
     let connected = server.number("connected_slaves").unwrap_or(0);
@@ -105,11 +105,7 @@ pub(super) async fn examine(
     let stay = placement.may_stay(server.link.endpoint()).saturating_add(unknown);
     let all = placement.replicas().saturating_add(unknown);
     let deposed = Rule::of(config).map(|rule| rule.deposed);
-    let finding = judge(&settings, stay, all, deposed, config.min_replicas);
-    match finding.found.contains(UNREADABLE) {
-        true => finding.remedy(acl(config, CONFIG_GET)),
-        false => finding,
-    }
+    judge(&settings, stay, all, deposed, config.min_replicas)
 }
 
 /// `stay` of `all` replicas may stay with this server when it is replaced; `deposed` is what the
@@ -139,9 +135,10 @@ fn judge(
     let (Some(least), Some(lag)) = (settings.least, settings.lag) else {
         let consequence = "unless they are set correctly, an isolated master continues to grant \
             locks beside the new one";
-        let found = format!("{UNREADABLE}; {waits}");
+        let found = "this user may not read min-replicas-to-write and min-replicas-max-lag";
+        let found = format!("{found}; {waits}");
         let make = if deposed.is_some() { Finding::warning } else { Finding::info };
-        return make("min-replicas", found).consequence(consequence);
+        return make("min-replicas", found).consequence(consequence).remedy(&*settings.grant);
     };
     if settings.version.is_some_and(|version| version < (7, 0)) {
         return gap(
@@ -305,6 +302,10 @@ mod tests {
         assert_eq!(Placement::default().may_stay(&at("10.0.0.1", 1)), 0);
     }
 
+    fn settings(version: Option<(u32, u32)>, least: Option<usize>, lag: Option<u64>) -> Settings {
+        Settings { version, least, lag, grant: "ACL SETUSER app +config|get".into() }
+    }
+
     fn severity(
         least: usize,
         lag: u64,
@@ -312,7 +313,7 @@ mod tests {
         deposed: Option<u64>,
         confirming: u32,
     ) -> &'static str {
-        let settings = Settings { version: Some((7, 0)), least: Some(least), lag: Some(lag) };
+        let settings = settings(Some((7, 0)), Some(least), Some(lag));
         let deposed = deposed.map(Duration::from_secs);
         judge(&settings, stay, 4, deposed, confirming).severity.word()
     }
@@ -339,14 +340,14 @@ mod tests {
             let found = severity(least, lag, stay, deposed, 0);
             assert_eq!(found, word, "{least} {lag} {stay} {deposed:?}");
         }
-        let old = Settings { version: Some((6, 2)), least: Some(4), lag: Some(10) };
+        let old = settings(Some((6, 2)), Some(4), Some(10));
         assert_eq!(judge(&old, 0, 4, Some(Duration::from_secs(12)), 0).severity.word(), "critical");
         assert_eq!(judge(&old, 0, 4, Some(Duration::from_secs(12)), 1).severity.word(), "ok");
         // A lock that waits for more replicas than may stay counts on no replaced master.
         for (stay, confirming, word) in [(1, 1, "critical"), (1, 2, "ok"), (3, 4, "info")] {
             assert_eq!(severity(0, 10, stay, Some(12), confirming), word, "{stay} {confirming}");
         }
-        let unread = Settings { version: None, least: None, lag: Some(10) };
+        let unread = settings(None, None, Some(10));
         assert_eq!(judge(&unread, 0, 4, Some(Duration::ZERO), 0).severity.word(), "warning");
         assert_eq!(judge(&unread, 0, 4, None, 0).severity.word(), "info");
     }
