@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use http::Method;
-use latchwork_store::doctor::{Finding, Report, Tested};
+use latchwork_store::doctor::{Finding, Report, Tested, quoted};
 use latchwork_store::{BackendError, Error, Io};
 use serde::Deserialize;
 use serde_json::json;
@@ -144,7 +144,7 @@ fn subject(name: &str, namespace: &str) -> String {
     match (name, name.strip_prefix("system:serviceaccount:")) {
         ("", _) => format!("--serviceaccount={namespace}:default"),
         (_, Some(account)) => format!("--serviceaccount={account}"),
-        (name, None) => format!("--user='{}'", name.replace('\'', r"'\''")),
+        (name, None) => format!("--user={}", quoted(name)),
     }
 }
 

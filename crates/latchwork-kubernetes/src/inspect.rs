@@ -2,7 +2,7 @@
 
 use http::Method;
 use k8s_openapi::api::coordination::v1::Lease;
-use latchwork_store::{BackendError, Key, Mode, Party, Query, Snapshot};
+use latchwork_store::{BackendError, Key, Query, Snapshot};
 use serde::Deserialize;
 
 use crate::attempt::ALIVE;
@@ -76,7 +76,11 @@ impl Store {
                 let object = match Object::read(lease) {
                     Ok(object) => object,
                     Err(why) => {
-                        found.push(unreadable(key, corrupt(&self.namespace, &name, &why)));
+                        found.push(Snapshot::unreadable(
+                            key,
+                            UNREADABLE,
+                            corrupt(&self.namespace, &name, &why),
+                        ));
                         continue;
                     }
                 };
@@ -120,13 +124,4 @@ impl Store {
             }
         })
     }
-}
-
-/// The entry for an object that cannot be read, so that one of them does not hide all others. Nobody can take the key,
-/// so it is not free.
-fn unreadable(key: Key, error: BackendError) -> Snapshot {
-    Snapshot::free(key).with(|it| {
-        it.holders = vec![Party::new(Mode::Exclusive, UNREADABLE)];
-        it.notes = [Some(error.message), error.next_step].into_iter().flatten().collect();
-    })
 }

@@ -12,6 +12,11 @@ use crate::error::BackendError;
 
 pub use tested::{Tested, untested};
 
+/// Returns a text as a word of a POSIX shell, for a line that somebody types.
+pub fn quoted(text: &str) -> String {
+    format!("'{}'", text.replace('\'', r"'\''"))
+}
+
 /// The severity of a finding, from good to bad.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[cfg_attr(

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::claim::{ClaimId, Mode, Shape, Stamp};
+use crate::error::BackendError;
 use crate::holder::Holder;
 use crate::key::Key;
 
@@ -191,6 +192,15 @@ impl Snapshot {
             closed_by: None,
             notes: Vec::new(),
         }
+    }
+
+    /// Creates the entry of a list for a key that cannot be read, so that it does not hide all others. Nobody can acquire
+    /// the key, so it is not free: `holder` says so in place of a description.
+    pub fn unreadable(key: Key, holder: &str, error: BackendError) -> Self {
+        Self::free(key).with(|it| {
+            it.holders = vec![Party::new(Mode::Exclusive, holder)];
+            it.notes = [Some(error.message), error.next_step].into_iter().flatten().collect();
+        })
     }
 
     /// Returns the snapshot with this change applied.

@@ -6,6 +6,7 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 
 use futures_util::stream::FuturesUnordered;
+use latchwork::store::doctor::quoted;
 use latchwork::{Error, ErrorKind};
 use rustix::process::Signal;
 
@@ -230,11 +231,6 @@ fn prints_to_nobody() -> bool {
     let null = std::fs::metadata("/dev/null").map(|null| null.rdev());
     let output = rustix::fs::fstat(std::io::stdout());
     matches!((null, output), (Ok(null), Ok(output)) if null == output.st_rdev)
-}
-
-/// A word of a POSIX shell.
-fn quoted(text: &str) -> String {
-    format!("'{}'", text.replace('\'', "'\\''"))
 }
 
 #[cfg(test)]

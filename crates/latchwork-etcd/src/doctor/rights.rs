@@ -3,7 +3,7 @@
 //! A queue is a range of keys, so a right to single keys is none. Which names a program uses is not known here: a user
 //! who may read and write some range is fit.
 
-use latchwork_store::doctor::Finding;
+use latchwork_store::doctor::{Finding, quoted};
 
 use crate::proto::Permission;
 use crate::proto::permission::Type;
@@ -51,7 +51,7 @@ fn word(text: &[u8]) -> String {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "_-./:@%+,".contains(c);
     match !text.is_empty() && text.chars().all(is_plain) {
         true => text.into_owned(),
-        false => format!("'{}'", text.replace('\'', r"'\''")),
+        false => quoted(&text),
     }
 }
 

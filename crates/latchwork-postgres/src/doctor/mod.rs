@@ -16,7 +16,7 @@ use tokio_postgres::SimpleQueryMessage;
 
 use crate::address::host::Host;
 use crate::config::PostgresConfig;
-use crate::protocol::statements::Statements;
+use crate::protocol::statements::{Statements, literal};
 use crate::server::connect::{Access, For, LOCAL_PATH, Opened};
 
 /// How long the questions to one server may take.
@@ -149,11 +149,6 @@ impl<'a> Server<'a> {
         let text = format!("SELECT current_setting('{name}', true)");
         self.value(&text).await.unwrap_or_default()
     }
-}
-
-/// A text in a statement, whatever the session takes backslashes for.
-fn literal(text: &str) -> String {
-    format!("E'{}'", text.replace('\\', "\\\\").replace('\'', "''"))
 }
 
 #[cfg(test)]

@@ -3,8 +3,9 @@
 use latchwork_store::BackendError;
 use latchwork_store::doctor::Finding;
 
-use super::{Server, literal};
+use super::Server;
 use crate::names::quoted;
+use crate::protocol::statements::literal;
 use crate::server::greet::{RIGHTS, table};
 use crate::server::schema;
 

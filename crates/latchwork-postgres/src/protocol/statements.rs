@@ -260,8 +260,8 @@ enum Filling {
     Text(String),
 }
 
-/// A text as the server reads it in a statement.
-fn literal(text: &str) -> String {
+/// A text in a statement, whatever the session takes backslashes for.
+pub(crate) fn literal(text: &str) -> String {
     format!("E'{}'", text.replace('\\', "\\\\").replace('\'', "''"))
 }
 

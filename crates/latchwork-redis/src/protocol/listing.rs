@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use latchwork_store::{BackendError, BackendErrorKind, Key, Mode, Party, Snapshot};
+use latchwork_store::{BackendError, BackendErrorKind, Key, Snapshot};
 use redis::{Value, cmd};
 
 use crate::protocol::names::{Names, key_text_of_tagged, lock_of};
@@ -56,7 +56,7 @@ impl Store {
             let snapshot = match verbs.look_at(&key, &names).await {
                 Err(error) if is_out_of_bounds(&error) => continue,
                 Err(error) if is_moving(&error) || self.is_only_there(&error) => {
-                    unreadable(key, error)
+                    Snapshot::unreadable(key, UNREADABLE, error)
                 }
                 snapshot => snapshot?,
             };
@@ -205,14 +205,6 @@ impl Store {
             Err(error) => Err(error),
         }
     }
-}
-
-/// The entry for a lock that cannot be read, so that one of them does not hide all others.
-fn unreadable(key: Key, error: BackendError) -> Snapshot {
-    let mut snapshot = Snapshot::free(key);
-    snapshot.holders.push(Party::new(Mode::Exclusive, UNREADABLE));
-    snapshot.notes.extend([Some(error.message), error.next_step].into_iter().flatten());
-    snapshot
 }
 
 /// A marker of the guard or another helper that many locks share, and where it is.

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use latchwork_store::{BackendError, BackendErrorKind, Key, Mode, Party, Query, Snapshot};
+use latchwork_store::{BackendError, BackendErrorKind, Key, Party, Query, Snapshot};
 
 use crate::names::key_of;
 use crate::protocol::answers::{pulse_in, queue_in};
@@ -16,13 +16,8 @@ use crate::server::session::messages::{self, Refusal, Request, Stat};
 /// As many requests go together.
 const MOST: usize = 500;
 
-/// The entry for a lock of another user, which must not hide all others.
-fn unreadable(key: &Key, error: BackendError) -> Snapshot {
-    let mut snapshot = Snapshot::free(key.clone());
-    snapshot.holders.push(Party::new(Mode::Exclusive, "not known: the lock cannot be read"));
-    snapshot.notes.extend([Some(error.message), error.next_step].into_iter().flatten());
-    snapshot
-}
+/// The holder that is shown for a lock of another user.
+const UNREADABLE: &str = "not known: the lock cannot be read";
 
 impl Shared {
     pub(crate) async fn look(&self, query: &Query) -> Result<Vec<Snapshot>, BackendError> {
@@ -60,7 +55,7 @@ impl Shared {
             for (key, lock) in keys.iter().zip(&locks) {
                 let queue = match queue_in(&mut landed, lock, None) {
                     Err(error) if !is_one && error.kind == BackendErrorKind::Denied => {
-                        shown.push(unreadable(key, error));
+                        shown.push(Snapshot::unreadable(key.clone(), UNREADABLE, error));
                         continue;
                     }
                     queue => queue?,
@@ -71,7 +66,7 @@ impl Shared {
                 }
                 let snapshot = match self.snapshot(&session, key, lock, &queue, now_ms).await {
                     Err(error) if !is_one && error.kind == BackendErrorKind::Denied => {
-                        unreadable(key, error)
+                        Snapshot::unreadable(key.clone(), UNREADABLE, error)
                     }
                     snapshot => snapshot?,
                 };
