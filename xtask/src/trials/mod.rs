@@ -106,7 +106,7 @@ fn tell(job: &Ended, since: Duration) {
     println!(
         "{at:>5} s  {state:<6}  {name:<34} {trials:>4} trials in {took:>6.1} s, {cpu:>6.1} s of CPU"
     );
-    // At once, in few lines: whoever sees only a part of all that is printed knows the reason.
+    // A failure is printed at once and in few lines: the output of CI may be cut off.
     if let Some(why) = &job.failure {
         println!("       | {}", why.trim_end().replace('\n', "\n       | "));
         println!("       | room: {}", free_room());
