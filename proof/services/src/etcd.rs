@@ -18,9 +18,6 @@ use crate::{Error, Result, ServerClock};
 /// How long a probe waits for an answer.
 const PROBE_LIMIT: Duration = Duration::from_secs(5);
 
-/// That of the system, whatever its version.
-const OF_THE_SYSTEM: &str = "etcd@system";
-
 /// How a server is to be started.
 #[derive(Debug, Clone, Default)]
 pub struct EtcdOptions {
@@ -29,7 +26,7 @@ pub struct EtcdOptions {
     tls: Tls,
     has_clock: bool,
     place: Option<PathBuf>,
-    is_of_the_system: bool,
+    name: Option<&'static str>,
 }
 
 /// Who has to show a certificate to clients and servers.
@@ -49,7 +46,12 @@ impl EtcdOptions {
 
     /// A server of the version that the system has, which on Debian 12 is 3.4.
     pub fn of_the_system() -> Self {
-        Self { is_of_the_system: true, ..Self::default() }
+        Self::of("etcd@system")
+    }
+
+    /// A server that `servers.tsv` names, for example `etcd@3.6.16`.
+    pub fn of(name: &'static str) -> Self {
+        Self { name: Some(name), ..Self::default() }
     }
 
     /// Adds an argument, for example `--max-request-bytes=4096`.
@@ -154,8 +156,7 @@ impl EtcdServer {
         cluster: &str,
         ports: EtcdPorts,
     ) -> Result<Self> {
-        let name_of_program = if options.is_of_the_system { OF_THE_SYSTEM } else { "etcd" };
-        let program = PathBuf::from(provided(name_of_program)?);
+        let program = PathBuf::from(provided(options.name.unwrap_or("etcd"))?);
         let folder = Folder::new()?;
         let certificates = match options.tls {
             Tls::Nobody => None,
@@ -292,6 +293,17 @@ impl EtcdServer {
     pub fn restart(&mut self) -> Result<()> {
         self.relaunch()?;
         self.await_ready()
+    }
+
+    /// Ends it cleanly and starts another version on its ports and its data, and waits until that one is healthy.
+    ///
+    /// # Errors
+    ///
+    /// If it does not end, or the other one does not become healthy.
+    pub fn upgrade(&mut self, name: &str) -> Result<()> {
+        self.process.terminate(LIMIT)?;
+        self.program = PathBuf::from(provided(name)?);
+        self.restart()
     }
 
     /// As [`Self::restart`], without waiting.

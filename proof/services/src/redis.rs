@@ -52,7 +52,7 @@ pub struct RedisOptions {
     users: Vec<String>,
     tls: bool,
     clock: bool,
-    is_valkey: bool,
+    name: Option<&'static str>,
     pub(crate) replica_of: Option<u16>,
     /// A cluster's configuration, written before the server starts.
     pub(crate) nodes_conf: Option<String>,
@@ -66,7 +66,12 @@ impl RedisOptions {
 
     /// The same of Valkey.
     pub fn valkey() -> Self {
-        Self { is_valkey: true, ..Self::default() }
+        Self::of("valkey")
+    }
+
+    /// The same of a server that `servers.tsv` names, for example `redis@system`.
+    pub fn of(name: &'static str) -> Self {
+        Self { name: Some(name), ..Self::default() }
     }
 
     /// Sets what it keeps on disk.
@@ -117,11 +122,8 @@ impl RedisOptions {
 
     /// The program to start. Those of the registries were built without TLS.
     fn program(&self) -> Result<String> {
-        provided(match (self.is_valkey, self.tls) {
-            (true, _) => "valkey",
-            (false, true) => "redis@system",
-            (false, false) => "redis",
-        })
+        let default = if self.tls { "redis@system" } else { "redis" };
+        provided(self.name.unwrap_or(default))
     }
 
     fn conf(
@@ -261,7 +263,8 @@ impl RedisServer {
 
     /// The address for Latchwork and other clients, without user and password.
     pub fn url(&self) -> String {
-        let word = if self.options.is_valkey { "valkey" } else { "redis" };
+        let is_valkey = self.options.name.is_some_and(|name| name.starts_with("valkey"));
+        let word = if is_valkey { "valkey" } else { "redis" };
         let scheme = format!("{word}{}", if self.options.tls { "s" } else { "" });
         format!("{scheme}://127.0.0.1:{}", self.port())
     }
@@ -324,6 +327,17 @@ impl RedisServer {
     /// If it does not end.
     pub fn shutdown(&mut self) -> Result<()> {
         self.process.terminate(LIMIT).map(drop)
+    }
+
+    /// Ends it cleanly and starts another version on its port and its data, and waits until that one answers.
+    ///
+    /// # Errors
+    ///
+    /// If it does not end, or the other one does not answer.
+    pub fn upgrade(&mut self, name: &'static str) -> Result<()> {
+        self.shutdown()?;
+        self.options.name = Some(name);
+        self.restart(Data::Kept)
     }
 
     /// Keeps the data of this moment aside for [`Data::OldSnapshot`].

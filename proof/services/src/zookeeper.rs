@@ -54,6 +54,7 @@ pub struct ZooKeeperOptions {
     tls: bool,
     as_installed: bool,
     place: Option<PathBuf>,
+    name: &'static str,
 }
 
 impl Default for ZooKeeperOptions {
@@ -68,6 +69,7 @@ impl Default for ZooKeeperOptions {
             tls: false,
             as_installed: false,
             place: None,
+            name: "zookeeper",
         }
     }
 }
@@ -83,6 +85,11 @@ impl ZooKeeperOptions {
     /// its own, it answers every four-letter word, and it has no admin server.
     pub fn as_installed() -> Self {
         Self { tick: Duration::from_secs(2), sync_limit: 5, as_installed: true, ..Self::default() }
+    }
+
+    /// A server that `servers.tsv` names, for example `zookeeper@system`.
+    pub fn of(name: &'static str) -> Self {
+        Self { name, ..Self::default() }
     }
 
     /// The tick; sessions last at least two of it.
@@ -169,6 +176,7 @@ pub struct ZooKeeperServer {
     process: Process,
     ports: Ports,
     flags: Vec<String>,
+    name: &'static str,
     certificates: Option<Certificates>,
     // Last: it is removed when the process is gone.
     folder: Folder,
@@ -239,8 +247,8 @@ impl ZooKeeperServer {
         fs::write(folder.path().join("zoo.cfg"), config)?;
         let heap = if options.as_installed { INSTALLED_HEAP } else { SMALL_HEAP };
         let flags = [&[heap.to_owned()], &*options.flags].concat();
-        let process = spawn(folder.path(), &flags)?;
-        Ok(Self { process, ports, flags, certificates, folder })
+        let (name, process) = (options.name, spawn(options.name, folder.path(), &flags)?);
+        Ok(Self { process, ports, flags, name, certificates, folder })
     }
 
     fn await_ready(&mut self) -> Result<()> {
@@ -351,8 +359,19 @@ impl ZooKeeperServer {
     /// If the process cannot be started.
     pub fn relaunch(&mut self) -> Result<()> {
         self.kill();
-        self.process = spawn(self.folder.path(), &self.flags)?;
+        self.process = spawn(self.name, self.folder.path(), &self.flags)?;
         Ok(())
+    }
+
+    /// Ends it cleanly and starts another version on its ports and its data, and waits until that one serves.
+    ///
+    /// # Errors
+    ///
+    /// If it does not end, or the other one does not serve.
+    pub fn upgrade(&mut self, name: &'static str) -> Result<()> {
+        self.process.terminate(LIMIT)?;
+        self.name = name;
+        self.restart()
     }
 
     /// As [`Self::relaunch`], without its data: a member gets that of the others.
@@ -367,9 +386,9 @@ impl ZooKeeperServer {
     }
 }
 
-fn spawn(folder: &Path, flags: &[String]) -> Result<Process> {
+fn spawn(name: &str, folder: &Path, flags: &[String]) -> Result<Process> {
     let mut command = Command::new("java");
-    command.args(JAVA_FLAGS).args(flags).args(["-cp", &provided("zookeeper")?, MAIN_CLASS]);
+    command.args(JAVA_FLAGS).args(flags).args(["-cp", &provided(name)?, MAIN_CLASS]);
     command.arg(folder.join("zoo.cfg"));
     Process::start(&command, &folder.join("log"))
         .map_err(|e| Error::while_("java (package default-jre-headless)", e))

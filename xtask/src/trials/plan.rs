@@ -166,6 +166,8 @@ const LONG: &[Named] = &[
         ],
     ),
     ("latchwork-postgres", "it", &["h135_a_hundred_thousand_cycles"]),
+    // It needs one version of etcd more, which is built.
+    ("latchwork-etcd", "it", &["h323_a_rolling_upgrade"]),
 ];
 
 /// Tests of a package's program, by parts of their names.

@@ -202,6 +202,43 @@ fn holds_and_waits_survive_a_restart_of_all_members() {
     });
 }
 
+/// H323: one member after the other, to the next version, with logins and without.
+#[test]
+fn h323_a_rolling_upgrade_costs_no_lock() {
+    for password in [None, Some("secret")] {
+        let mut options = EtcdOptions::of("etcd@3.6.16");
+        if let Some(password) = password {
+            options = options.root_password(password);
+        }
+        let mut cluster = EtcdCluster::start(3, &options).unwrap();
+        let url = match password {
+            Some(password) => cluster.url().replace("://", &format!("://root:{password}@")),
+            None => cluster.url(),
+        };
+        run(async {
+            let (holder, waiter) = (client(&url).await, client(&url).await);
+            let (holder, waiter) = (holder.ttl(20 * SEC), waiter.ttl(20 * SEC));
+            let guard = holder.mutex("k").acquire().await.unwrap();
+            let token = guard.token();
+            let mutex = waiter.mutex("k");
+            let upgrade = async {
+                until(&holder, "k", |shown| shown.waiters.len() == 1).await;
+                for member in 0..3 {
+                    cluster.member_mut(member).upgrade("etcd@3.7.3").unwrap();
+                    tokio::time::sleep(SEC).await;
+                    guard.ensure_held().expect("two members are a majority");
+                }
+                // Past what the last renewal before it was good for.
+                tokio::time::sleep(20 * SEC).await;
+                guard.ensure_held().expect("it was renewed after the upgrade");
+                guard.release().await.unwrap();
+            };
+            let (next, ()) = tokio::join!(mutex.acquire_within(120 * SEC), upgrade);
+            assert!(next.unwrap().token() > token);
+        });
+    }
+}
+
 /// How long a waiter had to wait for a holder that has gone without a word.
 async fn takeover(url: &str, ttl: Duration, meanwhile: impl Future<Output = ()>) -> Duration {
     let (dead, waiter) = (bare(url).await, bare(url).await);

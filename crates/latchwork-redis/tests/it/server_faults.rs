@@ -52,6 +52,39 @@ fn a_killed_server_that_kept_its_data_costs_no_lock() {
     });
 }
 
+/// H323: a newer version, and Valkey, read what the last version has written: hold, waiter and tokens.
+#[test]
+fn h323_an_upgrade_of_the_server_costs_no_lock() {
+    for next_version in ["redis", "valkey"] {
+        run(async {
+            let options = RedisOptions::of("redis@system").persistence(Persistence::EveryWrite);
+            let mut world = World::with(&options);
+            let ttl = 6 * SEC;
+            let (holder, other) = (
+                Client::warm(&world.server.url(), ttl).await,
+                Client::warm(&world.server.url(), ttl).await,
+            );
+            let old = world.server.info("redis_version").unwrap();
+            let guard = holder.acquire("k").await;
+            let next = subscribed_waiter(&other, "k").await;
+            world.server.upgrade(next_version).unwrap();
+            let new = if next_version == "redis" { "redis_version" } else { "valkey_version" };
+            assert_ne!(world.server.info(new).unwrap(), old, "another server");
+            let renewed = holder.story.renewed();
+            until("a renewal", ttl, || holder.story.renewed() > renewed).await;
+            assert_eq!(guard.state(), HoldState::Held);
+            assert!(!next.is_finished());
+            let token = guard.token();
+            guard.release().await.unwrap();
+            let (next, _) = within("the waiter is admitted", ttl / 3 + SLACK, next).await.unwrap();
+            assert!(next.token() > token);
+            assert!(holder.story.lost().is_empty());
+            next.release().await.unwrap();
+            world.empties(ttl).await;
+        });
+    }
+}
+
 /// H35: a server that comes back empty: the holder is told at its next renewal, the waiter is
 /// admitted, and the token rises although its counter is gone.
 #[test]

@@ -56,6 +56,34 @@ fn a_hold_survives_the_death_of_the_leader() {
     });
 }
 
+/// H323: one member after the other, from the version of the system to the newest.
+#[test]
+fn h323_a_rolling_upgrade_costs_no_lock() {
+    let old = ZooKeeperOptions::of("zookeeper@system");
+    let mut ensemble = ZooKeeperEnsemble::start(3, &old).unwrap();
+    run(async {
+        let (holder, waiter) = (client(&ensemble.url()).await, client(&ensemble.url()).await);
+        let (holder, waiter) = (holder.ttl(20 * SEC), waiter.ttl(20 * SEC));
+        let guard = holder.mutex("k").acquire().await.unwrap();
+        let token = guard.token();
+        let before = ensemble.members()[0].ask("srvr").unwrap();
+        let mutex = waiter.mutex("k");
+        let upgrade = async {
+            until(&holder, "k", |shown| shown.waiters.len() == 1).await;
+            for member in 0..3 {
+                ensemble.member_mut(member).upgrade("zookeeper").unwrap();
+                tokio::time::sleep(SEC).await;
+                guard.ensure_held().expect("two servers are a majority");
+            }
+            let after = ensemble.members()[0].ask("srvr").unwrap();
+            assert_ne!(before.lines().next(), after.lines().next(), "another version");
+            guard.release().await.unwrap();
+        };
+        let (next, ()) = tokio::join!(mutex.acquire_within(120 * SEC), upgrade);
+        assert!(next.unwrap().token() > token);
+    });
+}
+
 #[test]
 fn a_hold_survives_a_stopped_server() {
     let mut ensemble = ensemble();
