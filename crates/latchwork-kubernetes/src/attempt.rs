@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use latchwork_store::kit::record::{Alive, Record, Waiter};
-use latchwork_store::{Attempt, BackendError, Blocked, Cause, Claim, Grant, Moment, Order};
+use latchwork_store::{Attempt, BackendError, Blocked, Cause, Claim, Moment, Order};
 
 use crate::backend::Store;
 use crate::change::{Look, Step};
@@ -72,7 +72,7 @@ impl Store {
                 entry.forget_asked(claim.id);
                 let token = written.and_then(|object| object.token_of(claim.id));
                 let token = token.unwrap_or(grant.token);
-                Ok(Attempt::Granted(Grant { token, ..grant }))
+                Ok(Attempt::Granted(grant.with(|it| it.token = token)))
             }
             blocked @ Attempt::Blocked(_) => Ok(blocked),
         }

@@ -98,7 +98,7 @@ impl Shared {
     async fn held_already(self: &Arc<Self>, claim: &Claim) -> Result<Option<Grant>, BackendError> {
         let Some((_, State::Held(_))) = self.look_up(claim.id) else { return Ok(None) };
         Ok(match self.renew_all(std::slice::from_ref(claim)).await.remove(0)? {
-            Renewal::Held { ttl, token, .. } => Some(Grant { token, ttl, store_time: None }),
+            Renewal::Held { ttl, token, .. } => Some(Grant::new(token, ttl)),
             Renewal::Lost => None,
         })
     }
@@ -121,7 +121,7 @@ impl Shared {
                 "the claim was released while it was being acquired",
             ));
         }
-        Ok(Attempt::Granted(Grant { token, ttl, store_time: None }))
+        Ok(Attempt::Granted(Grant::new(token, ttl)))
     }
 
     /// Enters a new round for the claim and ends the one before it; answers how many rounds in a

@@ -114,7 +114,7 @@ impl Shared {
             }
             None => token = token.max(self.size.within(renewals.map(|r| r.1)).unwrap_or(0)),
         }
-        Ok(Renewal::Held { ttl, token, store_time: None })
+        Ok(Renewal::held(ttl, token, None))
     }
 
     fn unsure(&self, ballot: &Ballot) -> BackendError {
@@ -283,7 +283,7 @@ mod tests {
             lost: vec![],
             failures: vec![],
         };
-        let held = |token| Renewal::Held { ttl: Duration::from_secs(1), token, store_time: None };
+        let held = |token| Renewal::held(Duration::from_secs(1), token, None);
         ballot.take(0, Some(Ok(held(7))));
         ballot.take(1, Some(Ok(held(6))));
         ballot.take(2, None);

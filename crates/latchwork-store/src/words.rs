@@ -18,6 +18,9 @@ pub enum Attempt {
 }
 
 /// A grant: its token and its ttl.
+///
+/// Make one with [`Grant::new`], and set what is known.
+#[non_exhaustive]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Grant {
     /// The store's number for this grant, below 2^53; the engine derives the fencing token from it.
@@ -26,6 +29,20 @@ pub struct Grant {
     pub ttl: Duration,
     /// The store's own clock at the answer, if it has one.
     pub store_time: Option<Duration>,
+}
+
+impl Grant {
+    /// Creates a grant; nothing else is known.
+    pub fn new(token: u64, ttl: Duration) -> Self {
+        Self { token, ttl, store_time: None }
+    }
+
+    /// Returns the grant with this change applied.
+    #[must_use]
+    pub fn with(mut self, change: impl FnOnce(&mut Self)) -> Self {
+        change(&mut self);
+        self
+    }
 }
 
 /// Why a claim was not granted, and when to retry.
@@ -104,7 +121,8 @@ pub enum Wake {
 /// The answer to a renewal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Renewal {
-    /// Still held; the ttl was restarted.
+    /// Still held; the ttl was restarted. Make one with [`Renewal::held`].
+    #[non_exhaustive]
     Held {
         /// How long the store keeps the claim from the arrival of this request.
         ttl: Duration,
@@ -115,6 +133,13 @@ pub enum Renewal {
     },
     /// Not held. Final (B5).
     Lost,
+}
+
+impl Renewal {
+    /// Creates the answer for a claim that is still held.
+    pub fn held(ttl: Duration, token: u64, store_time: Option<Duration>) -> Self {
+        Self::Held { ttl, token, store_time }
+    }
 }
 
 /// The answer to a release.

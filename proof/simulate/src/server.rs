@@ -144,7 +144,7 @@ impl Server {
                     && blocked.retry_after.is_some_and(|it| it < claim.ttl / 4) =>
             {
                 let (token, ttl) = (self.firsts().values().max().unwrap_or(&1) + 1, claim.ttl);
-                Attempt::Granted(Grant { token, ttl, store_time: None })
+                Attempt::Granted(Grant::new(token, ttl))
             }
             other => other,
         };
@@ -172,7 +172,7 @@ impl Server {
     pub(crate) async fn renew(&self, claim: Claim) -> Result<Renewal, BackendError> {
         let kept = self.kept(&claim);
         let token = || self.firsts().get(&claim.key).copied().unwrap_or(1);
-        let renewed = |token| Renewal::Held { ttl: claim.ttl, token, store_time: None };
+        let renewed = |token| Renewal::held(claim.ttl, token, None);
         if self.has(Planted::RenewalsAreNotWritten) {
             return Ok(renewed(token()));
         }

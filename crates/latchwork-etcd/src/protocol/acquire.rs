@@ -185,7 +185,7 @@ impl Shared {
         if admission == Admission::Granted {
             let token = place.revision as u64;
             self.holds(claim, place.lease, None);
-            return Ok(Round::Done(Attempt::Granted(Grant { token, ttl, store_time: None })));
+            return Ok(Round::Done(Attempt::Granted(Grant::new(token, ttl))));
         }
         let blocked = queue.blocked(me, &admission, prefix.len());
         let blocked = Box::pin(self.until_it_opens(queue, blocked)).await;

@@ -294,7 +294,7 @@ fn verdict(
         (false, _) => Some(Ok(Renewal::Lost)),
         (true, Some(granted)) => {
             let ttl = granted.saturating_sub(held.spare);
-            Some(Ok(Renewal::Held { ttl, token, store_time: None }))
+            Some(Ok(Renewal::held(ttl, token, None)))
         }
         // The read may be the older of the two.
         (true, None) => None,
@@ -362,7 +362,7 @@ mod tests {
         };
         let lost = |answer| matches!(answer, Ok(Renewal::Lost));
         let first = verdict(&held, Some(&key(7, 7)), Some(TTL)).unwrap().unwrap();
-        assert_eq!(first, Renewal::Held { ttl: TTL, token: 7, store_time: None });
+        assert_eq!(first, Renewal::held(TTL, 7, None));
         // Gone, created again, or closed under another lease: whatever the keep-alive says.
         for found in [None, key(8, 8), key(7, 9)] {
             assert!(lost(verdict(&held, Some(&found), Some(TTL)).unwrap()));

@@ -106,7 +106,7 @@ impl Shared {
     fn admitted(&self, claim: &Claim, own: Own, revision: NonZeroI64, watch: Listener) -> Wake {
         self.holds(claim, own.lease.id, Some(watch));
         let token = revision.get() as u64;
-        let grant = Grant { token, ttl: own.lease.ttl, store_time: None };
+        let grant = Grant::new(token, own.lease.ttl);
         Wake::Admitted { grant, stamp: claim.stamp, since_try: Duration::ZERO }
     }
 }

@@ -156,7 +156,8 @@ impl Store {
 }
 
 fn grant(claim: &Claim, token: u64, time: u64) -> Grant {
-    Grant { token, ttl: claim.ttl, store_time: Some(Duration::from_micros(time)) }
+    let time = Duration::from_micros(time);
+    Grant::new(token, claim.ttl).with(|it| it.store_time = Some(time))
 }
 
 fn mismatch(claim: &Claim, number: u64, of: u64) -> BackendError {

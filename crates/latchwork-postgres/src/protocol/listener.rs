@@ -121,7 +121,7 @@ impl Listener {
         let Some(mailbox) = self.find(message.id()) else { return };
         match message {
             Message::Granted { token, ttl, word, since_try, .. } => {
-                let grant = Grant { token, ttl, store_time: None };
+                let grant = Grant::new(token, ttl);
                 mailbox.take((word, channel), grant, since_try, self.io().now());
             }
             Message::Look { after, .. } => mailbox.look_at(self.io().now().plus(after)),

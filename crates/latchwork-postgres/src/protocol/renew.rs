@@ -139,11 +139,10 @@ fn read(ask: Ask, row: &Row, claims: &[&Claim]) -> Result<(usize, Option<Renewal
     let ttl = claims.get(at).map_or(Duration::ZERO, |claim| claim.ttl);
     let answer = match (state, token) {
         ("l", _) => Some(Renewal::Lost),
-        (_, Some(token)) => Some(Renewal::Held {
-            ttl,
-            token: token.unsigned_abs(),
-            store_time: Some(Duration::from_micros(time)),
-        }),
+        (_, Some(token)) => {
+            let time = Duration::from_micros(time);
+            Some(Renewal::held(ttl, token.unsigned_abs(), Some(time)))
+        }
         _ => None,
     };
     Ok((at, answer))

@@ -13,7 +13,7 @@ fn blocked() -> Attempt {
 }
 
 fn granted() -> Attempt {
-    Attempt::Granted(Grant { token: 1, ttl: Duration::from_secs(1), store_time: None })
+    Attempt::Granted(Grant::new(1, Duration::from_secs(1)))
 }
 
 #[test]

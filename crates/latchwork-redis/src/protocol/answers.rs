@@ -88,11 +88,9 @@ pub(crate) fn attempt(answer: &Value, claim: &Claim) -> Result<Attempt, BackendE
         match parts.first()? {
             Value::Int(1) => {
                 let [_, token, ttl, seconds, micros, ..] = &parts[..] else { return None };
-                Some(Ok(Attempt::Granted(Grant {
-                    token: self::token(token)?,
-                    ttl: Duration::from_millis(number(ttl)?),
-                    store_time: Some(time(seconds, micros)?),
-                })))
+                let (token, time) = (self::token(token)?, time(seconds, micros)?);
+                let grant = Grant::new(token, Duration::from_millis(number(ttl)?));
+                Some(Ok(Attempt::Granted(grant.with(|it| it.store_time = Some(time)))))
             }
             Value::Int(0) => {
                 let [_, cause, retry, ahead, seconds, micros, holder, ..] = &parts[..] else {
@@ -178,7 +176,7 @@ pub(crate) fn renewals(answer: &Value, claims: &[&Claim]) -> Result<Vec<Renewal>
         }
         let renewal = |(token, claim): (&Value, &&Claim)| match text(token)?.as_str() {
             "" => Some(Renewal::Lost),
-            _ => Some(Renewal::Held { ttl: claim.ttl, token: self::token(token)?, store_time }),
+            _ => Some(Renewal::held(claim.ttl, self::token(token)?, store_time)),
         };
         tokens.iter().zip(claims).map(renewal).collect()
     };

@@ -80,7 +80,7 @@ impl Plain {
             };
             if let Ok(token) = token.parse() {
                 self.store.pushes.close(claim.id);
-                return Ok(Attempt::Granted(Grant { token, ttl: claim.ttl, store_time: None }));
+                return Ok(Attempt::Granted(Grant::new(token, claim.ttl)));
             }
         }
         Err(BackendError::new(
@@ -153,7 +153,7 @@ impl Plain {
             Some("" | NONE) => Ok(Renewal::Lost),
             Some(token) => {
                 let token = token.parse().map_err(|_| strange(&renewed))?;
-                Ok(Renewal::Held { ttl: claim.ttl, token, store_time: None })
+                Ok(Renewal::held(claim.ttl, token, None))
             }
             None => Err(strange(&renewed)),
         }

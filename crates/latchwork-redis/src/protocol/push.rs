@@ -153,7 +153,7 @@ impl Inbox for Pushes {
                 if !(1..=most).contains(&granted.token) {
                     return mailbox.look_at(now);
                 }
-                let grant = Grant { token: granted.token, ttl: granted.ttl, store_time: None };
+                let grant = Grant::new(granted.token, granted.ttl);
                 mailbox.take((granted.nonce, Some(from)), grant, granted.since_try, now);
             }
             (Message::Granted(granted), None) => {

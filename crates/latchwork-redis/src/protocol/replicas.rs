@@ -101,8 +101,8 @@ impl Replicated {
         let stamp = Stamp::new(self.inner.store.io.now());
         let prepare: Prepare<'_> = &|route, ttl| route.confirmed_by(self.confirm(ttl));
         Ok(match self.inner.renew_one(claim, &names, prepare).await {
-            Ok(Renewal::Held { ttl, token, store_time }) => Wake::Admitted {
-                grant: Grant { token, ttl, store_time },
+            Ok(Renewal::Held { ttl, token, store_time, .. }) => Wake::Admitted {
+                grant: Grant::new(token, ttl).with(|it| it.store_time = store_time),
                 stamp,
                 since_try: Duration::ZERO,
             },

@@ -154,7 +154,7 @@ impl Scripted {
             Value::Int(token @ 1..) => {
                 let token = token.unsigned_abs();
                 self.store.pushes.note(token);
-                Ok(Some(Attempt::Granted(Grant { token, ttl: claim.ttl, store_time: None })))
+                Ok(Some(Attempt::Granted(Grant::new(token, claim.ttl))))
             }
             // The whole script queues claims that wait, and it alone knows how long a key stays closed.
             Value::BulkString(value)

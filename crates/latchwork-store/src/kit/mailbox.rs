@@ -228,22 +228,21 @@ mod tests {
         let mailbox = Mailbox::new();
         let (now, second) = (Moment::from_nanos(9_000_000_000), Duration::from_secs(1));
         let expected = Expected { sign: 7_u8, stamp: Stamp::new(now), longest: second };
-        let grant = |token, ttl| Grant { token, ttl, store_time: None };
         mailbox.tries(expected);
-        mailbox.take(8, grant(1, second), second, now);
-        mailbox.take(7, grant(2, 2 * second), second, now);
+        mailbox.take(8, Grant::new(1, second), second, now);
+        mailbox.take(7, Grant::new(2, 2 * second), second, now);
         assert!(!mailbox.is_admitted(), "another sign, or a longer lease than was asked for");
-        mailbox.take(7, grant(3, second), second, now);
-        mailbox.take(7, grant(4, second), second, now);
+        mailbox.take(7, Grant::new(3, second), second, now);
+        mailbox.take(7, Grant::new(4, second), second, now);
         let first = mailbox.lock().admitted.take();
         assert!(matches!(first, Some(Wake::Admitted { grant, .. }) if grant.token == 3));
         // After a message may have been lost, none with the same sign is believed.
         mailbox.tries(expected);
         mailbox.distrust(now);
-        mailbox.take(7, grant(5, second), second, now);
+        mailbox.take(7, Grant::new(5, second), second, now);
         assert!(!mailbox.is_admitted() && mailbox.lock().look_at.is_some());
         mailbox.hold();
-        mailbox.take(7, grant(6, second), second, now);
+        mailbox.take(7, Grant::new(6, second), second, now);
         assert!(mailbox.has_grant() && mailbox.lock().look_at.is_none(), "it holds by itself");
     }
 }

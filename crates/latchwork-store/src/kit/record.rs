@@ -142,7 +142,7 @@ impl Record {
         if let Some(member) = self.held.iter_mut().find(|m| m.id == claim.id) {
             member.expires = expires;
             let token = member.token;
-            return Ok(Attempt::Granted(Grant { token, ttl: claim.ttl, store_time: None }));
+            return Ok(Attempt::Granted(Grant::new(token, claim.ttl)));
         }
         self.check_shape(claim)?;
         let place = self.queue.iter().position(|w| w.id == claim.id);
@@ -175,7 +175,7 @@ impl Record {
                 holder: claim.holder.clone(),
                 tag,
             });
-            return Ok(Attempt::Granted(Grant { token, ttl: claim.ttl, store_time: None }));
+            return Ok(Attempt::Granted(Grant::new(token, claim.ttl)));
         }
         let blocked = self.blocked(claim, &in_the_way, closed, fits && others_fit, now);
         self.keep_place(claim, place, expires, tag, now);

@@ -322,7 +322,7 @@ impl Shared {
             if !self.claims.grant(claim.id) {
                 return Err(taken_back());
             }
-            let grant = Grant { token, ttl, store_time: None };
+            let grant = Grant::new(token, ttl);
             return Ok(Round::Done(Attempt::Granted(grant)));
         }
         let targets: Vec<&str> = match closed_until {

@@ -114,7 +114,7 @@ impl Shared {
             return Err(unsupported("ZooKeeper cannot lift its transaction number to a floor"));
         }
         let ttl = lives_for(session, held.claim, sent)?;
-        Ok(Renewal::Held { ttl, token, store_time: None })
+        Ok(Renewal::held(ttl, token, None))
     }
 
     fn lost(&self, held: &Held<'_>) -> Result<Renewal, BackendError> {

@@ -95,7 +95,7 @@ impl Shared {
         if sent_at < stamp.sent_at() || !is_enough {
             return None;
         }
-        let grant = Grant { token: token_of(&node).ok()?, ttl, store_time: None };
+        let grant = Grant::new(token_of(&node).ok()?, ttl);
         // The engine asks for it: it is polling this.
         self.claims.asked(claim.id, now);
         let is_granted = self.claims.grant(claim.id);

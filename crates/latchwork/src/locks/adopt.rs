@@ -61,7 +61,7 @@ impl LockManager {
             it.waits = false;
         });
         let Renewed { sent, answer } = renew(engine, &claim, &rules).await?;
-        let Renewal::Held { ttl, token, store_time } = answer else {
+        let Renewal::Held { ttl, token, store_time, .. } = answer else {
             return Err(self.not_held(&key, "adopt: the lock is no longer held"));
         };
         let ttl = ttl.saturating_sub(claim.holder.room_for_delay());

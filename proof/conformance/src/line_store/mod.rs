@@ -90,7 +90,7 @@ impl LineBackend {
         let watch = match admission(&line, me) {
             Admission::Granted => {
                 let token = nodes[me].revision;
-                return Ok(Attempt::Granted(Grant { token, ttl: *ttl, store_time: None }));
+                return Ok(Attempt::Granted(Grant::new(token, *ttl)));
             }
             Admission::Behind(place) => vec![nodes[place].revision],
             Admission::BehindAny(places) => places.iter().map(|p| nodes[*p].revision).collect(),
@@ -138,7 +138,7 @@ impl LineBackend {
             return Err(unsupported("the store cannot lift its revision to a floor"));
         }
         let kept = self.ask(|server| server.keep_alive(&claim.key, claim.id, claim.ttl)).await?;
-        let held = Renewal::Held { ttl: claim.ttl, token, store_time: None };
+        let held = Renewal::held(claim.ttl, token, None);
         Ok(if kept { held } else { Renewal::Lost })
     }
 

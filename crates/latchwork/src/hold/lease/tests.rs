@@ -27,7 +27,7 @@ fn granted(clock: &PausedClock) -> Lease {
 }
 
 fn held(ttl: Duration, store_time: Duration) -> Renewal {
-    Renewal::Held { ttl, token: 7, store_time: Some(store_time) }
+    Renewal::held(ttl, 7, Some(store_time))
 }
 
 async fn pass(length: Duration) {
