@@ -39,6 +39,7 @@ RUN = {
     "kept": {"key": TEXT, "grant": NUMBER, "asked": NUMBER, "remaining": NUMBER},
     "inspected": {"entries": NUMBER},
     "ghost": {"name": TEXT, "what": TEXT},
+    "starved": {"length": NUMBER},
 }
 # The store of a run with mem: lives in its only process, so that process searches it for leftovers.
 WORKER.update({name: RUN[name] for name in ("kept", "evicted", "inspected", "ghost")})

@@ -140,6 +140,7 @@ class Story:
         self.ends = {}
         self.starts = {}
         self.pauses = defaultdict(Spans)
+        self.starved = Spans()
         self.stops = []
         self.faults = []
         self.evictions = []
@@ -257,6 +258,7 @@ _TAKE = {
     "kept": lambda story, e: story.kept.append(e),
     "inspected": lambda story, e: story.inspected.append(e),
     "ghost": lambda story, e: story.ghosts.append(e),
+    "starved": lambda story, e: story.starved.add(e.time - e.values["length"], e.time),
 }
 _STEP = {
     "try": Story._try,

@@ -51,6 +51,8 @@ pub enum What {
     Ended,
     /// The process stood still for this long until now, as its witness thread saw.
     Stalled { length: Duration },
+    /// A thread of a server was kept waiting for a processor for this long until now.
+    Starved { length: Duration },
     /// The line of the process on a key was blocked at the store and waits there.
     Waiting { key: Arc<str> },
     /// Latchwork told the observer of something that a calm run has no reason for.
@@ -129,6 +131,7 @@ impl Event {
             }
             What::Ended => put("ended", &[]),
             What::Stalled { length } => put("stalled", &[("length", nanos(length))]),
+            What::Starved { length } => put("starved", &[("length", nanos(length))]),
             What::Waiting { key } => put("waiting", &[("key", key.to_string())]),
             What::Alarm { key, kind } => {
                 put("alarm", &[("key", key.to_string()), ("kind", kind.to_string())]);
@@ -247,6 +250,7 @@ impl Event {
             "started" => What::Started { pid: f.number("pid")? as u32, seed: f.number("seed")? },
             "ended" => What::Ended,
             "stalled" => What::Stalled { length: Duration::from_nanos(f.number("length")?) },
+            "starved" => What::Starved { length: Duration::from_nanos(f.number("length")?) },
             "waiting" => What::Waiting { key: f.text("key")? },
             "alarm" => What::Alarm { key: f.text("key")?, kind: f.text("kind")? },
             "try" => What::Try {
@@ -366,6 +370,7 @@ mod tests {
             What::Started { pid: 4, seed: u64::MAX },
             What::Ended,
             What::Stalled { length: Duration::from_millis(3) },
+            What::Starved { length: Duration::from_millis(4) },
             What::Waiting { key: key.clone() },
             What::Alarm { key: key.clone(), kind: "renew_failed".into() },
             What::Try {

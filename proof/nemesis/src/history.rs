@@ -22,6 +22,8 @@ pub struct History {
     /// All faults, by when they began.
     pub faults: Vec<Fault>,
     pub(crate) stalls: HashMap<Arc<str>, Vec<Span>>,
+    /// When the machine had no processor for a thread of a server. None touches another.
+    pub(crate) starved: Vec<Span>,
     pub(crate) stops: HashMap<Arc<str>, Vec<Span>>,
 }
 
@@ -230,9 +232,20 @@ impl History {
 
     fn gather_stalls(&mut self) {
         for event in &self.events {
-            if let What::Stalled { length } = event.what {
-                let span = Span { from: event.at.minus(length), to: event.at };
-                self.stalls.entry(event.process.clone()).or_default().push(span);
+            let span = |length| Span { from: event.at.minus(length), to: event.at };
+            match event.what {
+                What::Stalled { length } => {
+                    self.stalls.entry(event.process.clone()).or_default().push(span(length));
+                }
+                What::Starved { length } => {
+                    let mut span = span(length);
+                    // Several threads may have waited at the same time.
+                    while let Some(last) = self.starved.pop_if(|last| last.to >= span.from) {
+                        span.from = span.from.min(last.from);
+                    }
+                    self.starved.push(span);
+                }
+                _ => {}
             }
         }
     }
@@ -371,6 +384,11 @@ impl History {
         clipped.sum()
     }
 
+    /// For how long of a stretch of time the machine had no processor for a thread of a server.
+    pub fn starved(&self, span: Span) -> Duration {
+        self.starved.iter().map(|starved| starved.overlap(span)).sum()
+    }
+
     /// The stalls of all processes together.
     pub fn all_stalled(&self, span: Span) -> Duration {
         self.stalls.keys().map(|process| self.stalled(process, span)).sum()
@@ -463,6 +481,21 @@ mod tests {
         let around = Span { from: ms(500), to: ms(600) };
         assert!(history.disturbed(around, Duration::from_millis(150)));
         assert!(!history.disturbed(around, Duration::from_millis(50)));
+    }
+
+    #[test]
+    fn servers_that_wait_at_the_same_time_wait_once() {
+        let mut story = Story::new();
+        for (at, length) in [(200, 100), (210, 50), (400, 100), (410, 300)] {
+            let length = Duration::from_millis(length);
+            story.at(at).run(What::Starved { length });
+        }
+        let history = story.history();
+        let starved = |from, to| history.starved(Span { from: ms(from), to: ms(to) });
+        assert_eq!(starved(0, 1_000), Duration::from_millis(310));
+        assert_eq!(starved(150, 160), Duration::from_millis(10));
+        assert_eq!(starved(410, 500), Duration::ZERO);
+        assert_eq!(history.stalled("run", Span { from: ms(0), to: ms(500) }), Duration::ZERO);
     }
 
     #[test]

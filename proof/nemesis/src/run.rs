@@ -27,6 +27,7 @@ use crate::stores::LOSS_REASON;
 use crate::survey::Survey;
 use crate::sweep::{CLOSED, sweep, until_free};
 use crate::terms::Terms;
+use crate::witness;
 use crate::worker::Orders;
 use crate::worker::wish::Kind;
 
@@ -200,6 +201,7 @@ impl Plan {
             }
             _ => None,
         };
+        let servers = witness::OfServers::start(log.clone(), &self.program);
         let sides = std::mem::take(&mut self.sides);
         let count = self.processes;
         let mut crew =
@@ -223,6 +225,7 @@ impl Plan {
         // What there is of a run in which somebody failed is judged all the same.
         let limit = self.ttl.mul_f64(self.longest) + self.ttl + Duration::from_secs(8);
         let trouble = crew.finish(limit).err().map(|error| error.to_string());
+        drop(servers);
         if !one_process {
             progress("looking for ghosts");
             // The lease behind a hold of the service is twice as long.

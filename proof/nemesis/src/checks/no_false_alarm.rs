@@ -21,7 +21,7 @@ pub(super) fn look(history: &History, bounds: &Bounds) -> Verdict {
             return;
         }
         let span = Span { from: at.minus(bounds.ttl), to: at };
-        if history.stalled(process, span) >= bounds.ttl / 3 {
+        if history.stalled(process, span).max(history.starved(span)) >= bounds.ttl / 3 {
             verdict.exceptions += 1;
         } else {
             verdict.violation_of(at, key, &[process], message);
@@ -106,6 +106,12 @@ mod tests {
         lost(&mut story, 985, "expired");
         story.at(980).says("a", What::Stalled { length: Duration::from_millis(900) });
         assert_eq!(verdict(&story).exceptions, 1);
+        for (length, exceptions) in [(900, 1), (50, 0)] {
+            let mut story = Story::new();
+            lost(&mut story, 985, "expired");
+            story.at(980).run(What::Starved { length: Duration::from_millis(length) });
+            assert_eq!(verdict(&story).exceptions, exceptions);
+        }
         let mut story = Story::new();
         story.at(0).run(What::Struck { fault: "cut".into() });
         lost(&mut story, 985, "expired");
