@@ -166,6 +166,17 @@ impl KubernetesServer {
         self.await_ready()
     }
 
+    /// Kills the API server and starts another version in its place, and waits until that one is ready. Asked to
+    /// end, it would first wait a minute for those who watch.
+    ///
+    /// # Errors
+    ///
+    /// If the other one does not become ready.
+    pub fn upgrade(&mut self, name: &str) -> Result<()> {
+        self.program = PathBuf::from(provided(name)?);
+        self.restart()
+    }
+
     /// Waits until the API server is ready.
     ///
     /// # Errors

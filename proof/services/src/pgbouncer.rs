@@ -92,7 +92,7 @@ impl PgBouncer {
                 // run ends.
                 "[databases]\n* = user=postgres host=127.0.0.1 port={server}\n[pgbouncer]\nlisten_addr = 127.0.0.1\n\
                  listen_port = {}\n{access}\npool_mode = {mode}\nmax_client_conn = 500\n\
-                 default_pool_size = {connections}\nunix_socket_dir =\n\
+                 default_pool_size = {connections}\nunix_socket_dir =\nadmin_users = postgres\n\
                  server_login_retry = 1\n",
                 port.number()
             );

@@ -166,8 +166,9 @@ const LONG: &[Named] = &[
         ],
     ),
     ("latchwork-postgres", "it", &["h135_a_hundred_thousand_cycles"]),
-    // It needs one version of etcd more, which is built.
+    // They need one version more, which is built.
     ("latchwork-etcd", "it", &["h323_a_rolling_upgrade"]),
+    ("latchwork-kubernetes", "it", &["h323_an_upgrade"]),
 ];
 
 /// Tests of a package's program, by parts of their names.

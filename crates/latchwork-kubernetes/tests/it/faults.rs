@@ -14,6 +14,26 @@ use crate::common::{at, backend, claim, client, namespace, shared};
 
 const SEC: Duration = Duration::from_secs(1);
 
+/// H323: the next version reads what the last one has written, and clients go on.
+#[tokio::test(flavor = "multi_thread")]
+async fn h323_an_upgrade_of_the_api_server_costs_no_lock() {
+    let mut server = KubernetesServer::start().expect("an API server");
+    let space = namespace(&server);
+    let (a, b) = (client(&server, &space).await.ttl(60 * SEC), client(&server, &space).await);
+    let guard = a.mutex("k").acquire().await.expect("it is free");
+    let waits = tokio::spawn(async move { b.mutex("k").acquire().await });
+    tokio::time::sleep(SEC).await;
+    tokio::task::block_in_place(|| server.upgrade("kube-apiserver@1.37.2")).expect("it starts");
+    // Past what the last renewal before it was good for.
+    tokio::time::sleep(60 * SEC).await;
+    guard.ensure_held().expect("it was renewed after the upgrade");
+    assert!(!waits.is_finished());
+    let token = guard.token();
+    guard.release().await.expect("it is held");
+    let next = tokio::time::timeout(5 * SEC, waits).await.expect("the watch was resumed");
+    assert!(next.expect("no panic").expect("its turn").token() > token);
+}
+
 /// The API server is killed and started again: holds live on, waiters are served, and tokens grow.
 #[tokio::test(flavor = "multi_thread")]
 async fn h175_a_restart_of_the_api_server_loses_no_lock() {

@@ -120,6 +120,8 @@ fn refusal(said: &DbError) -> BackendError {
     let code = said.code();
     let is = |codes: &[&SqlState]| codes.contains(&code);
     let starts = |class: &str| code.code().starts_with(class);
+    // PgBouncer has one code for all that it refuses.
+    let pooler_says = |words: &str| starts("08") && said.message().contains(words);
     let (kind, step) = if starts("28") && said.message().contains("no encryption") {
         (Denied, "use sslmode=require: pg_hba.conf lets this user in by TLS alone")
     } else if starts("28") {
@@ -138,7 +140,15 @@ fn refusal(said: &DbError) -> BackendError {
         (Invalid, "run latchwork init with this address, once")
     } else if is(&[&SqlState::UNDEFINED_COLUMN, &SqlState::DATATYPE_MISMATCH]) {
         (Corrupt, "the tables are of another version: run latchwork init with this address")
-    } else if is(&[&SqlState::INVALID_CATALOG_NAME]) {
+    } else if pooler_says(" pkt") {
+        (
+            Invalid,
+            "this is the console of PgBouncer: name the database of the locks in the address, after the host and a /",
+        )
+    } else if is(&[&SqlState::INVALID_CATALOG_NAME])
+        || pooler_says("no such database")
+        || pooler_says("does not exist")
+    {
         (Invalid, "create the database, or name another one in the address")
     } else if is(&[&SqlState::READ_ONLY_SQL_TRANSACTION]) {
         (

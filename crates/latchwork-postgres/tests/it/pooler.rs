@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use crate::common::*;
 use latchwork_services::{Cut, PgBouncer, PostgresOptions, Proxy};
-use latchwork_store::{Attempt, Backend, Effect, Linger, Released, Renewal};
+use latchwork_store::{Attempt, Backend, Effect, ErrorKind, Linger, Released, Renewal};
 
 #[test]
 fn a_pooler_is_noticed_when_connecting() {
@@ -19,6 +19,26 @@ fn a_pooler_is_noticed_when_connecting() {
         assert!(!bare(&format!("{}?pooler=true", server.url())).await.capabilities().push);
         let report = examine(&bouncer.url()).await;
         assert!(report.find("pooler").unwrap().found.contains("one stands"), "{report:?}");
+    });
+}
+
+/// H324: what a pooler refuses for good is told at once, with what to change.
+#[test]
+fn h324_a_database_that_a_pooler_does_not_have_is_named() {
+    let server = server();
+    let bouncer = PgBouncer::start(server.port(), 2).unwrap();
+    let at =
+        |database: &str| format!("postgres://postgres@127.0.0.1:{}/{database}", bouncer.port());
+    run(async {
+        for (database, step) in
+            [("pgbouncer", "console of PgBouncer"), ("none", "create the database")]
+        {
+            let start = Instant::now();
+            let error = connect(&at(database)).await.err().expect("there are no locks");
+            assert_eq!(error.kind(), ErrorKind::Invalid, "{error}");
+            assert!(error.next_step().unwrap().contains(step), "{error}");
+            assert!(start.elapsed() < 2 * SEC, "{:?}", start.elapsed());
+        }
     });
 }
 

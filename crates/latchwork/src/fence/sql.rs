@@ -329,6 +329,7 @@ mod tests {
             let error = Fences::new(Dialect::Sqlite, bad).unwrap_err();
             assert_eq!(error.kind(), ErrorKind::Invalid, "{bad:?}");
             assert!(error.to_string().starts_with("table: "), "{error}");
+            assert!(error.next_step().unwrap().starts_with("use ASCII letters, digits and _"));
         }
         let error = Dialect::MySql.condition("t.c", 1).unwrap_err();
         assert!(error.to_string().starts_with("column: "), "{error}");

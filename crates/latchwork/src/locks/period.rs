@@ -275,6 +275,8 @@ mod tests {
             assert_eq!(error.kind(), ErrorKind::Invalid);
             assert!(error.message().starts_with(&format!("{field}:")), "{every:?} {tz:?}: {error}");
         }
+        let hourly = Period::parse("1h", Some("Europe/Berlin")).unwrap_err();
+        assert_eq!(hourly.next_step(), Some("leave it out, or use a period of days and more"));
     }
 
     #[test]

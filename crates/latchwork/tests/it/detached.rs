@@ -109,6 +109,11 @@ fn refuses_what_was_changed(url: &str) {
         assert_eq!(error.kind(), ErrorKind::Invalid, "{field}: {error}");
         assert!(error.to_string().contains(&format!("ticket's {field}")), "{field}: {error}");
     }
+    for text in ["", "no ticket", &ticket[1..]] {
+        let error = locks.adopt(text).block_on().unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Invalid, "{error}");
+        assert!(error.next_step().unwrap().starts_with("pass on what Guard::detach returned"));
+    }
     let guard = locks.adopt(&ticket).block_on().unwrap();
     assert!(guard.remaining() <= 30 * TTL);
     guard.release().block_on().unwrap();

@@ -349,6 +349,7 @@ fn a_failed_fence_check_is_an_error() {
             let answer = transaction.check(&sqlite, "a", token(1)).await;
             let Answer::Invalid(message) = answer else { panic!("{answer:?}") };
             assert!(message.starts_with("dialect: Sqlite, but"), "{message}");
+            assert!(message.contains("make the fences with Dialect::PostgreSql"), "{message}");
             // Neither has touched the transaction.
             assert_eq!(transaction.check(&world.fences, "a", token(1)).await, Answer::Admitted);
             let missing = Fences::new(Dialect::PostgreSql, "missing").unwrap();
