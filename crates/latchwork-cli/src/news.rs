@@ -303,7 +303,7 @@ mod tests {
             news.event(&Event::Waiting { key: &key, blocked: &blocked });
         }
         let told = worth_a_line(&mut heard);
-        let step = "open it with `latchwork once --reset \"x\"`";
+        let step = "open it with `latchwork once --reset x`";
         let [first, second] = &told[..] else { panic!("the name comes later: {told:?}") };
         assert!(first.starts_with("waiting for \"x\": done, next run possible in "), "{first}");
         let done =

@@ -1,10 +1,12 @@
 //! The only place that prints: text for people, JSON for programs, names made harmless.
 
+mod hints;
 pub(crate) mod locks;
 mod progress;
 mod report;
 mod when;
 
+use std::borrow::Cow;
 use std::fmt::Write as _;
 use std::io::{self, IsTerminal, Write};
 use std::os::fd::AsFd;
@@ -12,6 +14,7 @@ use std::time::Duration;
 
 use latchwork::Error;
 use latchwork::once::Skipped;
+use latchwork::store::doctor::does_not_show;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use serde_json::{Map, Value, json};
 
@@ -61,12 +64,24 @@ pub(crate) struct Output {
     pub(crate) json: bool,
     pub(crate) verbose: bool,
     pub(crate) quiet: bool,
+    /// The options with which a command that a message names finds the store.
+    store: &'static str,
 }
 
 impl Output {
     /// As the command line asks.
     pub(crate) fn new(json: bool, verbose: bool, quiet: bool) -> Self {
-        Self { json, verbose, quiet }
+        Self { json, verbose, quiet, store: "" }
+    }
+
+    /// With these options for commands that a message names.
+    pub(crate) fn with_store(self, options: String) -> Self {
+        // Once in a process.
+        Self { store: options.leak(), ..self }
+    }
+
+    fn hinted<'t>(&self, text: &'t str) -> Cow<'t, str> {
+        hints::with_store(text, self.store)
     }
 
     /// Whether somebody wants to know what `run` waits for.
@@ -86,10 +101,11 @@ impl Output {
 
     /// Something went wrong, of a kind that programs may look at.
     pub(crate) fn fail(&self, kind: &str, message: &str) {
+        let message = self.hinted(message);
         if self.json {
             to_stderr(&line(&json!({"error": {"kind": kind, "message": message}})));
         } else {
-            to_stderr(&format!("latchwork: {}", plain(message)));
+            to_stderr(&format!("latchwork: {}", plain(&message)));
         }
     }
 
@@ -103,6 +119,7 @@ impl Output {
         if self.quiet {
             return;
         }
+        let message = self.hinted(message);
         if self.json {
             let mut value = json!({"event": event, "message": message});
             for (name, field) in fields {
@@ -110,7 +127,7 @@ impl Output {
             }
             to_stderr(&line(&value));
         } else {
-            to_stderr(&format!("latchwork: {}", plain(message)));
+            to_stderr(&format!("latchwork: {}", plain(&message)));
         }
     }
 
@@ -196,7 +213,7 @@ pub(crate) fn coarse(length: Duration) -> String {
 pub(crate) fn plain(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {
-        if commands(c) {
+        if does_not_show(c) {
             out.extend(c.escape_default());
         } else {
             out.push(c);
@@ -205,25 +222,13 @@ pub(crate) fn plain(text: &str) -> String {
     out
 }
 
-/// Whether the character is for the terminal and not for the reader.
-fn commands(c: char) -> bool {
-    c.is_control()
-        || matches!(
-            c,
-            '\u{61c}'
-                | '\u{200b}'..='\u{200f}'
-                | '\u{2028}'..='\u{202e}'
-                | '\u{2066}'..='\u{2069}'
-        )
-}
-
 /// JSON on one line, which does not command the terminal either. JSON itself escapes the control
 /// characters of ASCII only.
 fn line(value: &Value) -> String {
     let text = value.to_string();
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {
-        if commands(c) {
+        if does_not_show(c) {
             // Within a string, and below U+FFFF.
             let _ = write!(out, "\\u{:04x}", u32::from(c));
         } else {

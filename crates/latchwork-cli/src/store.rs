@@ -11,6 +11,7 @@ use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
+use latchwork::store::doctor::word;
 use latchwork::{Error, ErrorKind, Source};
 use percent_encoding::percent_decode_str;
 
@@ -146,6 +147,19 @@ impl Store {
         }
     }
 
+    /// The options with which another command uses this store, for a line that somebody types: without a password,
+    /// and none if it finds the store by itself.
+    pub(crate) fn options(&self) -> String {
+        match &self.named_by {
+            // What is read once from a pipe cannot be read again.
+            NamedBy::Option | NamedBy::Pipe(_) => options(Some(&self.address), None, None),
+            NamedBy::File(file) if address_file::usual_places().contains(file) => String::new(),
+            NamedBy::File(file) => options(None, Some(file), None),
+            NamedBy::Command(text) => options(None, None, Some(text)),
+            NamedBy::Variable | NamedBy::Default => String::new(),
+        }
+    }
+
     /// The directory that it is, if it is one.
     pub(crate) fn directory(&self) -> Option<PathBuf> {
         let path = match self.address.strip_prefix("file://") {
@@ -215,6 +229,26 @@ impl Store {
             Some(step) => blamed.with_next_step(step),
             None => blamed,
         }
+    }
+}
+
+/// The options with which a command line has named a store, for one that somebody types; without a password.
+pub(crate) fn options(
+    address: Option<&str>,
+    file: Option<&Path>,
+    command: Option<&str>,
+) -> String {
+    match (address, file, command) {
+        (Some(address), ..) => {
+            let address = recognised::typed(&absolute(address.trim().to_owned()));
+            format!("--store {}", address.as_deref().map_or("URL".into(), word))
+        }
+        (_, Some(file), _) => {
+            let file = std::path::absolute(file).unwrap_or_else(|_| file.into());
+            format!("--store-file {}", word(&file.to_string_lossy()))
+        }
+        (_, _, Some(text)) => format!("--store-command {}", word(text)),
+        _ => String::new(),
     }
 }
 

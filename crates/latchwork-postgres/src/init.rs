@@ -45,7 +45,7 @@ pub async fn init(config: PostgresConfig, io: Io) -> Result<Prepared, Error> {
     let are_migrated = made.map_err(|error| {
         access.error(match error.kind {
             BackendErrorKind::Denied => error.with_next_step(format!(
-                "run latchwork init as the owner of the tables, or of the schema, or let this user make them: \
+                "run `latchwork init` as the owner of the tables, or of the schema, or let this user make them: \
                  GRANT CREATE ON SCHEMA {} TO {}",
                 quoted(&access.config.schema),
                 quoted(&access.config.login.current().0.user)

@@ -17,6 +17,50 @@ pub fn quoted(text: &str) -> String {
     format!("'{}'", text.replace('\'', r"'\''"))
 }
 
+/// Returns a text as a word of a POSIX shell, for a line that somebody types: as it is, if no shell changes it.
+///
+/// Characters that do not show, such as a line break, are numbers that `printf` of the shell turns back, because the
+/// line is printed on a terminal. A line break at the end is lost in that.
+pub fn word(text: &str) -> String {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "_-./:@%+,".contains(c);
+    if !text.is_empty() && text.chars().all(is_plain) {
+        return text.to_owned();
+    }
+    if !text.chars().any(does_not_show) {
+        return quoted(text);
+    }
+    let mut format = String::new();
+    for byte in text.bytes() {
+        match byte {
+            b'%' => format.push_str("%%"),
+            byte if is_plain(byte.into()) || byte == b' ' => format.push(byte.into()),
+            byte => format.push_str(&format!("\\{byte:03o}")),
+        }
+    }
+    format!("\"$(printf '{format}')\"")
+}
+
+/// Returns a name as the operand of a command: a [`word`], with a `--` before it if it looks like an option.
+pub fn operand(name: &str) -> String {
+    match name.starts_with('-') {
+        true => format!("-- {}", word(name)),
+        false => word(name),
+    }
+}
+
+/// Returns whether a character is for the terminal and not for the reader: a control character, or one that turns
+/// the writing direction or takes no column.
+pub fn does_not_show(c: char) -> bool {
+    c.is_control()
+        || matches!(
+            c,
+            '\u{61c}'
+                | '\u{200b}'..='\u{200f}'
+                | '\u{2028}'..='\u{202e}'
+                | '\u{2066}'..='\u{2069}'
+        )
+}
+
 /// The severity of a finding, from good to bad.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[cfg_attr(
@@ -195,5 +239,21 @@ mod tests {
         assert_eq!((report.worst(), report.is_fit()), (Severity::Critical, false));
         assert_eq!(report.find("version").unwrap().severity, Severity::Ok);
         assert_eq!(report.find("nothing"), None);
+    }
+
+    #[test]
+    fn a_word_is_quoted_only_where_a_shell_changes_it() {
+        for (text, typed) in [
+            ("shop/stock:42", "shop/stock:42"),
+            ("redis://h?guard=true", "'redis://h?guard=true'"),
+            ("it's", r"'it'\''s'"),
+            ("", "''"),
+            ("Straße", "'Straße'"),
+            ("a b%\n'\u{202e}", r#""$(printf 'a b%%\012\047\342\200\256')""#),
+        ] {
+            assert_eq!(word(text), typed);
+        }
+        assert_eq!(operand("-rf x"), "-- '-rf x'");
+        assert_eq!(operand("x"), "x");
     }
 }

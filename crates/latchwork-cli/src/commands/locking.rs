@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use latchwork::store::clock::wall_time;
+use latchwork::store::doctor::operand;
 use latchwork::store::{Key, Mode, Party, Snapshot};
 use latchwork::{Error, ErrorKind, Lock, LockManager, MultiLock};
 
@@ -71,7 +72,8 @@ async fn busy(args: &LockArgs, manager: &LockManager) -> Error {
             return error(format!("not free: {done}")).with_key(&seen.key).with_next_step(step);
         }
         if let Some(who) = in_the_way(args, &seen) {
-            let step = format!("wait longer (--wait), or see latchwork show {name:?}");
+            let name = operand(seen.key.as_str());
+            let step = format!("wait longer (--wait), or see `latchwork show {name}`");
             return error(format!("not free: {who}")).with_key(&seen.key).with_next_step(step);
         }
     }

@@ -38,7 +38,7 @@ use crate::exit;
 use crate::output::Output;
 use crate::process::reaper;
 use crate::process::timer::Naps;
-use crate::store::{Store, unseen_directory};
+use crate::store::{self, Store, unseen_directory};
 
 /// How long the background work of a command may take at its end.
 const CLOSING: Duration = Duration::from_secs(1);
@@ -136,6 +136,8 @@ pub(crate) fn run(cli: Cli) -> u8 {
         Command::Attach(args) => return attach::run(args, &output),
         Command::Release(args) if !args.force => {
             let namespace = cli.namespace.as_deref().unwrap_or_default();
+            let (file, command) = (cli.store_file.as_deref(), cli.store_command.as_deref());
+            let output = output.with_store(store::options(cli.store.as_deref(), file, command));
             return release::own(args, namespace, &output)
                 .unwrap_or_else(|error| failed(&output, &error));
         }
@@ -145,6 +147,7 @@ pub(crate) fn run(cli: Cli) -> u8 {
         .and_then(|store| Ok((store, variables::token_floor(cli.token_floor)?)));
     let place = match found {
         Ok((store, token_floor)) => {
+            let output = output.with_store(store.options());
             Context { store, namespace: cli.namespace.unwrap_or_default(), token_floor, output }
         }
         Err(error) => return failed(&output, &error),

@@ -3,6 +3,7 @@
 use jiff::tz::TimeZone;
 use latchwork::once::{Begun, Reset, Skipped};
 use latchwork::store::clock::wall_time;
+use latchwork::store::doctor::operand;
 use latchwork::{Error, ErrorKind, Period};
 
 use super::nested::{self, Asked};
@@ -59,8 +60,8 @@ pub(crate) async fn run(args: &OnceArgs, place: &Context) -> Result<u8, Error> {
         Some(step) if error.kind() == ErrorKind::Mismatch && step.contains("Once::reset") => error
             .with_next_step(format!(
                 "use one period on all hosts and check their clocks; then open the task with \
-                 `latchwork once --reset {:?}`",
-                args.name
+                 `latchwork once --reset {}`",
+                operand(&place.key(&args.name))
             )),
         _ => error,
     })
@@ -86,12 +87,12 @@ async fn reset(args: &OnceArgs, place: &Context) -> Result<u8, Error> {
         _ => return Ok(output.reset(&args.name, false, None)),
     };
     let by = holder.map(|holder| format!(" by {holder}")).unwrap_or_default();
-    let name = &args.name;
     output.fail(
         "Running",
         &format!(
-            "nothing was reset: {name:?} is being run{by}; wait for its end, or see latchwork show \
-             {name:?}"
+            "nothing was reset: {:?} is being run{by}; wait for its end, or see `latchwork show {}`",
+            args.name,
+            operand(&place.key(&args.name))
         ),
     );
     Ok(exit::TIMED_OUT)

@@ -2,6 +2,7 @@
 
 use std::io;
 
+use latchwork::store::doctor::operand;
 use latchwork::{Error, ErrorKind};
 use rustix::process::{Pid, getpid};
 
@@ -59,7 +60,7 @@ pub(crate) fn own(args: &ReleaseArgs, namespace: &str, output: &Output) -> Resul
                 }
             }
         }
-        code = code.max(asked.said(&format!("no lock {name:?}"), output)?);
+        code = code.max(asked.said(&format!("no lock {name:?}"), &operand(&key), output)?);
     }
     Ok(code)
 }
@@ -75,7 +76,7 @@ fn all(shells: &[Option<Pid>], output: &Output) -> Result<u8, Error> {
             break;
         }
     }
-    asked.said("no lock", output)
+    asked.said("no lock", "NAME", output)
 }
 
 /// What keepers have answered.
@@ -118,8 +119,8 @@ impl Asked {
         Ok(())
     }
 
-    /// Tells of it. `what` is what was not found to release, if nothing was.
-    fn said(self, what: &str, output: &Output) -> Result<u8, Error> {
+    /// Tells of it. `what` is what was not found to release, if nothing was, and `name` how its name is typed.
+    fn said(self, what: &str, name: &str, output: &Output) -> Result<u8, Error> {
         if !self.released.is_empty() {
             let codes = self.released.iter().map(|(code, message)| said(*code, message, output));
             return Ok(codes.max().unwrap_or(0));
@@ -141,9 +142,9 @@ impl Asked {
             return Ok(exit::LOST);
         }
         let message = format!("this shell holds {what}");
-        Err(Error::new(ErrorKind::Invalid, message).with_next_step(
-            "to take a lock from another holder, run `latchwork release --force NAME`",
-        ))
+        Err(Error::new(ErrorKind::Invalid, message).with_next_step(format!(
+            "to take a lock from another holder, run `latchwork release --force {name}`"
+        )))
     }
 }
 

@@ -110,7 +110,8 @@ impl Output {
             [] => match closed {
                 Some(closed) => {
                     let step = opens_by_reset(name);
-                    let _ = write!(text, "not held, but {}; {}", done_text(closed), plain(&step));
+                    let step = plain(&self.hinted(&step));
+                    let _ = write!(text, "not held, but {}; {step}", done_text(closed));
                 }
                 None => text.push_str("was not held"),
             },

@@ -10,6 +10,11 @@ use super::{Output, line, plain};
 impl Output {
     /// `doctor`: all findings, with consequence and remedy where there is something to know.
     pub(crate) fn report(&self, report: &Report) -> u8 {
+        let mut report = report.clone();
+        for finding in &mut report.findings {
+            finding.consequence = self.hinted(&finding.consequence).into_owned();
+            finding.remedy = self.hinted(&finding.remedy).into_owned();
+        }
         if self.json {
             return self.print(&line(&json!(report)));
         }

@@ -6,13 +6,14 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
+use latchwork::store::doctor::operand;
 use latchwork::store::{Holder, Snapshot};
 
 use super::coarse;
 
-/// The next step for a task that is to run before its next period.
+/// The next step for a task that is to run before its next period. The name is the whole key.
 pub(crate) fn opens_by_reset(name: &str) -> String {
-    format!("open it with `latchwork once --reset {name:?}`")
+    format!("open it with `latchwork once --reset {}`", operand(name))
 }
 
 /// A key that is closed, as far as the store knows.

@@ -53,6 +53,25 @@ pub(super) fn shown(address: &str) -> Option<String> {
     Some(format!("{scheme}://{hosts}{slash}{path}{mark}{}", options.join("&")))
 }
 
+/// The address as [`shown`], with the name of the user: for a line that somebody types, who adds the password or has it
+/// in a file.
+pub(super) fn typed(address: &str) -> Option<String> {
+    let shown = shown(address)?;
+    let Some((scheme, rest)) = address.split_once("://") else { return Some(shown) };
+    let authority = rest.split(['/', '?']).next().unwrap_or_default();
+    let Some((login, _)) = authority.rsplit_once('@') else { return Some(shown) };
+    let user = match login.split_once(':') {
+        Some((user, _)) => user,
+        // Redis once had passwords alone.
+        None if scheme.to_ascii_lowercase().starts_with("postgres") => login,
+        None => "",
+    };
+    Some(match user.is_empty() || !is_plain(user) {
+        true => shown,
+        false => shown.replacen("://", &format!("://{user}@"), 1),
+    })
+}
+
 /// The address of a namespace of Kubernetes, which has neither hosts nor secrets.
 fn namespace(address: &str, rest: &str) -> Option<String> {
     let (start, query) = rest.strip_prefix("//")?.split_once('?').unwrap_or((&rest[2..], ""));
@@ -162,6 +181,25 @@ mod tests {
             ("mem:tests", "mem:tests"),
         ] {
             assert_eq!(shown(address).as_deref(), Some(expected), "{address}");
+        }
+    }
+
+    #[test]
+    fn an_address_to_type_has_the_user_and_no_password() {
+        for (address, expected) in [
+            ("redis://app:sekret@h1/2", "redis://app@h1/2"),
+            ("redis://:sekret@h1", "redis://h1"),
+            ("redis://sekret@h1", "redis://h1"),
+            ("postgres://app@h1/db", "postgres://app@h1/db"),
+            ("postgres://app:sekret@h1/db?table=x", "postgres://app@h1/db?table=x"),
+            ("zk://a%20b:sekret@h1", "zk://h1"),
+            ("file:///srv/a@b", "file:///srv/a@b"),
+        ] {
+            assert_eq!(typed(address).as_deref(), Some(expected), "{address}");
+        }
+        for address in include_str!("odd_addresses.txt").lines() {
+            let typed = typed(address).unwrap_or_default();
+            assert!(!typed.contains("sekret"), "{address}: {typed}");
         }
     }
 

@@ -113,7 +113,7 @@ fn a_timeout_names_holder_key_store_and_next_step() {
     let done = store.output(&["run", "--wait", "0", "--read", "a", "b", "--", "true"]);
     assert_eq!(done.code(), 75, "{done:?}");
     assert!(!done.stderr.contains("the reader"), "{done:?}");
-    for part in ["held by the writer", "key \"b\"", "store ", "latchwork show \"b\""] {
+    for part in ["held by the writer", "key \"b\"", "store ", "`latchwork show b`"] {
         assert!(done.stderr.contains(part), "{part}: {done:?}");
     }
     let done = store.output(&["run", "--wait", "0", "--write", "a", "--", "true"]);

@@ -15,6 +15,7 @@ mod delay;
 mod doctor;
 mod elect;
 mod etcd;
+mod hints;
 mod hold;
 mod hold_keeper;
 mod hold_shells;

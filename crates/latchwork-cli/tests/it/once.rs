@@ -172,7 +172,7 @@ fn a_name_that_is_done_says_so_to_other_verbs() {
                 text.contains("done ") && text.contains(" by web-2, next run possible"),
                 "{text}"
             );
-            assert!(text.contains("`latchwork once --reset \"report\"`"), "{text}");
+            assert!(text.contains("once --reset report`"), "{text}");
         };
         for verb in [&["run", "-v"][..], &["elect", "-v"], &["hold", "-v"]] {
             let words =
@@ -185,7 +185,7 @@ fn a_name_that_is_done_says_so_to_other_verbs() {
             let busy = store.output(&words);
             assert_eq!(busy.code(), 75, "{busy:?}");
             assert!(busy.stderr.contains("by web-2"), "{busy:?}");
-            assert!(busy.stderr.contains("latchwork once --reset \"report\""), "{busy:?}");
+            assert!(busy.stderr.contains("once --reset report`"), "{busy:?}");
             assert!(!busy.stderr.contains("may be free"), "{busy:?}");
         }
         let released = store.output(&[at, &["release", "--force", "report"]].concat());

@@ -13,7 +13,8 @@ fn init_makes_what_run_needs_and_doctor_says_so() {
     let url = server.url();
     let early = at(&url, &["run", "x", "--", "true"]);
     assert_ne!(early.code(), 0);
-    assert!(early.stderr.contains("run latchwork init"), "{early:?}");
+    let step = format!("run `latchwork --store {url} init` with this address, once");
+    assert!(early.stderr.contains(&step), "{early:?}");
     let unfit = at(&url, &["doctor"]);
     assert!(unfit.code() != 0 && unfit.stdout.contains("there is no table"), "{unfit:?}");
     assert_eq!(at(&url, &["init"]).code(), 0);

@@ -3,7 +3,7 @@
 //! A queue is a range of keys, so a right to single keys is none. Which names a program uses is not known here: a user
 //! who may read and write some range is fit.
 
-use latchwork_store::doctor::{Finding, quoted};
+use latchwork_store::doctor::{self, Finding};
 
 use crate::proto::Permission;
 use crate::proto::permission::Type;
@@ -47,12 +47,7 @@ impl Right {
 
 /// A word of a command line.
 fn word(text: &[u8]) -> String {
-    let text = String::from_utf8_lossy(text);
-    let is_plain = |c: char| c.is_ascii_alphanumeric() || "_-./:@%+,".contains(c);
-    match !text.is_empty() && text.chars().all(is_plain) {
-        true => text.into_owned(),
-        false => quoted(&text),
-    }
+    doctor::word(&String::from_utf8_lossy(text))
 }
 
 /// Asks for the roles of the user; `None` if the members do not tell.

@@ -214,7 +214,7 @@ pub(crate) fn failure(status: &Status, from: &Endpoint) -> Failure {
 }
 
 /// What to do about a user without a right. Which names it has is known to `latchwork doctor`.
-const NO_RIGHT_STEP: &str = "check the user's roles, which latchwork doctor lists; give one of them the name: \
+const NO_RIGHT_STEP: &str = "check the user's roles, which `latchwork doctor` lists; give one of them the name: \
      etcdctl role grant-permission ROLE readwrite NAME: --prefix";
 
 /// What to do about a member that has no vote yet.

@@ -34,12 +34,12 @@ pub(super) async fn examine(server: &Server<'_>) -> Vec<Finding> {
         None => {
             Finding::warning("guard", format!("on, max_ttl {own:?}; the server may have lost data"))
                 .consequence("with the next try a quarantine of that length begins")
-                .remedy("wait; or, if you know that nobody holds a lock, run latchwork init")
+                .remedy("wait; or, if you know that nobody holds a lock, run `latchwork init`")
         }
         Some(theirs) if theirs != own => {
             Finding::critical("guard", format!("on, max_ttl {own:?}; the table has {theirs:?}"))
                 .consequence("no lock can be acquired with this address")
-                .remedy("give all clients the same max_ttl, or change it by latchwork init")
+                .remedy("give all clients the same max_ttl, or change it by `latchwork init`")
         }
         Some(_) => Finding::ok("guard", format!("on, max_ttl {own:?}")),
     };
@@ -53,7 +53,7 @@ pub(super) async fn examine(server: &Server<'_>) -> Vec<Finding> {
                 .consequence(
                     "no lock is granted until then, because a lock that was lost may be held",
                 )
-                .remedy("wait; or, if you know that nobody holds a lock, run latchwork init"),
+                .remedy("wait; or, if you know that nobody holds a lock, run `latchwork init`"),
         );
     }
     findings

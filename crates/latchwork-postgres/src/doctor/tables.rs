@@ -124,7 +124,7 @@ async fn indexes(server: &Server<'_>) -> Option<Finding> {
     Some(
         Finding::critical("indexes", format!("missing or not valid: {}", missing.join(", ")))
             .consequence("each change of a queue reads the whole table, and locks come too late")
-            .remedy("run latchwork init with this address, as the owner of the tables"),
+            .remedy("run `latchwork init` with this address, as the owner of the tables"),
     )
 }
 

@@ -53,7 +53,7 @@ impl Guard {
             );
             return Err(BackendError::new(BackendErrorKind::Invalid, Effect::NotApplied, message)
                 .with_next_step(
-                    "use the same max_ttl in all addresses; latchwork init changes it",
+                    "use the same max_ttl in all addresses; `latchwork init` changes it",
                 ));
         }
         *lock(&self.nonce) = Some(verdict.nonce);

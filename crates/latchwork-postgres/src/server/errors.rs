@@ -22,14 +22,14 @@ pub(crate) fn lost(why: &str) -> BackendError {
         Effect::Unknown,
         format!("the connection ended before the answer came: {why}"),
     )
-    .with_next_step("check that the server is running; latchwork doctor examines it")
+    .with_next_step("check that the server is running; `latchwork doctor` examines it")
 }
 
 /// Nothing was asked.
 pub(crate) fn unsent(why: &str) -> BackendError {
     let (kind, effect) = (BackendErrorKind::Unreachable, Effect::NotApplied);
     BackendError::new(kind, effect, format!("the request was not sent: {why}"))
-        .with_next_step("check that the server is running; latchwork doctor examines it")
+        .with_next_step("check that the server is running; `latchwork doctor` examines it")
 }
 
 /// A connection could not be made: nothing was asked.
@@ -129,17 +129,17 @@ fn refusal(said: &DbError) -> BackendError {
     } else if is(&[&SqlState::INSUFFICIENT_PRIVILEGE]) {
         (
             Denied,
-            "run latchwork doctor with this address: it prints the GRANT statements that are missing",
+            "run `latchwork doctor` with this address: it prints the GRANT statements that are missing",
         )
     } else if is(&[&SqlState::INVALID_SCHEMA_NAME]) {
         (
             Invalid,
-            "make the schema, or add create_schema=true to the address and run latchwork init",
+            "make the schema, or add create_schema=true to the address and run `latchwork init`",
         )
     } else if is(&[&SqlState::UNDEFINED_TABLE, &SqlState::UNDEFINED_FUNCTION]) {
-        (Invalid, "run latchwork init with this address, once")
+        (Invalid, "run `latchwork init` with this address, once")
     } else if is(&[&SqlState::UNDEFINED_COLUMN, &SqlState::DATATYPE_MISMATCH]) {
-        (Corrupt, "the tables are of another version: run latchwork init with this address")
+        (Corrupt, "the tables are of another version: run `latchwork init` with this address")
     } else if pooler_says(" pkt") {
         (
             Invalid,
@@ -160,7 +160,7 @@ fn refusal(said: &DbError) -> BackendError {
     } else if is(&[&SqlState::QUERY_CANCELED]) {
         (Unreachable, "try again; statement_timeout of the role or the database is too short")
     } else if starts("40") {
-        (Unreachable, "try again; latchwork doctor checks the isolation level")
+        (Unreachable, "try again; `latchwork doctor` checks the isolation level")
     } else if is(&[&SqlState::DISK_FULL]) {
         (Unreachable, "make room on the server's disk")
     } else if is(&[&SqlState::OUT_OF_MEMORY]) {

@@ -43,6 +43,6 @@ pub(crate) fn number(row: &Row, at: usize) -> Result<u64, BackendError> {
 pub(crate) fn strange(at: usize) -> BackendError {
     let message = format!("the server's answer has something else than expected in column {at}");
     BackendError::new(BackendErrorKind::Corrupt, Effect::Unknown, message).with_next_step(
-        "run latchwork init with this address: the functions may be of another version",
+        "run `latchwork init` with this address: the functions may be of another version",
     )
 }

@@ -90,11 +90,11 @@ pub(crate) fn check(table: Option<&str>, config: &PostgresConfig) -> Result<(), 
         (_, Some(VERSION)) if functions >= OLDEST => return Ok(()),
         (_, Some(VERSION)) => (
             format!("functions of the table {name} are missing or older than this client needs"),
-            "run latchwork init with this address, as the owner of the table: it keeps the locks that are held",
+            "run `latchwork init` with this address, as the owner of the table: it keeps the locks that are held",
         ),
         (None, _) => (
             format!("there is no table {name} in the database {}", config.database),
-            "run latchwork init with this address, once, as a user who may create tables",
+            "run `latchwork init` with this address, once, as a user who may create tables",
         ),
         (_, Some(newer)) if newer > VERSION => (
             format!(
@@ -104,7 +104,7 @@ pub(crate) fn check(table: Option<&str>, config: &PostgresConfig) -> Result<(), 
         ),
         (_, Some(older)) => (
             format!("the table {name} is of version {older}, and this client needs {VERSION}"),
-            "run latchwork init with this address, as the owner of the table: it keeps the locks that are held",
+            "run `latchwork init` with this address, as the owner of the table: it keeps the locks that are held",
         ),
         (Some(_), None) => (
             format!("the table {name} is not one of Latchwork"),

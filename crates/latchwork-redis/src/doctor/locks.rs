@@ -107,7 +107,7 @@ async fn guard(shared: &Store) -> Result<Vec<Finding>, BackendError> {
             format!("{own}; no namespace has been used with it yet"),
         )
         .consequence(
-            "the first use of a namespace waits for the quarantine; latchwork init avoids that",
+            "the first use of a namespace waits for the quarantine; `latchwork init` avoids that",
         ),
         None => Finding::ok("guard", own),
         Some((marker, (max_ttl, quarantine))) => Finding::critical(
@@ -118,7 +118,9 @@ async fn guard(shared: &Store) -> Result<Vec<Finding>, BackendError> {
             ),
         )
         .consequence("no lock of that namespace can be acquired with this address")
-        .remedy("give all clients the same max_ttl and deposed, or change them by latchwork init"),
+        .remedy(
+            "give all clients the same max_ttl and deposed, or change them by `latchwork init`",
+        ),
     });
     for (name, (left, slots, begun)) in closed {
         let slots =
@@ -129,7 +131,7 @@ async fn guard(shared: &Store) -> Result<Vec<Finding>, BackendError> {
                 .consequence(
                     "it grants no lock until then, because a lock that it lost may be held",
                 )
-                .remedy("wait; or, if you know that no lock is held, run latchwork init"),
+                .remedy("wait; or, if you know that no lock is held, run `latchwork init`"),
         );
     }
     Ok(findings)

@@ -77,7 +77,7 @@ pub(crate) fn guarded_otherwise(max_ttl: Duration, quarantine: Duration) -> Back
     )
     .with_next_step(
         "give all clients of a namespace the same max_ttl and deposed; to change them, stop all \
-         clients and run latchwork init with the new ones",
+         clients and run `latchwork init` with the new ones",
     )
 }
 

@@ -159,7 +159,7 @@ pub(crate) fn failure(error: &RedisError, from: &Endpoint) -> Failure {
     if code == "NOPERM" || DENIED_INSIDE.iter().any(|said| detail.contains(said)) {
         // Inside a script the right may be missing for a later step than the first write.
         let effect = if detail.contains("script") { Effect::Unknown } else { Effect::NotApplied };
-        let step = "run latchwork doctor with this address: it prints the ACL SETUSER lines that are missing; \
+        let step = "run `latchwork doctor` with this address: it prints the ACL SETUSER lines that are missing; \
                     name the user's namespace (namespaces=app for ~app:*) in the address";
         return make(Denied, effect, step, Reaction::None);
     }

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use latchwork_store::doctor::operand;
 use latchwork_store::{BackendError, BackendErrorKind, Error, ErrorKind, Key, Moment};
 
 use crate::hold::engine::Engine;
@@ -43,13 +44,13 @@ pub(crate) fn timed_out(
     };
     let step = match &in_the_way {
         Some(InTheWay::Quarantine(_)) => {
-            "wait until the quarantine has ended; if you know that no lock is held, run latchwork init"
+            "wait until the quarantine has ended; if you know that no lock is held, run `latchwork init`"
                 .to_owned()
         }
         Some(InTheWay::Closed(_)) => {
-            format!("to open it now, run `latchwork once --reset {:?}`", key.as_str())
+            format!("to open it now, run `latchwork once --reset {}`", operand(key.as_str()))
         }
-        _ => format!("wait longer, or find the holder: latchwork show {:?}", key.as_str()),
+        _ => format!("wait longer, or find the holder: `latchwork show {}`", operand(key.as_str())),
     };
     let why = in_the_way.map(|what| format!(": {what}")).unwrap_or_default();
     Error::new(ErrorKind::TimedOut, format!("timed out{within}{why}"))
