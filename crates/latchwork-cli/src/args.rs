@@ -5,6 +5,7 @@ mod separator;
 #[cfg(feature = "serve")]
 mod serve;
 mod values;
+mod verbs;
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -54,7 +55,8 @@ pub(crate) struct Cli {
     #[arg(long, global = true, help_heading = GLOBAL, value_name = "TOKEN", value_parser = values::token, allow_hyphen_values = true)]
     pub(crate) token_floor: Option<u64>,
 
-    /// Print JSON, one value a line; tokens are strings because they exceed 2^53
+    /// Print JSON, one document a line: one array for `ls`, and on standard error how `run`, `once` and
+    /// `elect` ended. Tokens are strings because they exceed 2^53
     #[arg(long, global = true, help_heading = GLOBAL)]
     pub(crate) json: bool,
 
@@ -74,7 +76,8 @@ impl Cli {
     /// Reads the arguments of this process.
     pub(crate) fn read() -> Result<Self, clap::Error> {
         let arguments = std::env::args_os().collect();
-        let cli = Self::try_parse_from(separator::insert(arguments, Self::command)?)?;
+        let words = separator::insert(arguments, Self::command)?;
+        let cli = Self::try_parse_from(words).map_err(verbs::with_tip)?;
         match &cli.command {
             Command::Run(args) => args.words.check("run", ""),
             Command::Once(args) if !args.reset => args.words.check("once", " --every 1d"),
@@ -95,7 +98,7 @@ impl Cli {
 #[command(defer = true)]
 pub(crate) enum Command {
     /// Take a lock, run a command, release the lock
-    #[command(after_help = help::RUN)]
+    #[command(after_help = help::RUN, visible_alias = "lock")]
     Run(RunArgs),
     /// Take a lock for several commands of a script
     #[command(after_help = help::HOLD)]
@@ -110,7 +113,7 @@ pub(crate) enum Command {
     #[command(after_help = help::ELECT)]
     Elect(ElectArgs),
     /// List the locks that are held or waited for
-    #[command(after_help = help::LS)]
+    #[command(after_help = help::LS, visible_alias = "list")]
     Ls(LsArgs),
     /// Show all locks on the terminal, live
     #[cfg(feature = "top")]
@@ -123,7 +126,7 @@ pub(crate) enum Command {
     #[command(after_help = help::STATUS)]
     Status(StatusArgs),
     /// Release what `hold` took, or take a lock away from its holder
-    #[command(after_help = help::RELEASE)]
+    #[command(after_help = help::RELEASE, visible_alias = "unlock")]
     Release(ReleaseArgs),
     /// Check that the store can keep locks safely
     #[command(after_help = help::DOCTOR)]
@@ -182,8 +185,9 @@ impl CommandLine {
 // The locks to take, and how.
 #[derive(Debug, Args)]
 pub(crate) struct LockArgs {
-    /// The lock's name: any text. With several names, acquire all or none
-    #[arg(required = true, value_name = "NAME")]
+    /// The lock's name: any text, behind a -- if it begins with a dash. With several names, acquire
+    /// all or none
+    #[arg(required = true, value_name = "NAME", value_parser = values::name)]
     pub(crate) names: Vec<String>,
 
     /// Share the lock with other readers (a read-write lock)
@@ -198,10 +202,8 @@ pub(crate) struct LockArgs {
     #[arg(long, group = "mode", value_name = "TAKE/OF", value_parser = values::permits, allow_hyphen_values = true)]
     pub(crate) permits: Option<Permits>,
 
-    /// How long to wait for the lock: 5 (seconds), 500ms, 2m, 1h30m; 0 tries once
-    /// [env: LATCHWORK_WAIT] [default: forever]
-    #[arg(long, value_name = "TIME", value_parser = duration, allow_hyphen_values = true)]
-    pub(crate) wait: Option<Duration>,
+    #[command(flatten)]
+    pub(crate) wait: WaitArgs,
 
     /// How long the lock lasts without a renewal; at least 1s [env: LATCHWORK_TTL] [default: 30s]
     #[arg(long, value_name = "TIME", value_parser = ttl, allow_hyphen_values = true)]
@@ -223,6 +225,27 @@ pub(crate) struct LockArgs {
     /// Description of the holder, shown by `ls` and `show` [default: user, host, process and command]
     #[arg(long, value_name = "TEXT")]
     pub(crate) holder: Option<String>,
+}
+
+// How long to wait.
+#[derive(Debug, Args)]
+pub(crate) struct WaitArgs {
+    /// How long to wait for the lock, and for a store that does not answer: 5 (seconds), 500ms, 2m,
+    /// 1h30m; 0 tries once. Without it a store that does not answer at the start is an error at once
+    /// [env: LATCHWORK_WAIT] [default: forever]
+    #[arg(short = 'w', long, value_name = "TIME", value_parser = duration, allow_hyphen_values = true)]
+    pub(crate) wait: Option<Duration>,
+
+    /// Do not wait: --wait 0
+    #[arg(short = 'n', long, conflicts_with = "wait")]
+    pub(crate) no_wait: bool,
+}
+
+impl WaitArgs {
+    /// The time, if the command line says it.
+    pub(crate) fn time(&self) -> Option<Duration> {
+        if self.no_wait { Some(Duration::ZERO) } else { self.wait }
+    }
 }
 
 // `run`
@@ -275,8 +298,10 @@ pub(crate) struct AttachArgs {
 
 // `once`
 #[derive(Debug, Args)]
+#[command(mut_arg("wait", |arg| arg.help(help::WAIT_OF_ONCE)))]
 pub(crate) struct OnceArgs {
-    /// The task's name: any text
+    /// The task's name: any text, behind a -- if it begins with a dash
+    #[arg(value_parser = values::name)]
     pub(crate) name: String,
 
     /// The period: 30s, 15m, 6h, or of the calendar 1d, 1w, 1mo, 1y
@@ -293,17 +318,15 @@ pub(crate) struct OnceArgs {
     pub(crate) force: bool,
 
     /// Run nothing: open the task again if it is closed. A run that is under way is left alone (exit 75)
-    #[arg(long, conflicts_with_all = ["every", "tz", "wait", "must_run", "ttl", "max_hold", "lock_delay", "holder", "force", "command", "shell"])]
+    #[arg(long, conflicts_with_all = ["every", "tz", "wait", "no_wait", "must_run", "ttl", "max_hold", "lock_delay", "holder", "force", "command", "shell"])]
     pub(crate) reset: bool,
 
     /// The time zone in which days and longer periods begin, such as Europe/Berlin [default: UTC]
     #[arg(long, value_name = "ZONE")]
     pub(crate) tz: Option<String>,
 
-    /// If another host runs the task, wait this long for it to succeed or fail
-    /// [env: LATCHWORK_WAIT] [default: 0]
-    #[arg(long, value_name = "TIME", value_parser = duration, allow_hyphen_values = true)]
-    pub(crate) wait: Option<Duration>,
+    #[command(flatten)]
+    pub(crate) wait: WaitArgs,
 
     /// Exit with 75 instead of 0 if the task was already done or is running
     #[arg(long)]
@@ -335,7 +358,8 @@ pub(crate) struct OnceArgs {
 // `elect`
 #[derive(Debug, Args)]
 pub(crate) struct ElectArgs {
-    /// The election's name: any text
+    /// The election's name: any text, behind a -- if it begins with a dash
+    #[arg(value_parser = values::name)]
     pub(crate) name: String,
 
     /// Description of this candidate, such as its address, shown to observers [default: user, host,
@@ -426,8 +450,12 @@ pub(crate) struct CompletionsArgs {
 // `man`
 #[derive(Debug, Args)]
 pub(crate) struct ManArgs {
+    /// The verb whose page is printed [default: that of latchwork]
+    #[arg(conflicts_with = "dir")]
+    pub(crate) verb: Option<String>,
+
     /// Write the pages of all verbs into this directory, and make it if it does not exist
-    #[arg(value_hint = ValueHint::DirPath)]
+    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
     pub(crate) dir: Option<PathBuf>,
 }
 

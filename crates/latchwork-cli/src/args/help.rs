@@ -38,6 +38,9 @@ pub(super) const LOCK_DELAY_OF_SHELL: &str = "Keep the lock closed for this long
 pub(super) const HOLDER_OF_SHELL: &str = "Description of the holder, shown by `ls` and `show` [default: user, host, \
      process, and the shell]";
 
+pub(super) const WAIT_OF_ONCE: &str = "If another host runs the task, wait this long for it to succeed or fail; also \
+     for a store that does not answer [env: LATCHWORK_WAIT] [default: 0]";
+
 pub(super) const RUN: &str = "\
 The command finds LATCHWORK_KEY and LATCHWORK_TOKEN in its environment, and the store
 in LATCHWORK_STORE, LATCHWORK_STORE_FILE or LATCHWORK_STORE_COMMAND, never with a password. Give the token to
@@ -71,6 +74,7 @@ Examples:
   latchwork run --wait 0 -E 0 report -- ./report  skip it if it runs already
   latchwork run --ttl 1m --max-hold 1h report -- ./report
   latchwork run --permits 1/3 export -- ./export  three at a time
+  latchwork run -- -odd-name -- ./job             a name that begins with a dash
   latchwork run --read index -- ./search          while nobody runs with --write
   latchwork run stock orders -- ./reconcile       both or none
   latchwork --store file:///srv/locks run import -- ./import";
@@ -148,6 +152,8 @@ Examples:
   latchwork elect --observe scheduler            who leads, and each change";
 
 pub(super) const LS: &str = "\
+With --json it prints one array, also if it is empty; with --watch, one array a line.
+
 Examples:
   latchwork ls
   latchwork --json ls shop/
@@ -241,4 +247,5 @@ Examples:
 pub(super) const MAN: &str = "\
 Examples:
   latchwork man | man -l -
-  latchwork man ~/.local/share/man/man1";
+  latchwork man run | man -l -
+  latchwork man --dir ~/.local/share/man/man1";

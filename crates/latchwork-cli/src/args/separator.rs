@@ -5,15 +5,19 @@ use std::ffi::{OsStr, OsString};
 use clap::error::ErrorKind;
 use clap::{Arg, ArgAction, Command};
 
+use super::values::NO_OPTION;
+
 /// The commands that run another one, after one name.
-const RUNNERS: [&str; 3] = ["run", "once", "elect"];
+const RUNNERS: [&str; 4] = ["run", "lock", "once", "elect"];
 /// Programs that everybody gives a `-c`, and nobody names a lock after.
 const SHELLS: [&str; 6] = ["sh", "bash", "dash", "zsh", "ksh", "fish"];
 
 /// These arguments, with a `--` before the second word of a command that runs another:
 /// `run NAME make -j4` becomes `run NAME -- make -j4`.
 ///
-/// Where a `--` stands anywhere, nothing changes: all words before it are names.
+/// Where a `--` stands anywhere, nothing changes: all words before it are names. Only if there is none, the names stand
+/// behind it, such as those that begin with a dash: `run -- -NAME -- COMMAND`, and, because no command begins so,
+/// `run -- -NAME COMMAND`.
 ///
 /// # Errors
 ///
@@ -22,11 +26,17 @@ pub(super) fn insert(
     all: Vec<OsString>,
     command: impl FnOnce() -> Command,
 ) -> Result<Vec<OsString>, clap::Error> {
-    if all.iter().any(|word| word == "--") || !all.iter().any(is_runner) {
+    if !all.iter().any(is_runner) {
         return Ok(all);
     }
     let mut command = command();
     command.build();
+    if let Some(at) = all.iter().position(|word| word == "--") {
+        return Ok(match has_no_name(&all[..at], &command) {
+            Some(is_complete) => names_behind(&all, at, is_complete),
+            None => all,
+        });
+    }
     match place(&all, &command) {
         Some(at) if has_shell_text(&all[at..], &command) => Err(ambiguous(&all, &mut command)),
         Some(at) => {
@@ -36,6 +46,58 @@ pub(super) fn insert(
         }
         None => Ok(all),
     }
+}
+
+/// Whether the words before a `--` have no name for a verb that runs a command: then whether they are complete without
+/// one, because of `-c`, `--reset` or `--observe`.
+fn has_no_name(words: &[OsString], command: &Command) -> Option<bool> {
+    let (mut known, mut is_complete) = (command, false);
+    let mut at = 1;
+    while at < words.len() {
+        let word = &words[at];
+        let takes_value = option(known, word);
+        match takes_value {
+            Some(_) if std::ptr::eq(known, command) => {}
+            Some(_) => {
+                let is_one = ["--reset", "--observe"].iter().any(|one| word == one);
+                is_complete |= is_one || gives(known, word, 'c');
+            }
+            None if std::ptr::eq(known, command) && is_runner(word) => {
+                known = command.find_subcommand(word)?;
+            }
+            None => return None,
+        }
+        at += 1 + usize::from(takes_value == Some(true));
+    }
+    // A value that is the -- itself is read by clap.
+    (at == words.len() && !std::ptr::eq(known, command)).then_some(is_complete)
+}
+
+/// The same words, with the names in front of the `--`, and marked if they would be taken for options.
+fn names_behind(all: &[OsString], at: usize, is_complete: bool) -> Vec<OsString> {
+    let (before, behind) = (&all[..at], &all[at + 1..]);
+    let is_dashed = |word: &OsString| word.as_encoded_bytes().starts_with(b"-");
+    let count = match behind.iter().position(|word| word == "--") {
+        Some(second) => second,
+        None if is_complete => behind.len(),
+        None => usize::from(behind.first().is_some_and(is_dashed)),
+    };
+    if count == 0 {
+        return all.to_vec();
+    }
+    let (names, rest) = behind.split_at(count);
+    let marked = names.iter().map(|name| {
+        let mut word = OsString::new();
+        if is_dashed(name) {
+            word.push(NO_OPTION.to_string());
+        }
+        word.push(name);
+        word
+    });
+    // What follows is the command, or the options of one that is still to come.
+    let is_command = rest.first().is_some_and(|word| word != "--" && !is_dashed(word));
+    let separator = is_command.then(|| OsString::from("--"));
+    before.iter().cloned().chain(marked).chain(separator).chain(rest.iter().cloned()).collect()
 }
 
 /// Whether these words may be names in front of a `-c TEXT`.
@@ -186,6 +248,27 @@ mod tests {
         }
     }
 
+    /// As clap advises for a word that it has taken for an option.
+    #[test]
+    fn names_that_begin_with_a_dash_stand_behind_a_separator() {
+        for (line, with) in [
+            ("lw run -- -x -- ls -l", "lw run \0-x -- ls -l"),
+            ("lw run -v -- -x y -- ls", "lw run -v \0-x y -- ls"),
+            ("lw run -- -x ls -l", "lw run \0-x -- ls -l"),
+            ("lw lock -w 5 -- -x ls -l", "lw lock -w 5 \0-x -- ls -l"),
+            ("lw run -c ls -- -x -y", "lw run -c ls \0-x \0-y"),
+            ("lw run -- -x -c ls", "lw run \0-x -c ls"),
+            ("lw run -- -x -- -- y", "lw run \0-x -- -- y"),
+            ("lw once --reset -- -x", "lw once --reset \0-x"),
+            ("lw elect --observe -- -x", "lw elect --observe \0-x"),
+            ("lw once --every 1d -- -x -- ls", "lw once --every 1d \0-x -- ls"),
+            ("lw run -- a b -- ls", "lw run a b -- ls"),
+            ("lw -v --store u run -- -x -- ls", "lw -v --store u run \0-x -- ls"),
+        ] {
+            assert_eq!(inserted(line), with);
+        }
+    }
+
     #[test]
     fn a_word_before_a_text_is_a_name_or_a_command() {
         for line in [
@@ -220,6 +303,11 @@ mod tests {
             "lw ls run",
             "lw show run x",
             "lw run --help",
+            "lw run -- ls -l",
+            "lw run --holder -- x ls",
+            "lw run x -- -x -- y",
+            "lw show -- -x run",
+            "lw -- run -x -- y",
             "lw",
         ] {
             assert_eq!(inserted(line), line);

@@ -39,6 +39,14 @@ impl OnLoss {
     }
 }
 
+/// What marks a name that begins with a dash: no argument of a process has this character.
+pub(super) const NO_OPTION: char = '\0';
+
+/// Reads a name, without its mark.
+pub(super) fn name(text: &str) -> Result<String, String> {
+    Ok(text.strip_prefix(NO_OPTION).unwrap_or(text).to_owned())
+}
+
 /// Reads the number of a process.
 pub(super) fn pid(text: &str) -> Result<Pid, String> {
     let number = text.parse().ok().filter(|&number: &i32| number > 0);

@@ -128,7 +128,7 @@ async fn keep(
     let launcher = Launcher::new(socket).map_err(|error| broken("reach the command", &error))?;
     place.tell();
     super::refuse_a_store_of_one_process(&place.store)?;
-    let (ttl, wait) = (variables::ttl(lock.ttl)?, variables::wait(lock.wait)?);
+    let (ttl, wait) = (variables::ttl(lock.ttl)?, variables::wait(lock.wait.time())?);
     let program = Program::of_this_process();
     let mut signals = Signals::ending().map_err(|error| broken("listen to signals", &error))?;
     let holder = lock.holder.clone().unwrap_or_else(|| default_holder(&[caller.into()]));

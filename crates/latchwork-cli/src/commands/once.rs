@@ -27,7 +27,7 @@ pub(crate) async fn run(args: &OnceArgs, place: &Context) -> Result<u8, Error> {
         holder: args.holder.as_deref(),
         max_hold: args.max_hold,
         lock_delay: args.lock_delay,
-        wait: Some(variables::wait(args.wait)?.unwrap_or_default()),
+        wait: Some(variables::wait(args.wait.time())?.unwrap_or_default()),
         place,
     };
     let done = task.run(async |manager, wait| {

@@ -14,7 +14,7 @@ use crate::exit;
 /// Runs the command under the locks.
 pub(crate) async fn run(args: &RunArgs, place: &Context) -> Result<u8, Error> {
     let (lock, words) = (&args.lock, args.words.all());
-    let (ttl, wait) = (variables::ttl(lock.ttl)?, variables::wait(lock.wait)?);
+    let (ttl, wait) = (variables::ttl(lock.ttl)?, variables::wait(lock.wait.time())?);
     tell_if_words_may_be_a_command(place, &lock.names, &words);
     let task = Task {
         names: &lock.names,

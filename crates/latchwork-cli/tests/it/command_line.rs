@@ -22,6 +22,51 @@ fn a_command_after_one_name_needs_no_separator() {
     }
 }
 
+/// What clap advises for a word that it has taken for an option leads to the lock.
+#[test]
+fn a_name_with_a_leading_dash_works_in_every_verb() {
+    let store = Store::new();
+    let script = format!(
+        "echo $LATCHWORK_KEY; for verb in show status ls; do '{}' $verb -- -foo; done",
+        env!("CARGO_BIN_EXE_latchwork")
+    );
+    for words in [
+        &["run", "--", "-foo", "--", "sh", "-c", &script][..],
+        &["run", "--", "-foo", "sh", "-c", &script],
+        &["lock", "-n", "-c", &script, "--", "-foo"],
+        &["once", "--every", "1d", "--", "-foo", "--", "sh", "-c", &script],
+        &["elect", "--", "-foo", "--", "sh", "-c", &script],
+    ] {
+        let done = store.output(words);
+        let said: Vec<_> = done.stdout.lines().collect();
+        assert_eq!((done.code(), said[0]), (0, "-foo"), "{words:?}: {done:?}");
+        assert!(said[1].starts_with("-foo: held") && said.contains(&"held"), "{done:?}");
+        assert!(said.last().unwrap().starts_with("-foo"), "{done:?}");
+        let opened = store.output(&["once", "--reset", "--", "-foo"]);
+        assert_eq!(opened.stdout.contains("is open now"), words[0] == "once", "{opened:?}");
+    }
+    let leader = store.output(&["--json", "elect", "--observe", "--", "-foo"]);
+    assert!(leader.stdout.starts_with("{\"candidate\":null,\"key\":\"-foo\""), "{leader:?}");
+    let script = format!(
+        "held=$('{0}' hold -- -foo) && eval \"$held\" || exit; '{0}' unlock -- -foo; '{0}' status -- -foo",
+        env!("CARGO_BIN_EXE_latchwork")
+    );
+    let held = Running::start(store.script(&script)).finish();
+    assert_eq!((held.code(), &*held.stdout), (1, "free\n"), "{held:?}");
+}
+
+/// The letters of `flock`.
+#[test]
+fn letters_of_flock_bound_the_wait() {
+    let store = Store::new();
+    let holder = store.holder(&[], "sleep 300; echo x");
+    holder.ready();
+    for options in [&["-n"][..], &["-w", "0.2"], &["-w0.2"], &["-nE", "75"]] {
+        let done = store.output(&[&["run"], options, &["x", "--", "true"]].concat());
+        assert_eq!(done.code(), 75, "{options:?}: {done:?}");
+    }
+}
+
 /// Behind a `--` is the command, whatever the words before it look like.
 #[test]
 fn names_that_look_like_a_command_are_warned_about() {

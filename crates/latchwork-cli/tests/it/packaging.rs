@@ -26,7 +26,7 @@ fn files(folder: &Path) -> Vec<PathBuf> {
 fn groff_reads_the_manual_page_of_every_verb() {
     let store = Store::new();
     let folder = store.file("man1");
-    assert_eq!(store.output(&["man", folder.to_str().unwrap()]).code(), 0);
+    assert_eq!(store.output(&["man", "--dir", folder.to_str().unwrap()]).code(), 0);
     let shown = |page: &Path| {
         let words = ["-man", "-ww", "-Tascii", "-P-cbou", page.to_str().unwrap()];
         let shown = output(&store, "groff", &words);
@@ -48,6 +48,15 @@ fn groff_reads_the_manual_page_of_every_verb() {
     let main = store.file("latchwork.1");
     fs::write(&main, store.output(&["man"]).stdout).unwrap();
     assert!(shown(&main).contains("latchwork-run(1)"));
+    // As `git help VERB`; a verb is no directory to write into.
+    let run = store.file("run.1");
+    fs::write(&run, store.output(&["man", "run"]).stdout).unwrap();
+    assert_eq!(shown(&run), shown(&folder.join("latchwork-run.1")));
+    let synopsis = shown(&run).split_whitespace().collect::<Vec<_>>().join(" ");
+    for part in ["[--permits TAKE/OF]", "[--wait TIME]", "[GLOBAL OPTIONS] NAME... [-- COMMAND...]"]
+    {
+        assert!(synopsis.contains(part), "{synopsis}");
+    }
     assert_eq!(shown(&main), shown(&folder.join("latchwork.1")));
 }
 
