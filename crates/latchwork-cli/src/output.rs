@@ -138,8 +138,8 @@ impl Output {
         }
     }
 
-    /// Why there is nothing to do for `once`, if people asked for it with `-v`. For programs the event has the word
-    /// and the fields of the library's form.
+    /// Why there is nothing to do for `once`, for programs and for people that asked for it with `-v`. For programs the
+    /// event has the word and the fields of the library's form.
     pub(crate) fn skipped(&self, name: &str, why: &Skipped, message: &str) {
         let form = json!(why);
         let Some((word, fields)) = form.as_object().and_then(|form| form.iter().next()) else {
@@ -147,8 +147,17 @@ impl Output {
         };
         let mut all = Map::from_iter([("key".to_owned(), name.into())]);
         all.extend(fields.as_object().cloned().unwrap_or_default());
-        if self.verbose {
+        if self.verbose || self.json {
             self.tell(word, &format!("skipped {name:?}: {message}"), all);
+        }
+    }
+
+    /// How a term under a lock ended, for programs.
+    pub(crate) fn ended(&self, message: &str, code: u8, fields: &[(&str, &str)]) {
+        if self.json {
+            let fields = fields.iter().map(|&(name, text)| (name.to_owned(), text.into()));
+            let code = ("exit_code".to_owned(), code.into());
+            self.tell("ended", message, fields.chain([code]).collect());
         }
     }
 
@@ -198,14 +207,35 @@ fn millis(length: Duration) -> u64 {
     u64::try_from(length.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// A length of time for people: `29s`, `1h 2m`, below a second in milliseconds.
+/// A length of time for people: `29s`, `1h 2m`, `40d 3h`, below a second in milliseconds. Months and years have no
+/// one length.
 pub(crate) fn coarse(length: Duration) -> String {
-    let whole = if length < Duration::from_secs(1) {
-        Duration::from_millis(millis(length))
-    } else {
-        Duration::from_secs(length.as_secs())
-    };
-    humantime::format_duration(whole).to_string()
+    units(length).join(" ")
+}
+
+/// A length of time by its two largest units, such as `2h 5m`.
+pub(crate) fn short(length: Duration) -> String {
+    let mut units = units(length);
+    units.truncate(2);
+    units.join(" ")
+}
+
+fn units(length: Duration) -> Vec<String> {
+    let mut left = length.as_secs();
+    let mut units = Vec::new();
+    for (seconds, unit) in [(24 * 60 * 60, "d"), (60 * 60, "h"), (60, "m"), (1, "s")] {
+        if left >= seconds {
+            units.push(format!("{}{unit}", left / seconds));
+        }
+        left %= seconds;
+    }
+    if units.is_empty() {
+        units.push(match millis(length) {
+            0 => "0s".to_owned(),
+            some => format!("{some}ms"),
+        });
+    }
+    units
 }
 
 /// A text that cannot command the terminal: control characters and those that turn the writing
@@ -286,5 +316,10 @@ mod tests {
     fn lengths_are_short() {
         assert_eq!(coarse(Duration::from_millis(29_999)), "29s");
         assert_eq!(coarse(Duration::from_micros(1_500)), "1ms");
+        assert_eq!(coarse(Duration::ZERO), "0s");
+        assert_eq!(coarse(Duration::from_secs(5_400)), "1h 30m");
+        assert_eq!(coarse(Duration::from_secs(90_061)), "1d 1h 1m 1s");
+        assert_eq!(short(Duration::from_secs(45 * 86_400 + 14 * 3_600 + 9)), "45d 14h");
+        assert_eq!(short(Duration::from_secs(3_725)), "1h 2m");
     }
 }

@@ -5,12 +5,12 @@ use std::io::{self, IsTerminal};
 use std::time::Duration;
 
 use latchwork::store::clock::wall_time;
-use latchwork::store::{Mode, Party, Snapshot};
+use latchwork::store::{Mode, Party, Shape, Snapshot};
 use latchwork::{FencingToken, Leader};
 use serde_json::json;
 use unicode_width::UnicodeWidthStr;
 
-use super::{Done, Output, coarse, is_done, line, millis, opens_by_reset, plain, to_stderr};
+use super::{Done, Output, coarse, is_done, line, millis, opens_by_reset, plain, short, to_stderr};
 
 impl Output {
     /// `ls`: all of them.
@@ -201,11 +201,11 @@ pub(crate) fn done_text(one: &Snapshot) -> String {
 
 /// The table of `ls`.
 fn rows(all: &[Snapshot]) -> String {
-    let head = ["NAME", "HOLDER", "TOKEN", "AGE", "LEFT", "WAITING"].map(str::to_owned);
+    let head = ["NAME", "KIND", "HOLDER", "TOKEN", "AGE", "LEFT", "WAITING"].map(str::to_owned);
     table(&head, all.iter().map(row))
 }
 
-fn row(one: &Snapshot) -> [String; 6] {
+fn row(one: &Snapshot) -> [String; 7] {
     let first = one.holders.first();
     let token = first.and_then(|party| party.token).unwrap_or(one.token);
     let left = first.and_then(|party| party.remaining).or(one.linger);
@@ -216,12 +216,38 @@ fn row(one: &Snapshot) -> [String; 6] {
     };
     [
         plain(one.key.as_str()),
+        kind(one),
         holder_cell(one),
         if token == 0 { "-".to_owned() } else { token_text(token) },
         or_dash(age),
         or_dash(left),
         one.waiters.len().to_string(),
     ]
+}
+
+/// The kind of lock, and how much of it is taken.
+pub(crate) fn kind(one: &Snapshot) -> String {
+    let is_election =
+        one.holders.iter().chain(&one.waiters).any(|it| it.holder.candidate.is_some());
+    match one.shape {
+        _ if one.holders.is_empty() && one.linger.is_some() => "done".into(),
+        _ if is_election => "election".into(),
+        None => "-".into(),
+        Some(Shape::Mutex) => "mutex".into(),
+        Some(Shape::ReadWrite) => match &one.holders[..] {
+            [] => "read-write".into(),
+            [writer] if writer.mode == Mode::Write => "write".into(),
+            readers => format!("read ×{}", readers.len()),
+        },
+        Some(Shape::Semaphore { of }) => {
+            let taken = |mode| match mode {
+                Mode::Permits { take, .. } => u64::from(take),
+                _ => 1,
+            };
+            let taken: u64 = one.holders.iter().map(|party| taken(party.mode)).sum();
+            format!("permits {taken}/{of}")
+        }
+    }
 }
 
 /// The first holder, and how many more there are.
@@ -238,7 +264,7 @@ pub(crate) fn holder_cell(one: &Snapshot) -> String {
 }
 
 fn or_dash(length: Option<Duration>) -> String {
-    length.map_or_else(|| "-".to_owned(), coarse)
+    length.map_or_else(|| "-".to_owned(), short)
 }
 
 /// A claim: its holder, and what it takes.

@@ -1,50 +1,9 @@
 //! The texts of the table's cells, none of which can command the terminal.
 
-use std::time::Duration;
-
-use latchwork::store::{Mode, Shape, Snapshot};
 use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
-
-use crate::output::coarse;
 
 /// What stands for the rest of a text that does not fit.
 const MORE: char = '…';
-
-/// The kind of lock, and how much of it is taken.
-pub(crate) fn kind(one: &Snapshot) -> String {
-    let is_election =
-        one.holders.iter().chain(&one.waiters).any(|it| it.holder.candidate.is_some());
-    match one.shape {
-        _ if one.holders.is_empty() && one.linger.is_some() => "done".into(),
-        _ if is_election => "election".into(),
-        None => "-".into(),
-        Some(Shape::Mutex) => "mutex".into(),
-        Some(Shape::ReadWrite) => match &one.holders[..] {
-            [] => "read-write".into(),
-            [writer] if writer.mode == Mode::Write => "write".into(),
-            readers => format!("read ×{}", readers.len()),
-        },
-        Some(Shape::Semaphore { of }) => {
-            let taken = |mode| match mode {
-                Mode::Permits { take, .. } => u64::from(take),
-                _ => 1,
-            };
-            let taken: u64 = one.holders.iter().map(|party| taken(party.mode)).sum();
-            format!("permits {taken}/{of}")
-        }
-    }
-}
-
-/// A length of time by its two largest units, such as `2h 5m`.
-pub(crate) fn short(length: Duration) -> String {
-    let words = coarse(length);
-    let mut words = words.split(' ');
-    let first = words.next().unwrap_or_default().to_owned();
-    match words.next() {
-        Some(second) => format!("{first} {second}"),
-        None => first,
-    }
-}
 
 /// A text in exactly so many columns: cut, or with spaces behind it.
 pub(crate) fn fit(text: &str, columns: usize) -> String {
@@ -119,11 +78,5 @@ mod tests {
         assert_eq!(bar(0.53, 4), "██▏ ");
         assert_eq!(bar(0.000_1, 4), "▏   ");
         assert_eq!(bar(0.0, 4), "    ");
-    }
-
-    #[test]
-    fn lengths_have_two_units_at_most() {
-        assert_eq!(short(Duration::from_secs(3_725)), "1h 2m");
-        assert_eq!(short(Duration::from_secs(59)), "59s");
     }
 }

@@ -18,10 +18,10 @@ use ratatui_widgets::paragraph::{Paragraph, Wrap};
 use unicode_width::UnicodeWidthStr;
 
 use self::look::Look;
-use super::cells::{fit, short};
+use super::cells::fit;
 use super::keys::HELP;
 use super::view::{Mode, View};
-use crate::output::{moment_of_day, plain};
+use crate::output::{moment_of_day, plain, short};
 
 /// From how many rows on one lock is shown in detail without being asked for.
 const ROOMY: u16 = 16;

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use latchwork::store::{Key, Moment, Party, Snapshot};
 
-use super::cells;
+use crate::output::locks::kind;
 
 /// A lock as it was read.
 #[derive(Debug)]
@@ -100,7 +100,7 @@ impl Column {
         let (one, other) = (&a.seen, &b.seen);
         match self {
             Self::Name => one.key.cmp(&other.key),
-            Self::Kind => cells::kind(one).cmp(&cells::kind(other)),
+            Self::Kind => kind(one).cmp(&kind(other)),
             Self::Holder => holder_text(one).cmp(holder_text(other)),
             // Both are as of the same reading, or of one that is newer by less than a screen shows.
             Self::Held => a.held_for(a.read_at).cmp(&b.held_for(b.read_at)),
@@ -169,7 +169,7 @@ impl Locks {
         let (all, sort) = (&self.all, self.sort);
         let is_wanted = |seen: &Snapshot| {
             wanted.is_empty()
-                || [seen.key.as_str(), &cells::kind(seen)]
+                || [seen.key.as_str(), &kind(seen)]
                     .into_iter()
                     .chain(seen.holders.iter().map(|party| &*party.holder.text))
                     .any(|text| text.to_lowercase().contains(&wanted))

@@ -45,8 +45,9 @@ fn a_name_with_a_leading_dash_works_in_every_verb() {
         let opened = store.output(&["once", "--reset", "--", "-foo"]);
         assert_eq!(opened.stdout.contains("is open now"), words[0] == "once", "{opened:?}");
     }
-    let leader = store.output(&["--json", "elect", "--observe", "--", "-foo"]);
-    assert!(leader.stdout.starts_with("{\"candidate\":null,\"key\":\"-foo\""), "{leader:?}");
+    let observer = store.latchwork(&["--json", "elect", "--observe", "--", "-foo"]);
+    let leader = Running::start(observer).stdout.next().unwrap();
+    assert!(leader.starts_with("{\"candidate\":null,\"key\":\"-foo\""), "{leader}");
     let script = format!(
         "held=$('{0}' hold -- -foo) && eval \"$held\" || exit; '{0}' unlock -- -foo; '{0}' status -- -foo",
         env!("CARGO_BIN_EXE_latchwork")

@@ -438,10 +438,32 @@ fn events_have_fields_for_programs() {
     let acquired = json(&waiter.stderr.until("\"event\":\"acquired\""));
     let released = json(&waiter.stderr.until("\"event\":\"released\""));
     let done = waiter.finish();
-    for event in [acquired, released] {
+    let ended = json(done.stderr.lines().last().unwrap());
+    assert_eq!((&ended["event"], &ended["exit_code"]), (&"ended".into(), &0.into()));
+    for event in [acquired, released, ended] {
         assert_eq!((&event["key"], &event["holder"]), (&"x".into(), &"you".into()), "{event}");
         assert_eq!(event["token"], done.stdout.trim(), "{event}");
     }
+}
+
+/// Without `-v` as well: one document says how it ended.
+#[test]
+fn json_says_how_a_command_or_a_task_ended() {
+    let store = Store::new();
+    let last = |words: &[&str], code| {
+        let done = store.output(&[&["--json"], words].concat());
+        assert_eq!((done.code(), &*done.stdout), (code, ""), "{done:?}");
+        assert_eq!(done.stderr.lines().count(), 1, "{done:?}");
+        serde_json::from_str::<serde_json::Value>(&done.stderr).unwrap()
+    };
+    let ended = last(&["run", "x", "--", "sh", "-c", "exit 3"], 3);
+    assert_eq!((&ended["event"], &ended["key"]), (&"ended".into(), &"x".into()));
+    assert_eq!(ended["exit_code"], 3);
+    let once = ["once", "--every", "1d", "report", "--", "true"];
+    assert_eq!(last(&once, 0)["event"], "ended");
+    let skipped = last(&once, 0);
+    assert_eq!((&skipped["event"], &skipped["key"]), (&"done".into(), &"report".into()));
+    assert_eq!(last(&["elect", "y", "--", "true"], 0)["exit_code"], 0);
 }
 
 /// Several locks are taken in an order of their own: whatever it is, each key stands where its token

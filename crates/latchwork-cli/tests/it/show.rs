@@ -48,6 +48,13 @@ fn the_holder_is_named_by_default() {
     command.env("USER", "ada");
     let run = Running::start(command);
     run.stdout.until("up");
+    // As in cron and in containers.
+    let mut command =
+        store.latchwork(&["run", "y", "--", env!("CARGO_BIN_EXE_latchwork"), "show", "y"]);
+    command.env_remove("USER");
+    let user = Running::start(store.script("id -un")).finish().stdout;
+    let unset = Running::start(command).finish().stdout;
+    assert!(unset.contains(&format!("holder   {}@", user.trim())), "{unset}");
     let value = json(&store, &["show", "x"]);
     let holder = value["holders"][0]["holder"].as_str().unwrap();
     assert!(holder.starts_with("ada@"), "{holder}");
@@ -80,8 +87,8 @@ fn ls_lists_locks_in_use() {
     let text = store.output(&["ls"]).stdout;
     let lines: Vec<_> = text.lines().collect();
     assert_eq!(lines.len(), 4, "{text}");
-    assert!(lines[0].starts_with("NAME    HOLDER"), "{text}");
-    assert!(lines[3].starts_with("zoo     "), "{text}");
+    assert!(lines[0].starts_with("NAME    KIND   HOLDER"), "{text}");
+    assert!(lines[3].starts_with("zoo     mutex  "), "{text}");
     drop(runs);
 }
 

@@ -48,11 +48,26 @@ impl fmt::Display for Names<'_> {
     }
 }
 
+/// The name of this user by the password database, else the number: cron and containers set no USER.
+fn user() -> String {
+    let number = rustix::process::getuid().as_raw();
+    let all = std::fs::read_to_string("/etc/passwd").unwrap_or_default();
+    name_of(number, &all).map_or_else(|| number.to_string(), str::to_owned)
+}
+
+/// The name of a user in the text of `/etc/passwd`.
+fn name_of(number: u32, all: &str) -> Option<&str> {
+    all.lines().find_map(|line| {
+        let mut fields = line.split(':');
+        let name = fields.next()?;
+        (fields.nth(1)?.parse() == Ok(number) && !name.is_empty()).then_some(name)
+    })
+}
+
 /// Who this is, for people: user, host, process and command.
 pub(crate) fn default_holder(command: &[OsString]) -> String {
     const LONGEST: usize = 120;
-    let user =
-        std::env::var("USER").unwrap_or_else(|_| rustix::process::getuid().as_raw().to_string());
+    let user = std::env::var("USER").ok().filter(|name| !name.is_empty()).unwrap_or_else(user);
     let words: Vec<_> = command.iter().map(|word| word.to_string_lossy()).collect();
     let mut words = words.join(" ");
     if let Some((end, _)) = words.char_indices().nth(LONGEST) {
@@ -61,4 +76,20 @@ pub(crate) fn default_holder(command: &[OsString]) -> String {
     }
     let host = latchwork::store::system::this_host();
     format!("{user}@{host} {}: {words}", latchwork::store::this_process())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_user_has_the_name_of_the_password_database() {
+        let all =
+            "root:x:0:0:root:/root:/bin/sh\nbad:x\n:x:1:1::/:\nann:x:1000:100::/home/ann:/bin/sh\n";
+        assert_eq!(name_of(0, all), Some("root"));
+        assert_eq!(name_of(1000, all), Some("ann"));
+        for unknown in [1, 100, 7] {
+            assert_eq!(name_of(unknown, all), None);
+        }
+    }
 }

@@ -152,10 +152,13 @@ impl Session<'_> {
         let release = self.give_back(hold, &end).await;
         let code = self.report_end(&label, &end, &last);
         let changed = self.report_release(&label, &end, &last, release).await;
+        let code = changed.unwrap_or(code);
+        let message = format!("ended under {} with exit code {code}", label.names());
+        self.task.place.output.ended(&message, code, &label.fields());
         // What has come since, while nobody listened. The rest was for the command.
         let since = self.signals.come().into_iter().rfind(|&signal| asks_to_end(signal));
         Ok(Over {
-            code: changed.unwrap_or(code),
+            code,
             told_to_end: since.or(end.told_to_end),
             lost: end.has_lost(),
             // So that a script that runs latchwork ends on Ctrl-C as it would without it; what shares

@@ -11,12 +11,11 @@ use ratatui_widgets::block::Block;
 use ratatui_widgets::borders::Borders;
 use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
-use super::super::cells::{kind, short};
 use super::super::locks::Lock;
 use super::super::view::View;
 use super::look::Look;
-use crate::output::locks::{done_text, party_text, token_text};
-use crate::output::{is_done, moment_of_day, plain};
+use crate::output::locks::{done_text, kind, party_text, token_text};
+use crate::output::{is_done, moment_of_day, plain, short};
 
 /// Draws the selected lock; `wall` is the time of day.
 pub(super) fn draw(

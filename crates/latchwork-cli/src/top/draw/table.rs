@@ -7,12 +7,12 @@ use ratatui_core::terminal::Frame;
 use ratatui_core::text::{Line, Span};
 use unicode_width::UnicodeWidthStr;
 
-use super::super::cells::{bar, fit, fit_right, kind, short};
+use super::super::cells::{bar, fit, fit_right};
 use super::super::locks::{Column, Lock};
 use super::super::view::View;
 use super::look::Look;
-use crate::output::locks::{holder_cell, token_text};
-use crate::output::plain;
+use crate::output::locks::{holder_cell, kind, token_text};
+use crate::output::{plain, short};
 
 /// How wide the bar of the time left is.
 const BAR: usize = 10;
