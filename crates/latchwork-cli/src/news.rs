@@ -2,6 +2,7 @@
 
 use std::fmt::Write as _;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use latchwork::store::clock::{boot_time, wall_time};
 use latchwork::store::{Cause, Holder, Moment};
@@ -10,6 +11,9 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::sync::watch;
 
 use crate::output::{Done, opens_by_reset};
+
+/// How long tries fail before that is worth a line, where not each is reported.
+const REPORT: Duration = Duration::from_secs(1);
 
 /// What a claim waits for: a holder, if its name is known, and how many others are ahead, if the store
 /// tells.
@@ -156,6 +160,9 @@ pub(crate) struct News {
 struct State {
     told: Option<InTheWay>,
     failure: Option<String>,
+    /// When the first try failed since the store has answered.
+    failing_since: Option<Moment>,
+    is_failure_told: bool,
 }
 
 impl News {
@@ -190,10 +197,11 @@ impl News {
     }
 
     fn waits(&self, what: InTheWay) {
+        let mut state = self.lock();
+        (state.failing_since, state.is_failure_told) = (None, false);
         if !self.tells_waiting {
             return;
         }
-        let mut state = self.lock();
         let known = match &state.told {
             Some(told) if self.verbose => *told == what,
             Some(told) => told.detail() >= what.detail(),
@@ -203,6 +211,13 @@ impl News {
             state.told = Some(what.clone());
         }
         self.tell(Heard::Waiting(what, !known));
+    }
+
+    /// Whether tries have failed for so long that somebody should know: once, until the store answers again.
+    fn is_worth_a_line(&self) -> bool {
+        let (now, mut state) = (boot_time(), self.lock());
+        let since = *state.failing_since.get_or_insert(now);
+        now.since(since) >= REPORT && !std::mem::replace(&mut state.is_failure_told, true)
     }
 
     fn tell(&self, heard: Heard) {
@@ -227,7 +242,7 @@ impl Observer for News {
                 };
                 self.waits(InTheWay { name: key.as_str().into(), obstacle, ahead: blocked.ahead });
             }
-            Event::TryFailed { key, error } if self.verbose => {
+            Event::TryFailed { key, error } if self.verbose || self.is_worth_a_line() => {
                 let message = format!("waiting for {:?}: {error}; trying again", key.as_str());
                 self.tell(Heard::TryFailed(message));
             }
@@ -247,8 +262,6 @@ impl Observer for News {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use latchwork::FencingToken;
     use latchwork::store::{BackendError, BackendErrorKind, Blocked, Effect, Key};
 
@@ -309,6 +322,25 @@ mod tests {
         let done =
             "waiting for \"x\": done 1970-01-01 00:00:00 UTC by web-2, next run possible in ";
         assert!(second.starts_with(done) && second.ends_with(step), "{second}");
+    }
+
+    #[test]
+    fn tries_that_fail_for_long_are_reported_once() {
+        let (news, mut heard) = News::new(false, false);
+        let key = Key::new("x").unwrap();
+        let error =
+            BackendError::new(BackendErrorKind::Unreachable, Effect::NotApplied, "it is away");
+        let fails = || news.event(&Event::TryFailed { key: &key, error: &error });
+        fails();
+        assert!(heard.try_recv().is_err(), "it may be a moment");
+        news.lock().failing_since = Some(boot_time().minus(REPORT));
+        fails();
+        assert!(matches!(heard.try_recv(), Ok(Heard::TryFailed(text)) if text.contains("away")));
+        fails();
+        assert!(heard.try_recv().is_err(), "once");
+        news.event(&Event::Waiting { key: &key, blocked: &Blocked::by(Cause::Held) });
+        fails();
+        assert!(heard.try_recv().is_err(), "the store has answered");
     }
 
     #[test]

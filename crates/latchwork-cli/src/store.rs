@@ -5,6 +5,7 @@ mod passed_on;
 mod recognised;
 mod second;
 mod secrets;
+mod spoken;
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStringExt;
@@ -36,6 +37,8 @@ pub(crate) struct Store {
     source: Source,
     /// What the commands inside of a command read an address with a password from.
     passed_on: OnceLock<Option<PassedOn>>,
+    /// What its server is, if it is of another kind than the address says.
+    other: OnceLock<Option<(String, &'static str)>>,
 }
 
 /// Who named the store.
@@ -103,7 +106,8 @@ impl Store {
 
     fn new(address: String, named_by: NamedBy) -> Self {
         let source = Source::text(&*address);
-        Self { address, named_by, source, passed_on: OnceLock::new() }
+        let (passed_on, other) = (OnceLock::new(), OnceLock::new());
+        Self { address, named_by, source, passed_on, other }
     }
 
     fn of_file(file: PathBuf) -> Result<Self, Error> {
@@ -212,6 +216,21 @@ impl Store {
             return None;
         }
         self.passed_on.get_or_init(|| PassedOn::new(&self.address)).as_ref()
+    }
+
+    /// The error of a server that could not be used: if it is of another kind than the address says, no later try
+    /// can succeed.
+    pub(crate) fn explained(&self, error: Error) -> Error {
+        if error.kind() != ErrorKind::Unreachable {
+            return self.blamed(error);
+        }
+        // It is asked once.
+        match self.other.get_or_init(|| spoken::other_than_named(&self.address)) {
+            Some((what, step)) => {
+                self.blamed(Error::new(ErrorKind::Invalid, format!("store: {what}")).with_next_step(*step))
+            }
+            None => self.blamed(error),
+        }
     }
 
     /// The error of an address that cannot be used, with the name of what it was read from in place of `store`.

@@ -38,7 +38,11 @@ const AT_ONCE: usize = 64;
 pub async fn init(config: RedisConfig, io: Io) -> Result<Prepared, Error> {
     let store: Arc<str> = config.shown().into();
     let mut prepared = Prepared { store: store.clone(), steps: Vec::new() };
-    let Some(rule) = Rule::of(&config) else { return Ok(prepared) };
+    let Some(rule) = Rule::of(&config) else {
+        // A server that is away is no prepared store.
+        RedisBackend::connect(config, io).await?;
+        return Ok(prepared);
+    };
     let named = config.namespaces.clone();
     let backend = RedisBackend::connect(config, io).await?;
     let failed = |error| Error::from_backend(error, None, &store);

@@ -152,8 +152,15 @@ impl Store {
         }
     }
 
+    /// Where nothing is to be prepared, a server must be there all the same.
     #[cfg_attr(
-        not(any(feature = "redis", feature = "postgres")),
+        not(any(
+            feature = "redis",
+            feature = "postgres",
+            feature = "etcd",
+            feature = "zookeeper",
+            feature = "kubernetes"
+        )),
         expect(unused_variables, reason = "the others need no preparation")
     )]
     async fn prepare(self, io: Io) -> Result<Prepared, Error> {
@@ -166,13 +173,22 @@ impl Store {
             #[cfg(feature = "redis")]
             Self::Redlock(config) => return redlock::init(config, io).await,
             #[cfg(feature = "etcd")]
-            Self::Etcd(_, url) => without_password(&url),
+            Self::Etcd(config, url) => {
+                latchwork_etcd::EtcdBackend::connect(config, io).await?;
+                without_password(&url)
+            }
             #[cfg(feature = "zookeeper")]
-            Self::ZooKeeper(_, url) => without_password(&url),
+            Self::ZooKeeper(config, url) => {
+                latchwork_zookeeper::ZooKeeperBackend::connect(config, io).await?;
+                without_password(&url)
+            }
             #[cfg(feature = "postgres")]
             Self::Postgres(config) => return latchwork_postgres::init(config, io).await,
             #[cfg(feature = "kubernetes")]
-            Self::Kubernetes(_, url) => without_password(&url),
+            Self::Kubernetes(config, url) => {
+                latchwork_kubernetes::KubernetesBackend::connect(config, io).await?;
+                without_password(&url)
+            }
         };
         Ok(Prepared { store, steps: Vec::new() })
     }
@@ -335,7 +351,7 @@ pub async fn doctor(url: &str) -> Result<Report, Error> {
 ///
 /// # Errors
 ///
-/// As [`doctor`], and `Invalid` if locks are in use.
+/// As [`connect`], and `Invalid` if locks are in use.
 pub async fn init(url: &str) -> Result<Prepared, Error> {
     let store = Store::read(url)?;
     let driver = Driver::start()?;

@@ -14,6 +14,15 @@ use crate::news::{Heard, News};
 /// The longest pause before a store that took no connection is asked again.
 const RETRY: Duration = Duration::from_millis(500);
 
+/// The shortest time for the first try to connect, unless it is the only one.
+const FIRST: Duration = Duration::from_secs(1);
+
+/// A connection that took no longer does not count: the rest of the time is what the command line says.
+const AT_ONCE: Duration = Duration::from_millis(250);
+
+/// After this time a failure to connect is reported, unless people want to know it at once, or nothing.
+const REPORT: Duration = Duration::from_secs(1);
+
 /// A store to take locks at, and what it reports.
 pub(super) struct Connected {
     pub(super) manager: LockManager,
@@ -29,32 +38,43 @@ pub(super) async fn connect(
     wait: Option<Duration>,
     holder: &str,
 ) -> Result<Connected, Error> {
-    let (news, heard) = News::new(place.output.tells_waiting(), place.output.is_verbose());
+    let output = &place.output;
+    let (news, heard) = News::new(output.tells_waiting(), output.is_verbose());
     let (manager, waited) = reach(place, wait).await?;
     let manager = manager.holder(holder).observer(news.clone());
     let left = wait.map(|wait| wait.saturating_sub(waited));
     Ok(Connected { manager, left, news, heard })
 }
 
-/// Connects; returns how long that took beside the first try.
+/// Connects; returns how much of the time to wait that took.
 ///
 /// A store that takes no more clients is asked again for as long as the command may wait for its lock, and so
 /// is one that does not answer, if the wait has an end: without one, a wrong address would never be noticed.
-/// The first try gets the time that the store gives a request, also if the wait is shorter.
 async fn reach(place: &Context, wait: Option<Duration>) -> Result<(LockManager, Duration), Error> {
     let output = &place.output;
     let begun_at = boot_time();
-    let mut error = match place.connect().await {
-        Err(error) if may_pass(&error, wait) => error,
-        other => return Ok((other?, Duration::ZERO)),
+    let first = wait.filter(|wait| !wait.is_zero()).map(|wait| wait.max(FIRST));
+    let connected = match first {
+        Some(limit) => within(limit, place.connect()).await,
+        None => Some(place.connect().await),
     };
-    if output.tells_waiting() {
-        output.note("waiting", &format!("waiting for a connection: {error}"), &[]);
-    }
+    let mut error = match connected {
+        Some(Err(error)) if may_pass(&error, wait) => error,
+        Some(connected) => {
+            let took = Some(boot_time().since(begun_at)).filter(|took| *took > AT_ONCE);
+            return Ok((connected?, took.unwrap_or_default()));
+        }
+        None => no_answer(place, first.unwrap_or_default()),
+    };
+    let mut is_reported = false;
     loop {
         let left = || wait.map(|wait| wait.saturating_sub(boot_time().since(begun_at)));
         if left() == Some(Duration::ZERO) {
             return Err(error);
+        }
+        if !is_reported && (output.tells_waiting() || boot_time().since(begun_at) >= REPORT) {
+            output.note("waiting", &format!("waiting for a connection: {error}"), &[]);
+            is_reported = true;
         }
         nap(random_between(RETRY / 10, RETRY).min(left().unwrap_or(RETRY))).await;
         error = match within(left().unwrap_or(Duration::MAX), place.connect()).await {
@@ -63,6 +83,15 @@ async fn reach(place: &Context, wait: Option<Duration>) -> Result<(LockManager, 
             None => error,
         };
     }
+}
+
+/// The error of a store that did not answer while the command could wait.
+fn no_answer(place: &Context, waited: Duration) -> Error {
+    let message = format!("{}: no answer within {waited:?}", place.store.shown());
+    let error = Error::new(ErrorKind::Unreachable, message).with_next_step(
+        "check that the server is running and the address is correct, or wait longer (--wait)",
+    );
+    place.store.explained(error)
 }
 
 /// Whether a connection may succeed within the time to wait.

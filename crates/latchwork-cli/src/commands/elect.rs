@@ -69,11 +69,17 @@ pub(crate) async fn run(args: &ElectArgs, place: &Context) -> Result<u8, Error> 
 /// Campaigns for as long as it takes, also while the store is away: that is when most leaderships
 /// are lost.
 async fn campaign(election: &Election, name: &str, output: &Output) -> Result<Leadership, Error> {
+    let mut failures = 0;
     loop {
         match election.campaign().await {
             Err(error) if error.kind() == ErrorKind::Unreachable => {
                 let message = format!("cannot campaign: {error}; trying again");
-                output.detail("unreachable", &message, &[("key", name)]);
+                failures += 1;
+                // The first may be a moment; the second is for everybody.
+                match failures {
+                    2 => output.note("unreachable", &message, &[("key", name)]),
+                    _ => output.detail("unreachable", &message, &[("key", name)]),
+                }
                 nap(PAUSE).await;
             }
             ended => return ended,

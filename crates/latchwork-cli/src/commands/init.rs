@@ -7,5 +7,5 @@ use super::Context;
 /// Prepares the store, if it needs that.
 pub(crate) async fn run(place: &Context) -> Result<u8, Error> {
     let prepared = latchwork::init(place.store.address()).await;
-    Ok(place.output.prepared(&prepared.map_err(|error| place.store.blamed(error))?))
+    Ok(place.output.prepared(&prepared.map_err(|error| place.store.explained(error))?))
 }

@@ -56,7 +56,7 @@ impl Context {
     /// Connects to the store.
     async fn connect(&self) -> Result<LockManager, Error> {
         let connected = latchwork::connect_from(self.store.source()).await;
-        let manager = connected.map_err(|error| self.store.blamed(error))?;
+        let manager = connected.map_err(|error| self.store.explained(error))?;
         let manager = manager.namespace(&*self.namespace);
         Ok(match self.token_floor {
             Some(floor) => manager.token_floor(floor),

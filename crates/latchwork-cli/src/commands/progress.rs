@@ -36,7 +36,10 @@ impl<'a> Progress<'a> {
                     self.refresh();
                 }
             }
-            Heard::TryFailed(message) => self.output.note("waiting", &message, &[("key", key)]),
+            Heard::TryFailed(message) => {
+                self.clear();
+                self.output.note("waiting", &message, &[("key", key)]);
+            }
             Heard::RenewFailed(_) | Heard::RenewedAgain => {}
         }
     }

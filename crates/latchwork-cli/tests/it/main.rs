@@ -25,6 +25,7 @@ mod kinds;
 mod kubernetes;
 mod loss;
 mod nested;
+mod no_store;
 mod once;
 mod packaging;
 mod postgres;

@@ -57,19 +57,25 @@ const WORDS: tls::Words = tls::Words {
 
 /// No connection to the server, for this reason.
 pub(crate) fn not_reached(at: &str, why: &str) -> BackendError {
-    let step = if why.contains(NO_TLS) {
-        "set ssl = on at the server, or sslmode=disable in the address"
+    let (kind, step) = if why.contains(NO_TLS) {
+        (
+            BackendErrorKind::Unreachable,
+            "set ssl = on at the server, or sslmode=disable in the address",
+        )
     } else if why.contains(PASSWORD_MISSING) {
-        "give a password: postgres://user:password@host/database, PGPASSWORD, or a line of ~/.pgpass"
+        // No later try has one, unless the source of the address does.
+        (
+            BackendErrorKind::Denied,
+            "give a password: postgres://user:password@host/database, PGPASSWORD, or a line of ~/.pgpass",
+        )
     } else {
-        "check that the server is running and the address is correct"
+        (
+            BackendErrorKind::Unreachable,
+            "check that the server is running and the address is correct",
+        )
     };
-    BackendError::new(
-        BackendErrorKind::Unreachable,
-        Effect::NotApplied,
-        format!("no connection to {at}: {why}"),
-    )
-    .with_next_step(step)
+    BackendError::new(kind, Effect::NotApplied, format!("no connection to {at}: {why}"))
+        .with_next_step(step)
 }
 
 /// What the library says if TLS is required, and the server has none.
@@ -124,7 +130,7 @@ fn refusal(said: &DbError) -> BackendError {
     let pooler_says = |words: &str| starts("08") && said.message().contains(words);
     let (kind, step) = if starts("28") && said.message().contains("no encryption") {
         (Denied, "use sslmode=require: pg_hba.conf lets this user in by TLS alone")
-    } else if starts("28") {
+    } else if starts("28") || pooler_says("authentication failed") {
         (Denied, "check the user, the password and pg_hba.conf")
     } else if is(&[&SqlState::INSUFFICIENT_PRIVILEGE]) {
         (
@@ -147,7 +153,7 @@ fn refusal(said: &DbError) -> BackendError {
         )
     } else if is(&[&SqlState::INVALID_CATALOG_NAME])
         || pooler_says("no such database")
-        || pooler_says("does not exist")
+        || (pooler_says("database") && pooler_says("does not exist"))
     {
         (Invalid, "create the database, or name another one in the address")
     } else if is(&[&SqlState::READ_ONLY_SQL_TRANSACTION]) {

@@ -22,6 +22,9 @@ const PLAIN_LIMIT: Duration = Duration::from_millis(500);
 /// How long a connection may take to be made.
 pub(crate) const CONNECT_LIMIT: Duration = Duration::from_secs(2);
 
+/// How a server says that it has no database of this number.
+const NO_DATABASE: &str = "DB index";
+
 /// The versions of the protocol. In the newer one, messages arrive on the same connection as answers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Protocol {
@@ -235,6 +238,13 @@ pub(crate) fn unreachable(
         return BackendError::new(BackendErrorKind::Denied, Effect::NotApplied, message).with_next_step(
             "give the server a password (requirepass, or ACL SETUSER) and write it into the address",
         );
+    }
+    if error.detail().is_some_and(|said| said.contains(NO_DATABASE)) {
+        let message = format!("{endpoint} has no database {}: {error}", access.database);
+        return BackendError::new(BackendErrorKind::Invalid, Effect::NotApplied, message)
+            .with_next_step(
+                "name a database that the server has; CONFIG GET databases says how many",
+            );
     }
     if let Some(refusal) = tls::refusal(error, &WORDS) {
         return refused_by_tls(endpoint, &refusal);
