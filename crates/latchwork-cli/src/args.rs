@@ -46,6 +46,11 @@ pub(crate) struct Cli {
     #[arg(long, global = true, help_heading = GLOBAL, value_name = "TEXT", conflicts_with_all = ["store", "store_file"])]
     pub(crate) store_command: Option<String>,
 
+    /// Make the store's directory with the directories above it. Without it, a path whose parent does
+    /// not exist is taken for a mistake
+    #[arg(long, global = true, help_heading = GLOBAL)]
+    pub(crate) create: bool,
+
     /// Put NAMESPACE: before each name
     #[arg(long, global = true, help_heading = GLOBAL, value_name = "NAMESPACE")]
     pub(crate) namespace: Option<String>,

@@ -28,6 +28,9 @@ const FILE: &str = "LATCHWORK_STORE_FILE";
 /// The variable with the command that prints the store's address.
 const COMMAND: &str = "LATCHWORK_STORE_COMMAND";
 
+/// The variable with which a machine refuses the default store.
+const REQUIRED: &str = "LATCHWORK_REQUIRE_STORE";
+
 /// A store, and who named it.
 #[derive(Debug)]
 pub(crate) struct Store {
@@ -66,7 +69,8 @@ impl Store {
     /// # Errors
     ///
     /// `Invalid` if a variable is set and empty: the user meant another store than the default one. Also if a
-    /// file that is named cannot be read or has no address, if the command fails, or if there is no default.
+    /// file that is named cannot be read or has no address, if the command fails, or if there is no default or it is
+    /// refused by a variable.
     pub(crate) fn find(
         address: Option<String>,
         file: Option<PathBuf>,
@@ -100,6 +104,12 @@ impl Store {
         }
         if let Some(file) = address_file::usual_places().into_iter().find(|file| file.exists()) {
             return Self::of_file(file);
+        }
+        if is_required()? {
+            let message = format!("{REQUIRED} is set, and no store is named");
+            return Err(Error::new(ErrorKind::Invalid, message).with_next_step(
+                "name it with --store, --store-file, --store-command or their variables",
+            ));
         }
         Ok(Self::new(latchwork::default_store()?, NamedBy::Default))
     }
@@ -221,16 +231,18 @@ impl Store {
     /// The error of a server that could not be used: if it is of another kind than the address says, no later try
     /// can succeed.
     pub(crate) fn explained(&self, error: Error) -> Error {
-        if error.kind() != ErrorKind::Unreachable {
-            return self.blamed(error);
+        match error.kind() {
+            ErrorKind::Unreachable => self.other_kind().unwrap_or_else(|| self.blamed(error)),
+            _ => self.blamed(error),
         }
-        // It is asked once.
-        match self.other.get_or_init(|| spoken::other_than_named(&self.address)) {
-            Some((what, step)) => {
-                self.blamed(Error::new(ErrorKind::Invalid, format!("store: {what}")).with_next_step(*step))
-            }
-            None => self.blamed(error),
-        }
+    }
+
+    /// The error of a server of another kind than the address says. The server is asked once.
+    pub(crate) fn other_kind(&self) -> Option<Error> {
+        let found = self.other.get_or_init(|| spoken::other_than_named(&self.address)).as_ref();
+        let (what, step) = found?;
+        let error = Error::new(ErrorKind::Invalid, format!("store: {what}"));
+        Some(self.blamed(error.with_next_step(*step)))
     }
 
     /// The error of an address that cannot be used, with the name of what it was read from in place of `store`.
@@ -252,11 +264,7 @@ impl Store {
 }
 
 /// The options with which a command line has named a store, for one that somebody types; without a password.
-pub(crate) fn options(
-    address: Option<&str>,
-    file: Option<&Path>,
-    command: Option<&str>,
-) -> String {
+pub(crate) fn options(address: Option<&str>, file: Option<&Path>, command: Option<&str>) -> String {
     match (address, file, command) {
         (Some(address), ..) => {
             let address = recognised::typed(&absolute(address.trim().to_owned()));
@@ -295,6 +303,19 @@ fn set(name: &str, meant: &str) -> Result<Option<OsString>, Error> {
         true => Err(Error::new(ErrorKind::Invalid, format!("{name}: it is set, and empty"))
             .with_next_step(format!("set it to {meant}, or unset it"))),
         false => Ok(value),
+    }
+}
+
+/// Whether each command must name its store.
+fn is_required() -> Result<bool, Error> {
+    let value = variable(REQUIRED).unwrap_or_default();
+    match value.to_string_lossy().to_ascii_lowercase().as_str() {
+        "" | "0" | "false" | "no" | "off" => Ok(false),
+        "1" | "true" | "yes" | "on" => Ok(true),
+        other => {
+            Err(Error::new(ErrorKind::Invalid, format!("{REQUIRED}={other}: not a yes or no"))
+                .with_next_step("set it to 1 or 0"))
+        }
     }
 }
 

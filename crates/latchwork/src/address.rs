@@ -56,6 +56,44 @@ const SCHEMES: &[&str] = &[
     "k8s",
 ];
 
+/// What other clients call a scheme, and the one that is meant.
+const MEANT: [(&str, &str); 14] = [
+    ("kubernetes", "k8s"),
+    ("kube", "k8s"),
+    ("zookeeper", "zk"),
+    ("zookeepers", "zks"),
+    ("pg", "postgres"),
+    ("psql", "postgres"),
+    ("sentinel", "redis+sentinel"),
+    ("redis-sentinel", "redis+sentinel"),
+    ("redis-cluster", "redis+cluster"),
+    ("unix", "redis+unix"),
+    ("redis+socket", "redis+unix"),
+    ("redis-socket", "redis+unix"),
+    ("http", "etcd"),
+    ("https", "etcds"),
+];
+
+/// The stores that usually listen at a port.
+const PORTS: [(&str, &str); 8] = [
+    ("6379", "redis"),
+    ("26379", "redis+sentinel"),
+    ("2379", "etcd"),
+    ("2181", "zk"),
+    ("2281", "zks"),
+    ("5432", "postgres"),
+    ("6432", "postgres"),
+    ("6443", "k8s"),
+];
+
+/// The port of an address that begins with a host.
+fn port_without_scheme(url: &str) -> Option<&str> {
+    let start = url.split(['/', '?']).next().unwrap_or_default();
+    let is_url = url[start.len()..].starts_with("//");
+    let (_, port) = start.rsplit_once(':').filter(|_| !is_url)?;
+    (!port.is_empty() && port.bytes().all(|byte| byte.is_ascii_digit())).then_some(port)
+}
+
 impl Address {
     /// Reads an address, without white space at its ends: a variable or a file often has a line break there. An error
     /// does not repeat it: whatever cannot be read may be a password.
@@ -78,6 +116,19 @@ impl Address {
             return invalid("store: this is not a URL; it has no scheme".into());
         };
         let scheme = scheme.to_ascii_lowercase();
+        if !SCHEMES.contains(&&*scheme)
+            && let Some(port) = port_without_scheme(url)
+        {
+            let store = PORTS.iter().find(|(usual, _)| *usual == port).map(|(_, store)| *store);
+            let hint = match store {
+                Some("k8s") => "did you mean k8s://NAMESPACE? ".to_owned(),
+                Some(store) => format!("did you mean {store}://HOST:{port}? "),
+                None => String::new(),
+            };
+            let step = format!("{hint}use one of: {KNOWN}");
+            let message = "store: there is no scheme before the host";
+            return Err(Error::new(ErrorKind::Invalid, message).with_next_step(step));
+        }
         let url = format!("{scheme}:{rest}");
         match &*scheme {
             "mem" if rest.is_empty() => Ok(Self::Memory(None)),
@@ -110,12 +161,12 @@ impl Address {
             "postgres" | "postgresql" => Ok(Self::Postgres(url)),
             "k8s" => Ok(Self::Kubernetes(url)),
             scheme => {
-                let message = "store: the scheme is unknown";
-                let hint = match nearest(scheme, SCHEMES) {
-                    // As other clients call the socket of a server.
-                    _ if matches!(scheme, "unix" | "redis+socket" | "redis-socket") => {
-                        "did you mean redis+unix:? ".to_owned()
-                    }
+                let meant = MEANT.iter().find(|(other, _)| *other == scheme);
+                let message = match meant {
+                    Some((other, _)) => format!("store: the scheme {other}: is unknown"),
+                    None => "store: the scheme is unknown".to_owned(),
+                };
+                let hint = match meant.map(|(_, known)| *known).or(nearest(scheme, SCHEMES)) {
                     Some(known) => format!("did you mean {known}:? "),
                     None => String::new(),
                 };
@@ -211,9 +262,31 @@ mod tests {
             ("flie:///x", "file:"),
             ("unix:///tmp/redis.sock", "redis+unix:"),
             ("redis+socket:///tmp/redis.sock", "redis+unix:"),
+            ("kubernetes://shop", "k8s:"),
+            ("zookeeper://h", "zk:"),
+            ("pg://h/db", "postgres:"),
+            ("http://127.0.0.1:2379", "etcd:"),
+            ("https://h:2379", "etcds:"),
+            ("127.0.0.1:6379", "redis://HOST:6379"),
+            ("localhost:6379/2", "redis://HOST:6379"),
+            ("[::1]:2181", "zk://HOST:2181"),
+            ("etcd-0:2379,etcd-1:2379", "etcd://HOST:2379"),
+            ("app:s3cret@db:5432/shop", "postgres://HOST:5432"),
         ] {
             let error = Address::parse(url).unwrap_err().to_string();
             assert!(error.contains(&format!("did you mean {known}?")), "{url}: {error}");
+            assert!(!error.contains("s3cret"), "{error}");
+        }
+        let error = Address::parse("kubernetes://shop").unwrap_err().to_string();
+        assert!(error.contains("the scheme kubernetes: is unknown"), "{error}");
+        for (url, said) in [
+            ("locks:1234", "there is no scheme before the host; use one of"),
+            ("ftp://h:6379", "the scheme is unknown; use one of"),
+            ("redis:6379", "redis"),
+        ] {
+            let error =
+                Address::parse(url).map_or_else(|error| error.to_string(), |it| format!("{it:?}"));
+            assert!(error.contains(said) && !error.contains("did you mean"), "{url}: {error}");
         }
         let error = Address::parse("s3cret://h").unwrap_err().to_string();
         assert!(!error.contains("did you mean") && !error.contains("s3cret"), "{error}");

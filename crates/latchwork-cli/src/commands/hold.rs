@@ -128,6 +128,7 @@ async fn keep(
     let launcher = Launcher::new(socket).map_err(|error| broken("reach the command", &error))?;
     place.tell();
     super::refuse_a_store_of_one_process(&place.store)?;
+    place.check_for_locks()?;
     let (ttl, wait) = (variables::ttl(lock.ttl)?, variables::wait(lock.wait.time())?);
     let program = Program::of_this_process();
     let mut signals = Signals::ending().map_err(|error| broken("listen to signals", &error))?;

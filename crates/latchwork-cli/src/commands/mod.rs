@@ -25,7 +25,8 @@ mod top;
 mod under_lock;
 mod variables;
 
-use std::io;
+use std::io::{self, IsTerminal};
+use std::path::Path;
 use std::time::Duration;
 
 use futures_util::FutureExt;
@@ -50,6 +51,8 @@ pub(crate) struct Context {
     namespace: String,
     token_floor: Option<FencingToken>,
     output: Output,
+    /// Whether the directories above that of the store may be made.
+    may_create: bool,
 }
 
 impl Context {
@@ -86,6 +89,37 @@ impl Context {
         let found = self.store.directory().map(|directory| directory.metadata());
         !found
             .is_some_and(|found| found.is_err_and(|error| error.kind() == io::ErrorKind::NotFound))
+    }
+
+    /// What is to be said of the store, or refused, before a lock is taken there: one in the wrong directory excludes
+    /// nobody that uses the right one.
+    ///
+    /// # Errors
+    ///
+    /// `Invalid` if somebody has named a directory whose parent does not exist.
+    fn check_for_locks(&self) -> Result<(), Error> {
+        if self.store.is_default() {
+            if !self.output.is_verbose() && !io::stderr().is_terminal() {
+                let message = format!(
+                    "no store is named; the locks are in {}, and exclude only processes of this user on this \
+                     machine. Name a store with --store or LATCHWORK_STORE",
+                    self.store.address()
+                );
+                self.output.note("default_store", &message, &[("store", self.store.address())]);
+            }
+            return Ok(());
+        }
+        let parent = self.store.directory().and_then(|it| it.parent().map(Path::to_path_buf));
+        let Some(parent) = parent.filter(|_| !self.may_create && !self.exists()) else {
+            return Ok(());
+        };
+        if parent.metadata().is_err_and(|error| error.kind() == io::ErrorKind::NotFound) {
+            let message = format!("store: there is no directory {}", parent.display());
+            let step = "check the path; if it is right, make that directory, or add --create";
+            let error = Error::new(ErrorKind::Invalid, message).with_next_step(step);
+            return Err(self.store.blamed(error));
+        }
+        Ok(())
     }
 
     /// The key of a name.
@@ -148,7 +182,8 @@ pub(crate) fn run(cli: Cli) -> u8 {
     let place = match found {
         Ok((store, token_floor)) => {
             let output = output.with_store(store.options());
-            Context { store, namespace: cli.namespace.unwrap_or_default(), token_floor, output }
+            let (namespace, may_create) = (cli.namespace.unwrap_or_default(), cli.create);
+            Context { store, namespace, token_floor, output, may_create }
         }
         Err(error) => return failed(&output, &error),
     };
@@ -169,6 +204,9 @@ pub(crate) fn run(cli: Cli) -> u8 {
         place.tell();
         if takes_or_sees_locks(&cli.command) {
             refuse_a_store_of_one_process(&place.store)?;
+        }
+        if takes_locks(&cli.command) {
+            place.check_for_locks()?;
         }
         match &cli.command {
             Command::Run(args) => run::run(args, &place).await,
@@ -222,6 +260,16 @@ fn takes_or_sees_locks(command: &Command) -> bool {
         Command::Completions(_) | Command::Man(_) => false,
         #[cfg(feature = "serve")]
         Command::Serve(_) => true,
+    }
+}
+
+/// Whether a command of this process takes locks. A keeper and the service do so for themselves.
+fn takes_locks(command: &Command) -> bool {
+    match command {
+        Command::Run(_) => true,
+        Command::Once(args) => !args.reset,
+        Command::Elect(args) => !args.observe,
+        _ => false,
     }
 }
 

@@ -53,6 +53,7 @@ fn check_for_threads(count: usize) -> io::Result<()> {
 async fn serve(args: &ServeArgs, place: &Context) -> Result<(), Error> {
     place.tell();
     super::refuse_a_store_of_one_process(&place.store)?;
+    place.check_for_locks()?;
     let tls = args.tls_cert.clone().zip(args.tls_key.clone());
     let detail = match place.output {
         Output { verbose: true, .. } => Detail::All,

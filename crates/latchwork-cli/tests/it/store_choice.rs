@@ -108,6 +108,79 @@ fn h280_an_empty_variable_is_refused() {
     assert_eq!(Running::start(command).finish().code(), 0, "it is not asked");
 }
 
+/// H331: where no store is named, as in a crontab without the variable, each user of each host has locks of its own.
+#[test]
+fn h331_the_default_store_is_named_without_a_terminal() {
+    let store = Store::new();
+    let directory = store.file("home/.local/state/latchwork").display().to_string();
+    let held = format!("held=$('{}' hold x) && eval \"$held\"", env!("CARGO_BIN_EXE_latchwork"));
+    for words in [
+        &["run", "x", "--", "true"][..],
+        &["once", "--every", "1d", "y", "--", "true"],
+        &["elect", "x", "--", "true"],
+    ] {
+        let done = homeless_output(&store, words);
+        assert_eq!((done.code(), done.stderr.lines().count()), (0, 1), "{done:?}");
+        assert!(done.stderr.contains(&format!("the locks are in file://{directory}")), "{done:?}");
+        let quiet = homeless_output(&store, &[&["-q"], words].concat());
+        assert_eq!((quiet.code(), &*quiet.stderr), (0, ""), "{quiet:?}");
+    }
+    let mut shell = store.script(&held);
+    shell.env_remove("LATCHWORK_STORE").env("HOME", store.file("home"));
+    shell.env_remove("XDG_STATE_HOME");
+    let shell = Running::start(shell).finish();
+    assert!(shell.code() == 0 && shell.stderr.contains("no store is named"), "{shell:?}");
+    for words in [&["status", "x"][..], &["ls"], &["once", "--reset", "y"]] {
+        assert!(!homeless_output(&store, words).stderr.contains("no store is named"));
+    }
+    assert_eq!(store.output(&["run", "x", "--", "true"]).stderr, "", "one is named");
+}
+
+/// A machine may refuse the default store.
+#[test]
+fn h331_a_variable_makes_the_default_store_an_error() {
+    let store = Store::new();
+    let with = |value: &str, words: &[&str]| {
+        let mut command = homeless(&store, words);
+        command.env("LATCHWORK_REQUIRE_STORE", value);
+        Running::start(command).finish()
+    };
+    for words in [&["run", "x", "--", "true"][..], &["ls"], &["doctor"], &["hold", "x"]] {
+        let done = with("1", words);
+        assert_eq!(done.code(), 64, "{done:?}");
+        assert!(done.stderr.contains("name it with --store, --store-file"), "{done:?}");
+        assert!(!store.file("home/.local").exists());
+    }
+    let done = with("perhaps", &["ls"]);
+    assert!(done.code() == 64 && done.stderr.contains("set it to 1 or 0"), "{done:?}");
+    assert_eq!(with("1", &["--store", &store.url(), "run", "x", "--", "true"]).code(), 0);
+    assert_eq!(with("0", &["run", "x", "--", "true"]).code(), 0);
+}
+
+/// H332: a mistyped path is another store, and was made with all directories above it.
+#[test]
+fn h332_a_directory_without_a_parent_is_refused() {
+    let store = Store::new();
+    let path = store.file("no/such").display().to_string();
+    let parent = store.file("no");
+    let file = store.file("locks.url");
+    store_file(&file, &path);
+    let held = [&["run", "x", "--", "true"][..], &["hold", "x"], &["elect", "x", "--", "true"]];
+    for words in held {
+        for at in [["--store", &path], ["--store-file", file.to_str().unwrap()]] {
+            let done = homeless_output(&store, &[&at, words].concat());
+            assert_eq!(done.code(), 64, "{done:?}");
+            let said = format!("there is no directory {}; check the path", parent.display());
+            assert!(done.stderr.contains(&said) && done.stderr.contains("--create"), "{done:?}");
+            assert!(!parent.exists(), "{words:?}");
+        }
+    }
+    let made = homeless_output(&store, &["--create", "--store", &path, "run", "x", "--", "true"]);
+    assert_eq!((made.code(), &*made.stderr), (0, ""), "{made:?}");
+    let again = homeless_output(&store, &["--store", &path, "run", "x", "--", "true"]);
+    assert_eq!((again.code(), &*again.stderr), (0, ""), "{again:?}");
+}
+
 /// The command and its inner commands reach a server through its socket in the file system.
 #[test]
 fn h282_commands_reach_their_store_through_a_socket() {
@@ -342,9 +415,10 @@ fn a_second_default_directory_is_reported() {
         Running::start(command).finish()
     };
     let args = ["run", "x", "--", "true"];
-    assert_eq!(in_shell(&args).stderr, "", "there is no other yet");
+    let alone = in_shell(&args);
+    assert!(!alone.stderr.contains("also has locks"), "there is no other yet: {alone:?}");
     let in_cron = homeless_output(&store, &args);
-    assert_eq!((in_cron.code(), &*in_cron.stderr), (0, ""));
+    assert!(in_cron.code() == 0 && !in_cron.stderr.contains("also has locks"), "{in_cron:?}");
     let told = in_shell(&args);
     assert_eq!(told.code(), 0, "{told:?}");
     assert!(told.stderr.contains("home/.local/state/latchwork also has locks"), "{told:?}");
