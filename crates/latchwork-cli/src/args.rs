@@ -28,7 +28,7 @@ const GLOBAL: &str = "Global options";
 
 /// Runs commands under a lock, and shows and frees locks.
 #[derive(Debug, Parser)]
-#[command(name = "latchwork", version, after_help = help::ALL, subcommand_required = true)]
+#[command(name = "latchwork", version, after_help = help::ALL, subcommand_required = true, disable_help_subcommand = true)]
 pub(crate) struct Cli {
     /// Where the locks are kept: a directory of this machine (file:///DIR), or a server's URL
     /// [env: LATCHWORK_STORE] [default: a directory of this user]
@@ -149,6 +149,9 @@ pub(crate) enum Command {
     /// Print the manual page, or write all of them
     #[command(after_help = help::MAN)]
     Man(ManArgs),
+    /// Print the help of a verb, or a page of the book
+    #[command(after_help = help::HELP)]
+    Help(HelpArgs),
 }
 
 // The command to run.
@@ -450,6 +453,13 @@ pub(crate) struct ReleaseArgs {
 pub(crate) struct CompletionsArgs {
     /// The shell
     pub(crate) shell: Shell,
+}
+
+// `help`
+#[derive(Debug, Args)]
+pub(crate) struct HelpArgs {
+    /// A verb, or a page such as `redis` or `exit-codes` [default: the verbs]
+    pub(crate) topic: Option<String>,
 }
 
 // `man`

@@ -13,6 +13,7 @@ Examples:
   latchwork ls --watch                          all locks in use, again each second
   latchwork top                                 all locks in use, live on the terminal
   latchwork doctor                              can the store keep locks safely?
+  latchwork help postgres                       a page of the book; `help help` lists them
 
 The store is the first that is given: --store, --store-file or --store-command,
 LATCHWORK_STORE, LATCHWORK_STORE_FILE, LATCHWORK_STORE_COMMAND,
@@ -226,8 +227,8 @@ Examples:
 
 #[cfg(feature = "serve")]
 pub(super) const SERVE: &str = "\
-Clients take, renew and release locks by HTTP: docs/serve.md and GET /openapi.json describe
-it. On this machine they need no token; for other hosts the service demands TLS and tokens.
+Clients take, renew and release locks by HTTP: `latchwork help service` and GET /openapi.json
+describe it. On this machine they need no token; for other hosts the service demands TLS and tokens.
 SIGTERM stops it when the holds of its clients have ended, SIGHUP reads tokens,
 certificates and the login of the store again. The log goes to standard error, with --json as JSON.
 
@@ -243,6 +244,17 @@ Examples:
   latchwork completions bash > ~/.local/share/bash-completion/completions/latchwork
   latchwork completions zsh > ~/.zfunc/_latchwork
   latchwork completions fish > ~/.config/fish/completions/latchwork.fish";
+
+pub(super) const HELP: &str = "\
+Pages:
+  command exit-codes settings passwords glossary
+  choosing-a-store choosing-a-ttl failure-modes fencing observing moving
+  files redis failover guard redlock etcd zookeeper kubernetes postgres tls
+  cron deployment leader service proxy python
+
+Examples:
+  latchwork help run
+  latchwork help postgres | less";
 
 pub(super) const MAN: &str = "\
 Examples:

@@ -14,7 +14,7 @@ use crate::output::Output;
 
 /// Prints the manual page of the command or of a verb, or writes all of them into a directory.
 pub(crate) fn run(args: &ManArgs, output: &Output) -> u8 {
-    let mut command = Cli::command().disable_help_subcommand(true);
+    let mut command = Cli::command();
     command.build();
     if let Some(directory) = &args.dir {
         return write_all(&command, directory, output);
@@ -86,10 +86,15 @@ fn page(command: &Command) -> io::Result<Vec<u8>> {
 /// `latchwork-run [--read] [--wait TIME] .. NAME... [-- COMMAND...]`
 fn synopsis(command: &Command) -> String {
     let mut words = vec![display_name(command).replace('-', " ")];
-    let (operands, options): (Vec<_>, Vec<_>) =
-        command.get_arguments().filter(|arg| !arg.is_hide_set()).partition(|arg| arg.is_positional());
+    let (operands, options): (Vec<_>, Vec<_>) = command
+        .get_arguments()
+        .filter(|arg| !arg.is_hide_set())
+        .partition(|arg| arg.is_positional());
     let own = options.iter().filter(|arg| !arg.is_global_set());
-    words.extend(own.filter(|arg| arg.get_id() != "help" && arg.get_id() != "version").map(|arg| option(arg)));
+    words.extend(
+        own.filter(|arg| arg.get_id() != "help" && arg.get_id() != "version")
+            .map(|arg| option(arg)),
+    );
     words.push("[GLOBAL OPTIONS]".to_owned());
     words.extend(operands.iter().map(|arg| operand(arg)));
     if command.has_subcommands() {

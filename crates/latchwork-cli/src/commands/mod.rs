@@ -6,6 +6,7 @@ mod completions;
 mod connect;
 mod doctor;
 mod elect;
+mod help;
 mod hold;
 mod init;
 mod locking;
@@ -27,6 +28,7 @@ mod variables;
 
 use std::io::{self, IsTerminal};
 use std::path::Path;
+use std::pin::pin;
 use std::time::Duration;
 
 use futures_util::FutureExt;
@@ -44,6 +46,9 @@ use crate::store::{self, Store, unseen_directory};
 /// How long the background work of a command may take at its end.
 const CLOSING: Duration = Duration::from_secs(1);
 
+/// After this time a server that has not let the command in is asked what it is.
+const SLOW: Duration = Duration::from_millis(700);
+
 /// What every command works with: a store, a namespace in it, and somebody who reads.
 #[derive(Debug)]
 pub(crate) struct Context {
@@ -58,7 +63,14 @@ pub(crate) struct Context {
 impl Context {
     /// Connects to the store.
     async fn connect(&self) -> Result<LockManager, Error> {
-        let connected = latchwork::connect_from(self.store.source()).await;
+        let mut connecting = pin!(latchwork::connect_from(self.store.source()));
+        let connected = match within(SLOW, connecting.as_mut()).await {
+            Some(connected) => connected,
+            None => match self.store.other_kind() {
+                Some(error) => return Err(error),
+                None => connecting.await,
+            },
+        };
         let manager = connected.map_err(|error| self.store.explained(error))?;
         let manager = manager.namespace(&*self.namespace);
         Ok(match self.token_floor {
@@ -91,8 +103,8 @@ impl Context {
             .is_some_and(|found| found.is_err_and(|error| error.kind() == io::ErrorKind::NotFound))
     }
 
-    /// What is to be said of the store, or refused, before a lock is taken there: one in the wrong directory excludes
-    /// nobody that uses the right one.
+    /// Names the default store, and refuses a mistyped one, before a lock is taken: a lock in the wrong directory
+    /// excludes nobody that uses the right one.
     ///
     /// # Errors
     ///
@@ -166,6 +178,7 @@ pub(crate) fn run(cli: Cli) -> u8 {
     match &cli.command {
         Command::Completions(args) => return completions::run(args, &output),
         Command::Man(args) => return man::run(args, &output),
+        Command::Help(args) => return help::run(args, &output),
         // A keeper has the store.
         Command::Attach(args) => return attach::run(args, &output),
         Command::Release(args) if !args.force => {
@@ -187,6 +200,8 @@ pub(crate) fn run(cli: Cli) -> u8 {
         }
         Err(error) => return failed(&output, &error),
     };
+    // With the store, for the commands that its messages name.
+    let output = place.output;
     if let Command::Hold(args) = &cli.command {
         return hold::run(args, &place);
     }
@@ -223,9 +238,8 @@ pub(crate) fn run(cli: Cli) -> u8 {
             // Done above.
             #[cfg(feature = "serve")]
             Command::Serve(_) => Ok(0),
-            Command::Hold(_) | Command::Attach(_) | Command::Completions(_) | Command::Man(_) => {
-                Ok(0)
-            }
+            Command::Hold(_) | Command::Attach(_) => Ok(0),
+            Command::Completions(_) | Command::Man(_) | Command::Help(_) => Ok(0),
         }
     });
     // The process ends now, so nothing has to be taken down.
@@ -257,7 +271,7 @@ fn takes_or_sees_locks(command: &Command) -> bool {
         Command::Top(_) => true,
         Command::Ls(_) | Command::Show(_) | Command::Status(_) | Command::Release(_) => true,
         Command::Doctor | Command::Init | Command::Attach(_) => false,
-        Command::Completions(_) | Command::Man(_) => false,
+        Command::Completions(_) | Command::Man(_) | Command::Help(_) => false,
         #[cfg(feature = "serve")]
         Command::Serve(_) => true,
     }

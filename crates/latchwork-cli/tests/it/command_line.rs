@@ -56,6 +56,27 @@ fn a_name_with_a_leading_dash_works_in_every_verb() {
     assert_eq!((held.code(), &*held.stdout), (1, "free\n"), "{held:?}");
 }
 
+/// An installed command comes without the repository.
+#[test]
+fn help_prints_verbs_and_pages() {
+    let store = Store::new();
+    let help = |words: &[&str]| store.output(&[&["help"], words].concat()).stdout;
+    assert_eq!(help(&["run"]), store.output(&["run", "--help"]).stdout);
+    assert_eq!(help(&[]), store.output(&["--help"]).stdout);
+    assert!(help(&["postgres"]).starts_with("# Locks on PostgreSQL\n"));
+    let codes = help(&["exit-codes"]);
+    assert!(codes.starts_with("## Exit codes\n") && !codes.contains("## systemd"), "{codes}");
+    let listed = help(&["help"]);
+    let (_, pages) = listed.split_once("Pages:\n").unwrap();
+    let pages = pages.split("\n\n").next().unwrap();
+    for page in pages.split_whitespace() {
+        assert!(help(&[page]).starts_with('#'), "{page}");
+    }
+    let wrong = store.output(&["help", "nothing-such"]);
+    let all = wrong.stderr.split("the pages are ").nth(1).unwrap_or_default();
+    assert_eq!(all.split(", ").count(), pages.split_whitespace().count(), "{wrong:?}");
+}
+
 /// The letters of `flock`.
 #[test]
 fn letters_of_flock_bound_the_wait() {
