@@ -11,6 +11,7 @@ mod front_page;
 mod house;
 mod mutants;
 mod mutations;
+mod notices;
 mod package;
 mod picture;
 mod python;

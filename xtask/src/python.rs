@@ -111,6 +111,11 @@ fn bare(wheel: &Path) -> Result<(), String> {
     ran(pip(&python).args(["--no-deps", "--no-index"]).arg(wheel))?;
     ran(Command::new(&python).args([
         "-c",
+        "import importlib.metadata as it\nsaid = it.metadata('latchwork').get_all('License-File')\n\
+         assert 'THIRD-PARTY.txt' in said, said",
+    ]))?;
+    ran(Command::new(&python).args([
+        "-c",
         "import latchwork\nwith latchwork.connect('mem:') as locks, locks.lock('a') as guard: guard.ensure_held()",
     ]))?;
     ran(Command::new(&python).args(["-m", "latchwork", "--version"]))
@@ -137,6 +142,8 @@ fn package(tools: &Path, build: Build, with_lints: bool) -> Result<PathBuf, Stri
     let command = target().join(build.folder()).join("latchwork");
     let copy = scripts.join("latchwork");
     ran(Command::new("strip").arg("-o").arg(&copy).arg(&command))?;
+    let linked = [("python/Cargo.toml", "latchwork-python"), ("Cargo.toml", "latchwork-cli")];
+    crate::notices::write(&root().join(PACKAGE).join("THIRD-PARTY.txt"), &linked)?;
     let wheels = folder().join(build.folder());
     if wheels.exists() {
         fs::remove_dir_all(&wheels).map_err(|error| said(&wheels, error))?;
