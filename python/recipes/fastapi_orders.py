@@ -11,7 +11,7 @@ from latchwork import aio
 @asynccontextmanager
 async def lifespan(app: FastAPI):
     # In each worker, after the server has forked it. Without an address: LATCHWORK_STORE.
-    async with await aio.connect(namespace="orders") as app.state.locks:
+    async with aio.connect(namespace="orders") as app.state.locks:
         yield
 
 

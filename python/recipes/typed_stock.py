@@ -42,11 +42,28 @@ def kinds(locks: latchwork.Locks) -> List[str]:
 
     outcome: latchwork.Outcome[str] = report("Monday")
     seen.append(outcome.value or "skipped")
+    with locks.once("mail", every="1h") as run:
+        if run:
+            assert run.token > 0
+        else:
+            seen.append(run.why)
+    if (guard := locks.lock("now or never").try_acquire()):
+        with guard:
+            guard.ensure_held()
+    seen.append(rename(locks, 7, name="Ada"))
     return seen
 
 
+def rename(locks: latchwork.Locks, user_id: int, *, name: str) -> str:
+    @locks.synchronized("user/{user_id}", timeout=5)
+    def renamed(user_id: int, name: str, guard: Optional[latchwork.Guard] = None) -> str:
+        return f"{name} {guard.key if guard else ''}"
+
+    return renamed(user_id, name=name)
+
+
 async def tasks(url: str) -> int:
-    async with await aio.connect(url) as locks:
+    async with aio.connect(url) as locks:
         async with locks.lock("stock/42").acquire(timeout=5) as guard:
             reason: Optional[str] = guard.lost.reason
             assert reason is None

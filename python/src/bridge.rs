@@ -69,6 +69,12 @@ impl Bridge {
         self.call_soon.bind(py)
     }
 
+    /// Whether a task may run the loop inside of itself, as `nest_asyncio` has it. The turn that had run this task would
+    /// not end before that, and no other turn begins meanwhile.
+    fn is_reentrant(&self, py: Python<'_>) -> bool {
+        self.event_loop.bind(py).hasattr(intern!(py, "_nest_patched")).unwrap_or(false)
+    }
+
     /// Has the loop turn after what it does now. On the thread of the loop.
     ///
     /// # Errors
@@ -144,10 +150,11 @@ impl Bridge {
         this.turns.begin();
         this.turns.poll_tasks(&this.here);
         let mut raised = Ok(());
+        let at_once = !this.is_reentrant(slf.py());
         // Not those that are woken by these: the loop has other things to do as well.
         for _ in 0..this.turns.woken() {
             let Some(slot) = this.turns.next_woken() else { break };
-            raised = raised.and(slot.go_on(slf.py()));
+            raised = raised.and(slot.go_on(slf.py(), at_once));
         }
         this.turns.poll_tasks(&this.here);
         raised = raised.and(Self::change_watches(slf));

@@ -39,6 +39,14 @@ pub(crate) fn raised(py: Python<'_>, error: &Error) -> PyErr {
     )
 }
 
+/// The exception for a hold that has ended.
+pub(crate) fn released(py: Python<'_>, key: &str) -> PyErr {
+    let message = "the lock was released by this guard before";
+    let hint = "acquire it again for what is still to do";
+    let text = format!("{message} (key {key:?}); {hint}");
+    made(py, ("released", text, message, Some(hint), Some(key), None, None))
+}
+
 /// The exception for a hold that `ensure_held` did not confirm.
 pub(crate) fn not_held(py: Python<'_>, why: NotHeld, key: &str) -> PyErr {
     let (kind, lost, hint) = match why {
@@ -62,12 +70,34 @@ type Parts<'a> = (
     Option<&'static str>,
 );
 
+/// The package's functions for exceptions.
+struct Makers {
+    from_native: Py<PyAny>,
+    note: Py<PyAny>,
+}
+
+fn makers(py: Python<'_>) -> PyResult<&'static Makers> {
+    static MAKERS: PyOnceLock<Makers> = PyOnceLock::new();
+    MAKERS.get_or_try_init(py, || {
+        let from_native = py.import("latchwork._errors")?.getattr("from_native")?.unbind();
+        let note = py.import("latchwork._guards")?.getattr("note")?.unbind();
+        Ok(Makers { from_native, note })
+    })
+}
+
+/// Imports what makes exceptions, while the interpreter can: at its end it imports nothing any more.
+#[pyfunction]
+pub(crate) fn import_errors(py: Python<'_>) -> PyResult<()> {
+    makers(py).map(drop)
+}
+
+/// Adds the error of a release to what its block has raised.
+pub(crate) fn note(py: Python<'_>, body: Py<PyAny>, error: PyErr) -> PyResult<()> {
+    makers(py)?.note.call1(py, (body, error.into_value(py))).map(drop)
+}
+
 fn made(py: Python<'_>, parts: Parts<'_>) -> PyErr {
-    static MAKE: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
-    let make = MAKE.get_or_try_init(py, || {
-        Ok::<_, PyErr>(py.import("latchwork._errors")?.getattr("from_native")?.unbind())
-    });
-    match make.and_then(|make| make.call1(py, parts)) {
+    match makers(py).and_then(|makers| makers.from_native.call1(py, parts)) {
         Ok(exception) => PyErr::from_value(exception.into_bound(py)),
         Err(error) => error,
     }

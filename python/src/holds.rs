@@ -15,11 +15,11 @@ use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyType};
 use tokio::sync::Notify;
 
-use crate::errors::not_held;
+use crate::errors::{not_held, released};
 use crate::managers::Shared;
 use crate::operation::Operation;
-use crate::outcomes::{Object, Outcome, released, seconds};
-use crate::then::warn_unreleased;
+use crate::outcomes::{Object, Outcome, seconds};
+use crate::then::{place, warn_unreleased};
 
 /// A guard of the engine.
 pub(crate) enum Held {
@@ -139,6 +139,8 @@ pub(crate) struct Hold {
     inner: Arc<Inner>,
     /// It is a guard that the program has.
     is_guard: AtomicBool,
+    /// Where the program acquired it, in Python's development mode.
+    place: Option<String>,
     /// Keeps the manager in the list of those that are closed when the process ends.
     _shared: Arc<Shared>,
 }
@@ -160,7 +162,7 @@ impl Hold {
             endings: AtomicUsize::new(0),
             is_orphan: AtomicBool::new(false),
         });
-        Self { inner, is_guard: AtomicBool::new(false), _shared: shared }
+        Self { inner, is_guard: AtomicBool::new(false), place: None, _shared: shared }
     }
 
     /// The outcome of a try: a hold, or nothing.
@@ -170,8 +172,9 @@ impl Hold {
     }
 
     /// Makes a guard of a class that is derived from this one.
-    fn into_guard(self, class: &Bound<'_, PyType>) -> PyResult<Py<PyAny>> {
-        self.is_guard.store(true, Ordering::Relaxed);
+    fn into_guard(mut self, class: &Bound<'_, PyType>) -> PyResult<Py<PyAny>> {
+        *self.is_guard.get_mut() = true;
+        self.place = place(class.py());
         NEXT.set(Some(self));
         let made = class.call0();
         let left = NEXT.take();
@@ -225,7 +228,7 @@ impl Drop for Hold {
         }
         drop(self.inner.take());
         if !is_lost {
-            warn_unreleased(self.inner.key());
+            warn_unreleased(self.inner.key(), self.place.as_deref());
         }
     }
 }
@@ -302,7 +305,7 @@ impl Hold {
     /// :raises Suspect: The hold is in doubt until a renewal confirms it.
     fn ensure_held(&self, py: Python<'_>) -> PyResult<u64> {
         let state = match &*self.inner.lock() {
-            None => return Err(released(self.inner.key())),
+            None => return Err(released(py, self.inner.key())),
             Some(held) => held.state(),
         };
         let why = match state {

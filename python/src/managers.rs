@@ -11,9 +11,10 @@ use pyo3::prelude::*;
 use pyo3::types::PyType;
 
 use crate::locks::{Kind, Lock, Once};
+use crate::news::{News, Seen};
 use crate::operation::Operation;
 use crate::outcomes::{Object, Outcome, duration};
-use crate::waiting::{are_inside, wait};
+use crate::waiting::{are_inside, block, let_none_return};
 
 /// How long the end of the process waits for threads that were waiting for a lock.
 const LEAVING: Duration = Duration::from_secs(1);
@@ -21,6 +22,8 @@ const LEAVING: Duration = Duration::from_secs(1);
 /// A manager that is in the list of those to close.
 pub(crate) struct Shared {
     pub(crate) locks: LockManager,
+    /// What tells of its events.
+    seen: OnceLock<Arc<Seen>>,
 }
 
 fn open() -> &'static Mutex<Vec<Weak<Shared>>> {
@@ -29,8 +32,8 @@ fn open() -> &'static Mutex<Vec<Weak<Shared>>> {
 }
 
 impl Shared {
-    fn enlisted(locks: LockManager) -> Arc<Self> {
-        let shared = Arc::new(Self { locks });
+    pub(crate) fn enlisted(locks: LockManager) -> Arc<Self> {
+        let shared = Arc::new(Self { locks, seen: OnceLock::new() });
         let mut open = open().lock().unwrap_or_else(PoisonError::into_inner);
         open.retain(|other| other.strong_count() != 0);
         open.push(Arc::downgrade(&shared));
@@ -91,7 +94,7 @@ fn called(function: &Py<PyAny>) -> Result<String, Error> {
 }
 
 /// Closes all managers of the process: first their waiters are refused, then their holds are released. Then waits
-/// a moment for the threads that were waiting to return.
+/// a moment for the threads that were waiting to return. Threads that call the engine afterwards stay there.
 #[pyfunction]
 pub(crate) fn close_all(py: Python<'_>) -> PyResult<()> {
     let open: Vec<_> = {
@@ -99,18 +102,23 @@ pub(crate) fn close_all(py: Python<'_>) -> PyResult<()> {
         open.iter().filter_map(Weak::upgrade).collect()
     };
     let closing = futures_util::future::join_all(open.iter().map(|shared| shared.locks.close()));
-    wait(py, closing, None)?;
+    block(py, closing, None)?;
     py.detach(|| {
-        let end = boot_time().plus(LEAVING);
-        while are_inside() && boot_time() < end {
-            #[expect(
-                clippy::disallowed_methods,
-                reason = "the process ends; no lock depends on it"
-            )]
-            std::thread::sleep(Duration::from_millis(1));
-        }
+        leave();
+        let_none_return();
+        // Those that were on their way.
+        leave();
     });
     Ok(())
+}
+
+/// Waits a moment until no thread is inside of the engine.
+fn leave() {
+    let end = boot_time().plus(LEAVING);
+    while are_inside() && boot_time() < end {
+        #[expect(clippy::disallowed_methods, reason = "the process ends; no lock depends on it")]
+        std::thread::sleep(Duration::from_millis(1));
+    }
 }
 
 /// A connection to one store, with the settings of its locks.
@@ -131,7 +139,7 @@ impl Object for Manager {
 }
 
 impl Manager {
-    fn of(shared: Arc<Shared>) -> Self {
+    pub(crate) fn of(shared: Arc<Shared>) -> Self {
         let locks = shared.locks.clone();
         Self { shared, locks }
     }
@@ -176,6 +184,18 @@ impl Manager {
     #[getter]
     fn store(&self) -> &str {
         &self.locks.capabilities().store
+    }
+
+    /// The number by which its events are known; 0 if nobody takes them.
+    #[getter]
+    fn number(&self) -> u64 {
+        self.shared.seen.get().map_or(0, |seen| seen.connection)
+    }
+
+    /// Tells of its events, under this number.
+    fn observed(&self, news: &News, number: u64) -> Self {
+        let seen = self.shared.seen.get_or_init(|| news.observer(number)).clone();
+        self.with(self.locks.clone().observer(seen))
     }
 
     fn set_text(&self, name: &str, value: String) -> PyResult<Self> {
@@ -282,6 +302,9 @@ impl Manager {
 
     fn close(&self) -> Operation {
         let locks = self.locks.clone();
+        if let Some(seen) = self.shared.seen.get() {
+            seen.close();
+        }
         Operation::new(async move {
             locks.close().await;
             Ok(Outcome::Nothing)

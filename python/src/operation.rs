@@ -92,6 +92,11 @@ impl Operation {
         let (Some(future), Some(side)) = (work.as_mut(), side.as_ref()) else {
             return Err(again());
         };
+        if side.slot.has_sleeper() {
+            return Err(PyRuntimeError::new_err(
+                "this operation is being awaited already: each task needs an operation of its own",
+            ));
+        }
         side.slot.rearm();
         let bridge = side.bridge.bind(py);
         let section = bridge.get().turns().section();
@@ -190,13 +195,14 @@ impl Operation {
         Self::with(slf, Then::Guard(class))
     }
 
-    /// Gives a guard of this class, and puts it on the stack of the task that runs then.
+    /// Gives a guard of this class, and puts it on the stack of a block.
     fn entering<'py>(
         slf: Bound<'py, Self>,
         class: Py<PyType>,
         stacks: Py<PyDict>,
+        block: usize,
     ) -> Bound<'py, Self> {
-        Self::with(slf, Then::Entered(class, stacks))
+        Self::with(slf, Then::Entered(class, stacks, block))
     }
 
     /// Ends a block that has raised this, or nothing.

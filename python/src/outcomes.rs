@@ -6,9 +6,11 @@ use latchwork::once::{Reset, Skipped};
 use latchwork::store::doctor::{Prepared, Report};
 use latchwork::store::{Mode, Party, Shape, Snapshot};
 use latchwork::{ForceReleased, Leader, Lost};
-use pyo3::exceptions::{PyRuntimeError, PyValueError};
+use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList, PyType};
+
+use crate::errors::released;
 
 /// The result of an operation.
 pub(crate) enum Outcome {
@@ -47,7 +49,7 @@ impl Outcome {
     ) -> PyResult<Py<PyAny>> {
         Ok(match self {
             Self::Nothing => py.None(),
-            Self::ReleasedBefore(key) => return Err(released(&key)),
+            Self::ReleasedBefore(key) => return Err(released(py, &key)),
             Self::Object(object) => object.into_object(py, guard)?,
             Self::Skipped(why) => skipped(py, &why)?.into_any().unbind(),
             Self::Reset(reset) => match reset {
@@ -102,11 +104,6 @@ impl Outcome {
             }
         })
     }
-}
-
-/// The exception for a hold that has ended.
-pub(crate) fn released(key: &str) -> PyErr {
-    PyRuntimeError::new_err(format!("the lock {key:?} was released by this guard before"))
 }
 
 /// Seconds as a duration; a bad number names its field.

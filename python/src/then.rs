@@ -3,13 +3,13 @@
 use std::ffi::CStr;
 
 use latchwork::Error;
-use pyo3::exceptions::{PyResourceWarning, PyRuntimeWarning};
+use pyo3::exceptions::PyRuntimeWarning;
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyDict, PyList, PyType};
 
-use crate::errors::raised;
+use crate::errors::{note, raised};
 use crate::outcomes::Outcome;
 
 #[derive(Default)]
@@ -19,8 +19,8 @@ pub(crate) enum Then {
     Given,
     /// A hold becomes a guard of this class.
     Guard(Py<PyType>),
-    /// The guard is the innermost of the task that runs, in this dictionary of stacks.
-    Entered(Py<PyType>, Py<PyDict>),
+    /// The guard is the innermost of a block, in this dictionary of stacks: with the task that runs.
+    Entered(Py<PyType>, Py<PyDict>, usize),
     /// The end of a block that has raised this, or nothing.
     Left(Option<Py<PyAny>>),
 }
@@ -35,11 +35,11 @@ impl Then {
         match self {
             Self::Given => outcome?.into_python(py, None),
             Self::Guard(class) => outcome?.into_python(py, Some(class.bind(py))),
-            Self::Entered(class, stacks) => {
+            Self::Entered(class, stacks, block) => {
                 let outcome = outcome?;
                 let task = running_task(py)?;
                 let guard = outcome.into_python(py, Some(class.bind(py)))?;
-                push(stacks.bind(py), &task, guard.bind(py))?;
+                push(stacks.bind(py), block, (&task, guard.bind(py)))?;
                 Ok(guard)
             }
             Self::Left(body) => {
@@ -49,8 +49,7 @@ impl Then {
                 };
                 let Some(body) = body else { return Err(error) };
                 // The body's own exception is raised, and this is added to it.
-                let note = py.import("latchwork._guards")?.getattr("note")?;
-                note.call1((body, error.into_value(py)))?;
+                note(py, body, error)?;
                 Ok(py.None())
             }
         }
@@ -73,12 +72,12 @@ fn running_task(py: Python<'_>) -> PyResult<Bound<'_, PyAny>> {
 
 fn push(
     stacks: &Bound<'_, PyDict>,
-    task: &Bound<'_, PyAny>,
-    guard: &Bound<'_, PyAny>,
+    block: usize,
+    entered: (&Bound<'_, PyAny>, &Bound<'_, PyAny>),
 ) -> PyResult<()> {
-    match stacks.get_item(task)? {
-        Some(stack) => stack.call_method1(intern!(stack.py(), "append"), (guard,)).map(drop),
-        None => stacks.set_item(task, PyList::new(stacks.py(), [guard])?),
+    match stacks.get_item(block)? {
+        Some(stack) => stack.call_method1(intern!(stack.py(), "append"), (entered,)).map(drop),
+        None => stacks.set_item(block, PyList::new(stacks.py(), [entered])?),
     }
 }
 
@@ -90,15 +89,33 @@ pub(crate) fn warn_unawaited() {
 }
 
 /// Warns that a guard was collected.
-pub(crate) fn warn_unreleased(key: &str) {
+pub(crate) fn warn_unreleased(key: &str, place: Option<&str>) {
+    let place = place.map_or_else(
+        || "run `python -X dev` to see where it was acquired".to_owned(),
+        |place| format!("it was acquired at {place}"),
+    );
     let message = format!(
-        "the lock {key:?} was never released: its guard was collected, and the lock is released now. \
-         Use `with`, or call release()"
+        "the lock {key:?} was never released: its guard was collected, and the lock is released now; {place}. \
+         Write `with lock:`, or keep the guard: `if (guard := lock.try_acquire()):`"
     );
     // A name with a zero byte is none: Rust shows it as text.
     if let Ok(message) = std::ffi::CString::new(message) {
-        warn::<PyResourceWarning>(&message);
+        warn::<PyRuntimeWarning>(&message);
     }
+}
+
+/// The line of the program that runs, if Python is in its development mode.
+pub(crate) fn place(py: Python<'_>) -> Option<String> {
+    static PLACE: PyOnceLock<Option<Py<PyAny>>> = PyOnceLock::new();
+    let found = || {
+        let flags = py.import("sys")?.getattr("flags")?;
+        if !flags.getattr("dev_mode")?.is_truthy()? {
+            return Ok::<_, PyErr>(None);
+        }
+        Ok(Some(py.import("latchwork._places")?.getattr("place")?.unbind()))
+    };
+    let place = PLACE.get_or_try_init(py, found).ok()?.as_ref()?;
+    place.call0(py).ok()?.extract(py).ok()
 }
 
 /// Warns while an object is collected, which must not disturb what is raised at the moment.

@@ -59,20 +59,29 @@ impl Slot {
         Ok(waiter)
     }
 
+    /// Whether a task sleeps on it, which another one must not take its place from.
+    pub(crate) fn has_sleeper(&self) -> bool {
+        self.lock().as_ref().is_some_and(|waiter| waiter.get().lock().end.is_none())
+    }
+
     pub(crate) fn forget(&self) {
         drop(self.set(None));
     }
 
-    /// Runs the task that sleeps on it.
-    pub(crate) fn go_on(&self, py: Python<'_>) -> PyResult<()> {
+    /// Runs the task that sleeps on it: at once, or as a callback of the loop.
+    pub(crate) fn go_on(&self, py: Python<'_>, at_once: bool) -> PyResult<()> {
         match self.set(None) {
-            Some(waiter) => Waiter::complete(waiter.bind(py)),
+            Some(waiter) => Waiter::complete(waiter.bind(py), at_once),
             None => Ok(()),
         }
     }
 
+    fn lock(&self) -> MutexGuard<'_, Option<Py<Waiter>>> {
+        self.waiter.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn set(&self, waiter: Option<Py<Waiter>>) -> Option<Py<Waiter>> {
-        std::mem::replace(&mut *self.waiter.lock().unwrap_or_else(PoisonError::into_inner), waiter)
+        std::mem::replace(&mut *self.lock(), waiter)
     }
 }
 
@@ -124,10 +133,14 @@ impl Waiter {
         Some(state.callback.take())
     }
 
-    fn complete(slf: &Bound<'_, Self>) -> PyResult<()> {
-        let Some(Some(Callback { function, context })) = slf.get().end(End::Done) else {
+    fn complete(slf: &Bound<'_, Self>, at_once: bool) -> PyResult<()> {
+        let Some(Some(callback)) = slf.get().end(End::Done) else {
             return Ok(());
         };
+        if !at_once {
+            return Self::call_soon(slf, callback);
+        }
+        let Callback { function, context } = callback;
         let py = slf.py();
         match context {
             Some(context) => context.bind(py).call_method1(intern!(py, "run"), (function, slf)),

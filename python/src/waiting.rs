@@ -1,21 +1,32 @@
 //! Threads that wait for an operation with the GIL released.
 
 use std::future::Future;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use latchwork::BlockOn as _;
 use latchwork::store::clock::boot_time;
 use pyo3::prelude::*;
 
+use crate::greenlets;
+
 /// How late a signal is noticed that another thread has received.
 const TICK: Duration = Duration::from_millis(20);
+
+/// How long a call may block an event loop before it warns.
+const LONG: Duration = Duration::from_secs(1);
 
 /// A pause between two looks is not shorter.
 const SHORTEST: Duration = Duration::from_millis(1);
 
 /// Threads that are inside of the engine, and need the GIL to return.
 static INSIDE: AtomicUsize = AtomicUsize::new(0);
+
+/// Those of them that stay there, because the process ends.
+static PARKED: AtomicUsize = AtomicUsize::new(0);
+
+/// The process ends: a thread that took the GIL then would be ended within the frames of this library.
+static ENDS: AtomicBool = AtomicBool::new(false);
 
 struct Inside;
 
@@ -28,18 +39,56 @@ impl Inside {
 
 impl Drop for Inside {
     fn drop(&mut self) {
-        INSIDE.fetch_sub(1, Ordering::SeqCst);
+        let fewer = |threads: usize| Some(threads.saturating_sub(1));
+        let _ = INSIDE.fetch_update(Ordering::SeqCst, Ordering::SeqCst, fewer);
     }
 }
 
-/// Whether threads are inside of the engine.
+/// Whether threads are inside of the engine, and will return.
 pub(crate) fn are_inside() -> bool {
-    INSIDE.load(Ordering::SeqCst) != 0
+    INSIDE.load(Ordering::SeqCst) > PARKED.load(Ordering::SeqCst)
+}
+
+/// From now on no other thread than the main one returns to Python.
+pub(crate) fn let_none_return() {
+    ENDS.store(true, Ordering::SeqCst);
+}
+
+/// Keeps this thread until the process has ended, if that ends.
+fn stay_at_the_end(is_main: bool) {
+    if is_main || !ENDS.load(Ordering::SeqCst) {
+        return;
+    }
+    PARKED.fetch_add(1, Ordering::SeqCst);
+    loop {
+        std::thread::park();
+    }
+}
+
+/// After a fork, in the child: the threads of the parent are not here.
+#[pyfunction]
+pub(crate) fn after_fork() {
+    INSIDE.store(0, Ordering::SeqCst);
+    PARKED.store(0, Ordering::SeqCst);
+    ENDS.store(false, Ordering::SeqCst);
 }
 
 /// Waits for a future with the GIL released, until `limit` has passed: then the result is `None`. In the main thread,
-/// which alone runs Python's handlers of signals, a signal ends the wait if its handler raises.
+/// which alone runs Python's handlers of signals, a signal ends the wait if its handler raises. A greenlet lets others
+/// run meanwhile.
 pub(crate) fn wait<T: Send>(
+    py: Python<'_>,
+    future: impl Future<Output = T> + Send,
+    limit: Option<Duration>,
+) -> PyResult<Option<T>> {
+    if let Some(waiting) = greenlets::waiting(py)? {
+        return greenlets::wait(py, future, limit, &waiting);
+    }
+    block(py, future, limit)
+}
+
+/// As [`wait`], also in a greenlet: the thread does nothing else meanwhile.
+pub(crate) fn block<T: Send>(
     py: Python<'_>,
     future: impl Future<Output = T> + Send,
     limit: Option<Duration>,
@@ -47,35 +96,49 @@ pub(crate) fn wait<T: Send>(
     let inside = Inside::enter();
     let done = py.detach(|| {
         let is_main = is_main_thread();
-        if !is_main && limit.is_none() {
-            return Ok(future.block_on());
-        }
-        let end = limit.map(|limit| boot_time().plus(limit));
+        stay_at_the_end(is_main);
+        let begin = boot_time();
+        let end = limit.map(|limit| begin.plus(limit));
+        let mut long = Some(begin.plus(LONG));
         let check = || {
-            if end.is_some_and(|end| end <= boot_time()) {
+            let now = boot_time();
+            if end.is_some_and(|end| end <= now) {
                 return Err(Ended::InTime);
             }
+            if long.is_some_and(|long| long <= now) {
+                long = None;
+                stay_at_the_end(is_main);
+                Python::attach(warn_in_loop).map_err(Ended::Raised)?;
+            }
             if is_main {
-                return Python::attach(|py| py.check_signals()).map_err(Ended::BySignal);
+                return Python::attach(|py| py.check_signals()).map_err(Ended::Raised);
             }
             Ok(())
         };
-        let every = if is_main { TICK } else { limit.unwrap_or(TICK) };
+        let every = if is_main { TICK } else { LONG };
         let every = limit.map_or(every, |limit| every.min(limit)).max(SHORTEST);
-        future.block_on_interruptible(every, check)
+        let done = future.block_on_interruptible(every, check);
+        stay_at_the_end(is_main);
+        done
     });
     drop(inside);
     match done {
         Ok(done) => Ok(Some(done)),
         Err(Ended::InTime) => Ok(None),
-        Err(Ended::BySignal(raised)) => Err(raised),
+        Err(Ended::Raised(raised)) => Err(raised),
     }
 }
 
 /// Why a wait ended before its future.
 enum Ended {
     InTime,
-    BySignal(PyErr),
+    /// By a handler of signals, or by a warning that is an error.
+    Raised(PyErr),
+}
+
+/// Warns if an event loop runs on this thread: none of its tasks can go on, and one of them may hold the lock.
+fn warn_in_loop(py: Python<'_>) -> PyResult<()> {
+    py.import("latchwork._loops")?.getattr("warn_if_blocked")?.call0().map(drop)
 }
 
 /// Whether this may be Python's main thread. On Linux it is the process's first thread.

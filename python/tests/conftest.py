@@ -1,6 +1,8 @@
 """What the tests share: stores, processes, and a measure of stalls."""
 
 import asyncio
+import contextlib
+import gc
 import os
 import signal
 import subprocess
@@ -67,6 +69,18 @@ class Stalls(threading.Thread):
     def __exit__(self, *_):
         self.ends = True
         self.join()
+
+
+@contextlib.contextmanager
+def unraisable():
+    """What Python prints of exceptions that nobody can catch."""
+    seen, before = [], sys.unraisablehook
+    sys.unraisablehook = lambda it: seen.append(f"{it.err_msg} {it.exc_value!r} {it.object!r}")
+    try:
+        yield seen
+        gc.collect()
+    finally:
+        sys.unraisablehook = before
 
 
 def start(code, *args, **more):

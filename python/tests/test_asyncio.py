@@ -202,7 +202,7 @@ def test_a_collected_guard_of_a_task_warns(redis_server):
     async def main():
         async with await aio.connect(redis_server, namespace="collected", ttl=60) as locks:
             guard = await locks.lock("stock").acquire()
-            with pytest.warns(ResourceWarning, match="never released"):
+            with pytest.warns(RuntimeWarning, match="never released"):
                 del guard
                 gc.collect()
             await (await locks.lock("stock").acquire(timeout=5)).release()

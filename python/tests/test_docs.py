@@ -63,11 +63,36 @@ def test_a_typed_program_is_accepted_and_runs():
     said = subprocess.run([*command, recipe.name], cwd=recipe.parent, capture_output=True, text=True)
     assert said.returncode == 0, said.stdout
     said = subprocess.run([sys.executable, recipe], capture_output=True, text=True)
-    assert said.stdout == "['19', 'catalogue', 'gpu', 'a', 'b', 'account', 'me', 'Monday', '7']\n", said
+    assert said.stdout == "['19', 'catalogue', 'gpu', 'a', 'b', 'account', 'me', 'Monday', 'Ada user/7', '7']\n", said
     # A mistake is found: the check does check.
     wrong = "import latchwork\nlatchwork.connect('mem:').lock('a').acquire(timeout='5')\n"
     said = subprocess.run([*command, "-c", wrong], cwd=recipe.parent, capture_output=True, text=True)
     assert said.returncode == 1 and "timeout" in said.stdout, said
+    said = subprocess.run([*command, "-c", WRONG_CALLS], cwd=recipe.parent, capture_output=True, text=True)
+    assert said.stdout.count("error: ") == 4, said
+
+
+#: Decorators keep the parameters of a function, for threads and for tasks.
+WRONG_CALLS = """
+import latchwork, latchwork.aio
+def threads(locks: latchwork.Locks) -> None:
+    @locks.once("report", every="1d")
+    def report(day: str) -> int:
+        return 7
+    report(1)
+    report("Monday", x=5)
+    report("Monday").value
+async def tasks(locks: latchwork.aio.Locks) -> None:
+    @locks.once("report", every="1d")
+    async def report(day: str) -> int:
+        return 7
+    await report(1)
+    @locks.synchronized("user/{user_id}")
+    async def rename(user_id: int) -> str:
+        return "renamed"
+    await rename("7")
+    (await rename(7)).upper()
+"""
 
 
 def pyright(*arguments):
@@ -89,13 +114,15 @@ def test_pyright_accepts_a_typed_program_and_knows_every_type(tmp_path):
     wrong.write_text("import latchwork\nlatchwork.connect('mem:').lock('a').acquire(timeout='5').token.upper()\n")
     said = pyright(wrong)
     assert said.returncode == 1 and "timeout" in said.stdout and "upper" in said.stdout, said.stdout
+    wrong.write_text(WRONG_CALLS)
+    assert pyright(wrong).stdout.count(" - error: ") == 4, pyright(wrong).stdout
 
 
-def test_the_first_page_shows_code_that_runs(redis_server):
+def test_the_first_page_shows_code_that_runs(redis_server, monkeypatch):
     page = (Path(__file__).parent.parent / "README.md").read_text()
     blocks = re.findall("```python\n(.*?)```", page, re.DOTALL)
-    assert len(blocks) == 2
-    blocking, awaited = (block.replace("redis://127.0.0.1:6379", redis_server) for block in blocks)
+    assert len(blocks) == 3
+    blocking, awaited, _ = (block.replace("redis://127.0.0.1:6379", redis_server) for block in blocks)
     written = []
     exec(blocking, {"write": lambda token: written.append(token)})
     assert written[0] > 0
@@ -107,6 +134,9 @@ def test_the_first_page_shows_code_that_runs(redis_server):
     exec("async def main():\n" + textwrap.indent(awaited, "    "), names)
     asyncio.run(names["main"]())
     assert written[1] == "worked"
+    monkeypatch.setenv("LATCHWORK_STORE", redis_server)
+    exec("import latchwork\n" + blocks[2], names)
+    assert names["rename"](7, "Ada") is None
 
 
 def test_everything_public_has_a_docstring():

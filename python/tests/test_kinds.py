@@ -222,31 +222,6 @@ def test_a_task_of_asyncio_runs_once(url):
     asyncio.run(main())
 
 
-def test_a_function_that_is_no_work_yet_is_refused(locks):
-    async def coroutine(*_):
-        raise AssertionError("it must not run")
-
-    def generator(*_):
-        yield
-
-    for work in (coroutine, generator):
-        with pytest.raises(TypeError, match="once"):
-            locks.once("mail", every="1h")(work)
-        with pytest.raises(TypeError, match="lead"):
-            locks.election("scheduler").lead(work)
-    assert locks.show("mail").is_free and locks.election("scheduler").leader() is None
-
-    async def main():
-        async with await aio.connect("mem:") as tasks:
-            task = tasks.once("mail", every="1h")
-            with pytest.raises(TypeError):
-                await task(lambda: "no coroutine")()
-            async with task as run:
-                assert run
-
-    asyncio.run(main())
-
-
 def test_bad_periods_are_invalid(locks):
     for every in ("1y2", 0.5, -1, "", timedelta(milliseconds=1500)):
         with pytest.raises(latchwork.Invalid):

@@ -28,7 +28,8 @@ from typing import Callable as _Callable
 from typing import Optional as _Optional
 from typing import Union as _Union
 
-from . import _native
+from . import _events, _native
+from ._default import lock, synchronized
 from ._elections import Election, Leader
 from ._errors import (
     Busy,
@@ -42,6 +43,7 @@ from ._errors import (
     Lost,
     Mismatch,
     NotHeld,
+    Released,
     Suspect,
     TimedOut,
     Unreachable,
@@ -51,20 +53,24 @@ from ._errors import invalid as _invalid
 from ._factory import text as _text
 from ._guards import AsyncGuard, Guard, Loss
 from ._locks import Lock, Locks, ReentrantLock, RWLock
+from ._names import publish as _publish
 from ._once import Once, Outcome, Run, Skipped
 from ._times import Duration
 from ._times import seconds as _seconds
 from ._views import Finding, ForceReleased, LockView, Party, Prepared, Report
 
 _native.refuse_subinterpreters()
+_native.import_errors()
+_os.register_at_fork(after_in_child=_native.after_fork)
 
 __version__: str = _native.VERSION
 
 __all__ = [
     "AsyncGuard", "Busy", "Closed", "Corrupt", "Denied", "Duration", "Election", "Fenced", "Finding", "ForceReleased",
     "Forked", "Guard", "Invalid", "LatchworkError", "Leader", "Lock", "LockView", "Locks", "Loss", "Lost", "Mismatch",
-    "NotHeld", "Once", "Outcome", "Party", "Prepared", "RWLock", "ReentrantLock", "Report", "Run", "Skipped", "Suspect",
-    "TimedOut", "Unreachable", "Unsupported", "connect", "default_store", "doctor", "init", "ls",
+    "NotHeld", "Once", "Outcome", "Party", "Prepared", "RWLock", "ReentrantLock", "Released", "Report", "Run", "Skipped", "Suspect",
+    "TimedOut", "Unreachable", "Unsupported", "connect", "default_store", "doctor", "init", "lock", "ls",
+    "synchronized",
 ]
 
 
@@ -101,11 +107,11 @@ def _configured(
     ):
         if value is not None:
             native = native.set_seconds(name, _seconds(value, name))
-    return native
+    return _events.observed(native)
 
 
 def connect(
-    url: _Union[None, str, _Callable[[], str]] = None,
+    url: "_Union[None, str, _os.PathLike[str], _Callable[[], str]]" = None,
     *,
     store_file: "_Union[None, str, _os.PathLike[str]]" = None,
     store_command: _Optional[str] = None,
@@ -121,7 +127,8 @@ def connect(
 
     :param url: ``mem:`` (this process), ``file:///path`` (this machine), ``redis://host``, ``valkey://host``,
         ``redlock://a,b,c``, ``etcd://a,b,c``, ``zk://a,b,c`` or ``postgres://user@host/db``. Default: :func:`default_store`.
-        A function that returns such an address is called again, in a thread, when the store refuses the login.
+        A path (``pathlib.Path``) is a folder for a store on files. A function that returns an address is called again,
+        in a thread, when the store refuses the login.
     :param store_file: A file with the address in its only line, in place of ``url``. It is read again when the store
         refuses the login.
     :param store_command: A command that prints the address, in place of ``url``. ``sh -c`` runs it, and again when the
@@ -135,11 +142,12 @@ def connect(
     :class:`Forked` there.
     """
     native = _connecting(url, store_file, store_command).wait()
-    return Locks(_configured(native, namespace, ttl, holder, max_hold, lock_delay, op_timeout, renew_every))
+    configured = _configured(native, namespace, ttl, holder, max_hold, lock_delay, op_timeout, renew_every)
+    return Locks(configured, namespace or "")
 
 
 def _connecting(
-    url: _Union[None, str, _Callable[[], str]],
+    url: "_Union[None, str, _os.PathLike[str], _Callable[[], str]]",
     store_file: "_Union[None, str, _os.PathLike[str]]",
     store_command: _Optional[str],
 ) -> _native.Operation:
@@ -149,13 +157,15 @@ def _connecting(
         return _native.connect_from(_os.fsdecode(store_file), None, None)
     if store_command is not None:
         return _native.connect_from(None, _text(store_command, "store_command"), None)
-    if callable(url):
+    if not isinstance(url, _os.PathLike) and callable(url):
         return _native.connect_from(None, None, url)
     return _native.connect(_address(url))
 
 
-def _address(url: _Optional[str]) -> str:
-    return default_store() if url is None else url
+def _address(url: "_Union[None, str, _os.PathLike[str]]") -> str:
+    if isinstance(url, _os.PathLike):
+        return _text(_os.path.abspath(_os.fsdecode(url)), "store")
+    return default_store() if url is None else _text(url, "store")
 
 
 def default_store() -> str:
@@ -202,6 +212,11 @@ def ls(prefix: str = "", url: _Optional[str] = None) -> "list[LockView]":
         return locks.ls(prefix)
 
 
+def _close_all() -> None:
+    _events.end()
+    _native.close_all()
+
+
 _hooked: _Optional[int] = None
 
 
@@ -214,10 +229,12 @@ def _close_with_multiprocessing() -> None:
     from multiprocessing import util
 
     # The last one: the program's own hooks may still use their locks.
-    util.Finalize(None, _native.close_all, exitpriority=-100)
+    util.Finalize(None, _close_all, exitpriority=-100)
     _hooked = _os.getpid()
 
 
+_publish(__name__, [globals()[_name] for _name in __all__])
+
 # One hook for all connections of the process. It runs before the interpreter ends, so waiters are refused first and
 # then every lock is released: those of guards in globals and in frames, too.
-_atexit.register(_native.close_all)
+_atexit.register(_close_all)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any, AsyncIterator, Awaitable, Callable, Coroutine, Optional, TypeVar
+import inspect
+from typing import Any, AsyncIterator, Callable, Coroutine, Optional, TypeVar
 
 from . import _errors, _native
 from ._contexts import Named
@@ -10,6 +11,7 @@ from ._elections import Leader, leader_of
 from ._guards import AsyncGuard
 from ._loops import Acquiring
 from ._times import Duration, maybe
+from ._work import awaited
 
 T = TypeVar("T")
 
@@ -19,7 +21,7 @@ class Election(Named[_native.Lock]):
 
     >>> import asyncio, latchwork.aio
     >>> async def main():
-    ...     async with await latchwork.aio.connect("mem:") as locks:
+    ...     async with latchwork.aio.connect("mem:") as locks:
     ...         election = locks.election("scheduler", candidate="10.0.0.7:8080")
     ...         async with election.campaign(timeout=5) as leadership:
     ...             async for leader in election.observe():
@@ -48,11 +50,16 @@ class Election(Named[_native.Lock]):
 
         If the leadership is lost, ``work`` is cancelled, and the candidate campaigns again.
         """
+        awaited(work, "lead")
         while True:
             leadership = await self.campaign()
             async with leadership:
                 try:
-                    return await leadership.run(work(leadership))
+                    value: Any = work(leadership)
+                    # A plain function has run by now.
+                    is_awaited: bool = inspect.isawaitable(value)
+                    result: T = await leadership.run(value) if is_awaited else value
+                    return result
                 except _errors.Lost:
                     if leadership.state != "lost":
                         raise

@@ -2,20 +2,28 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
-from typing import Any, Callable, Coroutine, List, Optional, TypeVar, Union
+import sys
+from types import TracebackType
+from typing import Any, Callable, Coroutine, Generator, List, Optional, Type, TypeVar, Union
 
 from . import _address, _configured, _connecting, _loops, _native
 from ._aio_elections import Election
 from ._aio_once import Once
 from ._contexts import ByTasks
-from ._factory import Factory, Sides
+from ._errors import Lost
+from ._factory import Factory, Sides, maybe_text
 from ._guards import AsyncGuard
 from ._loops import Acquiring
+from ._places import is_closed
+from ._synchronized import W, refused, synchronized
 from ._times import Duration, maybe
 from ._views import ForceReleased, LockView, Prepared, Report
+from ._work import blocking
 
 _L = TypeVar("_L", bound="Locks")
+C = TypeVar("C", bound=Callable[[Lost], Any])
 
 
 class Lock(ByTasks[_native.Lock, AsyncGuard]):
@@ -52,7 +60,7 @@ class ReentrantLock(ByTasks[_native.Lock, AsyncGuard]):
         self, timeout: Optional[Duration] = None, owner: Optional[str] = None
     ) -> Acquiring[AsyncGuard]:
         """Waits for the lock, unless the owner has it already."""
-        return Acquiring(self._acquire(maybe(timeout, "timeout"), owner))
+        return Acquiring(self._acquire(maybe(timeout, "timeout"), maybe_text(owner, "owner")))
 
     async def _acquire(self, timeout: Optional[float], owner: Optional[str]) -> AsyncGuard:
         owner = owner if owner is not None else _loops.task_owner()
@@ -61,7 +69,7 @@ class ReentrantLock(ByTasks[_native.Lock, AsyncGuard]):
 
     async def try_acquire(self, owner: Optional[str] = None) -> Optional[AsyncGuard]:
         """Acquires the lock if it is free or the owner has it, and returns ``None`` otherwise."""
-        owner = owner if owner is not None else _loops.task_owner()
+        owner = maybe_text(owner, "owner") if owner is not None else _loops.task_owner()
         guard: Optional[AsyncGuard] = await self._native.try_acquire(owner).giving(AsyncGuard)
         return guard
 
@@ -83,17 +91,53 @@ class Locks(Factory[Lock, RWLock, ReentrantLock, Election, Once]):
 
     _lock, _rwlock, _reentrant, _election, _once = Lock, RWLock, ReentrantLock, Election, Once
 
+    def on_lost(self, callback: C) -> C:
+        """Calls ``callback(lost)`` at each loss of a lock of this connection, on the event loop that runs now. Otherwise as
+        :meth:`latchwork.Locks.on_lost`."""
+        blocking(callback, "on_lost")
+        event_loop = asyncio.get_running_loop()
+
+        def called(lost: Lost) -> None:
+            if not event_loop.is_closed():
+                event_loop.call_soon_threadsafe(callback, lost)
+
+        self._lost.called.append(called)
+        return callback
+
+    def synchronized(
+        self,
+        name: str,
+        *,
+        timeout: Optional[Duration] = None,
+        ttl: Optional[Duration] = None,
+        fair: bool = False,
+        holder: Optional[str] = None,
+        max_hold: Optional[Duration] = None,
+        lock_delay: Optional[Duration] = None,
+    ) -> Callable[[W], W]:
+        """Decorates a coroutine function, as :meth:`latchwork.Locks.synchronized`: each call runs under a lock, and is
+        cancelled if the lock is lost."""
+        limit = maybe(timeout, "timeout")
+
+        async def run_async(key: str, work: Callable[[AsyncGuard], Any]) -> Any:
+            lock = self.lock(key, ttl=ttl, fair=fair, holder=holder, max_hold=max_hold, lock_delay=lock_delay)
+            async with lock.acquire(limit) as guard:
+                return await guard.run(work(guard))
+
+        return synchronized(name, refused, run_async, only_async=True)
+
     async def ls(self, prefix: str = "") -> List[LockView]:
         """Lists the keys that are held, waited for or closed. Changes nothing."""
-        return [LockView.of(view) for view in await self._native.list(prefix)]
+        prefix, namespace = self._own(prefix, "prefix"), self._namespace
+        return [LockView.of(view, namespace) for view in await self._native.list(prefix)]
 
-    async def show(self, name: str) -> LockView:
-        """Returns the holders and the waiters of a key. Changes nothing."""
-        return LockView.of((await self._native.inspect(name))[0])
+    async def show(self, name: Union[str, LockView]) -> LockView:
+        """Returns the holders and the waiters of a key, as :meth:`latchwork.Locks.show`. Changes nothing."""
+        return LockView.of((await self._native.inspect(self._own(name)))[0], self._namespace)
 
-    async def force_release(self, name: str) -> ForceReleased:
+    async def force_release(self, name: Union[str, LockView]) -> ForceReleased:
         """Releases a key by force, as :meth:`latchwork.Locks.force_release`."""
-        return ForceReleased.of(await self._native.force_release(name))
+        return ForceReleased.of(await self._native.force_release(self._own(name)))
 
     async def close(self) -> None:
         """Refuses the waiters, then releases every lock. Guards that are still alive are lost."""
@@ -102,12 +146,47 @@ class Locks(Factory[Lock, RWLock, ReentrantLock, Election, Once]):
     async def __aenter__(self: _L) -> _L:
         return self
 
-    async def __aexit__(self, *_: Any) -> None:
-        await self.close()
+    def __aexit__(
+        self, kind: Optional[Type[BaseException]], raised: Optional[BaseException], trace: Optional[TracebackType]
+    ) -> Coroutine[Any, Any, None]:
+        # What is closed with its loop cannot wait; the locks are released as their guards are collected.
+        return _loops.nothing() if is_closed(kind, sys._getframe(1)) else self.close()
 
 
-async def connect(
-    url: Union[None, str, Callable[[], str]] = None,
+class Connecting(Coroutine[Any, Any, Locks]):
+    """A connect under way: await it for the connection, or use it in ``async with``, which closes the connection."""
+
+    __slots__ = ("_coroutine", "_locks")
+
+    def __init__(self, coroutine: Coroutine[Any, Any, Locks]) -> None:
+        self._coroutine = coroutine
+        self._locks: Optional[Locks] = None
+
+    def send(self, value: Any) -> Any:
+        return self._coroutine.send(value)
+
+    def throw(self, *args: Any) -> Any:
+        return self._coroutine.throw(*args)
+
+    def close(self) -> None:
+        self._coroutine.close()
+
+    def __await__(self) -> Generator[Any, None, Locks]:
+        return self._coroutine.__await__()
+
+    async def __aenter__(self) -> Locks:
+        self._locks = await self._coroutine
+        return self._locks
+
+    def __aexit__(
+        self, kind: Optional[Type[BaseException]], raised: Optional[BaseException], trace: Optional[TracebackType]
+    ) -> Coroutine[Any, Any, None]:
+        locks, self._locks = self._locks, None
+        return _loops.nothing() if locks is None or is_closed(kind, sys._getframe(1)) else locks.close()
+
+
+def connect(
+    url: "Union[None, str, os.PathLike[str], Callable[[], str]]" = None,
     *,
     store_file: "Union[None, str, os.PathLike[str]]" = None,
     store_command: Optional[str] = None,
@@ -118,10 +197,16 @@ async def connect(
     lock_delay: Optional[Duration] = None,
     op_timeout: Optional[Duration] = None,
     renew_every: Optional[Duration] = None,
-) -> Locks:
-    """Connects to a store. The parameters are those of :func:`latchwork.connect`."""
-    native = await _connecting(url, store_file, store_command)
-    return Locks(_configured(native, namespace, ttl, holder, max_hold, lock_delay, op_timeout, renew_every))
+) -> Connecting:
+    """Connects to a store: ``locks = await connect(url)``, or ``async with connect(url) as locks``, which closes the
+    connection at its end. The parameters are those of :func:`latchwork.connect`."""
+
+    async def connected() -> Locks:
+        native = await _connecting(url, store_file, store_command)
+        configured = _configured(native, namespace, ttl, holder, max_hold, lock_delay, op_timeout, renew_every)
+        return Locks(configured, namespace or "")
+
+    return Connecting(connected())
 
 
 async def doctor(url: Optional[str] = None) -> Report:
@@ -136,5 +221,5 @@ async def init(url: Optional[str] = None) -> Prepared:
 
 async def ls(prefix: str = "", url: Optional[str] = None) -> List[LockView]:
     """Lists the locks of a store. With a connection, use :meth:`Locks.ls`."""
-    async with await connect(url) as locks:
+    async with connect(url) as locks:
         return await locks.ls(prefix)

@@ -3,13 +3,22 @@
 from __future__ import annotations
 
 import functools
-from typing import Any, Callable, Coroutine, Optional, Tuple, TypeVar, Union
+import inspect
+import sys
+from typing import TYPE_CHECKING, Any, Callable, Coroutine, Optional, Tuple, TypeVar, Union
 
 from . import _errors, _loops, _native
 from ._contexts import ByTasks
 from ._guards import AsyncGuard
 from ._once import Outcome, Skipped
+from ._places import block
 from ._times import Duration, maybe
+from ._work import awaited
+
+if TYPE_CHECKING:
+    from typing_extensions import Literal, ParamSpec
+
+    P = ParamSpec("P")
 
 T = TypeVar("T")
 
@@ -32,6 +41,11 @@ class Run(AsyncGuard):
         """Opens the task for others, as after a failure."""
         return self.release()
 
+    if TYPE_CHECKING:
+
+        # Checkers then tell it from `Skipped`.
+        def __bool__(self) -> Literal[True]: ...
+
     def _leave(self, raised: Optional[BaseException]) -> _native.Operation:
         return self._succeed() if raised is None else self._release()
 
@@ -41,7 +55,7 @@ class Once(ByTasks[_native.Once, Union[Run, Skipped]]):
 
     >>> import asyncio, latchwork.aio
     >>> async def main():
-    ...     async with await latchwork.aio.connect("mem:") as locks:
+    ...     async with latchwork.aio.connect("mem:") as locks:
     ...         @locks.once("report", every="1d")
     ...         async def report():
     ...             return "sent"
@@ -65,15 +79,21 @@ class Once(ByTasks[_native.Once, Union[Run, Skipped]]):
         return said
 
     def __call__(
-        self, work: Callable[..., Coroutine[Any, Any, T]]
-    ) -> Callable[..., Coroutine[Any, Any, Outcome[T]]]:
+        self, work: "Callable[P, Coroutine[Any, Any, T]]"
+    ) -> "Callable[P, Coroutine[Any, Any, Outcome[T]]]":
+        """Decorates a coroutine function. What is no function, and a generator, is refused with ``TypeError``."""
+        awaited(work, "once")
+
         @functools.wraps(work)
-        async def task(*args: Any, **kwargs: Any) -> Outcome[T]:
+        async def task(*args: "P.args", **kwargs: "P.kwargs") -> "Outcome[T]":
             run = await self.begin()
             if isinstance(run, Skipped):
                 return Outcome(False, skipped=run)
             try:
-                value = await run.run(work(*args, **kwargs))
+                value: Any = work(*args, **kwargs)
+                # A plain function has run by now.
+                is_awaited: bool = inspect.isawaitable(value)
+                value = await run.run(value) if is_awaited else value
             except BaseException as raised:
                 await run.__aexit__(type(raised), raised, None)
                 raise
@@ -85,7 +105,10 @@ class Once(ByTasks[_native.Once, Union[Run, Skipped]]):
 
         return task
 
-    async def __aenter__(self) -> Union[Run, Skipped]:
+    def __aenter__(self) -> Coroutine[Any, Any, Union[Run, Skipped]]:
+        return self._entered(block(sys._getframe(1)))
+
+    async def _entered(self, where: int) -> Union[Run, Skipped]:
         run = await self.begin()
-        self._push(_loops.task(), run)
+        self._push(where, _loops.task(), run)
         return run

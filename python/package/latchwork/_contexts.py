@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Coroutine, Dict, Generic, List, Optional, Type, TypeVar
+from typing import TYPE_CHECKING, Any, Coroutine, Dict, Generic, List, Optional, Tuple, Type, TypeVar
 
 from . import _loops, _native
 from ._guards import AsyncGuard
+from ._places import block, is_closed
 
 N = TypeVar("N")
 G = TypeVar("G")
@@ -26,7 +28,7 @@ _ELSEWHERE = {
 class Named(Generic[N]):
     """A thing of the engine, and its name."""
 
-    __slots__ = ("_native", "_name")
+    __slots__ = ("_native", "_name", "__weakref__")
 
     #: What stands before the class in its text.
     _module = ""
@@ -55,31 +57,40 @@ class Named(Generic[N]):
 
 
 class Entered(Named[N]):
-    """A thing that is entered, by several threads or tasks at a time: the innermost guard of each is the last."""
+    """A thing that is entered, by several blocks at a time. Each leaves with its own guard: of several in one block, with
+    the innermost."""
 
     __slots__ = ("_guards",)
 
     def __init__(self, native: N, name: str) -> None:
         super().__init__(native, name)
-        self._guards: Dict[Any, List[Any]] = {}
+        #: Of each block, the threads or tasks that entered, and their guards.
+        self._guards: Dict[int, List[Tuple[Any, Any]]] = {}
 
-    def _push(self, who: Any, guard: Any) -> None:
-        self._guards.setdefault(who, []).append(guard)
+    def _push(self, where: int, who: Any, guard: Any) -> None:
+        self._guards.setdefault(where, []).append((who, guard))
 
-    def _pop(self, who: Any) -> Any:
-        if who not in self._guards and len(self._guards) == 1:
-            # Entered by one thread or task, and left by another, as fixtures and generators do.
-            (who,) = self._guards
-        stack = self._guards.get(who)
+    def _pop(self, where: int, tasks: bool) -> Any:
+        if not self._guards.get(where):
+            where = self._elsewhere(_loops.task() if tasks else threading.get_ident())
+        stack = self._guards[where]
+        _, guard = stack.pop()
         if not stack:
-            raise RuntimeError(
-                f"the lock {self._name!r} was not entered by this thread or task: where a block is left by another one, "
-                "use `with lock.acquire() as guard`"
-            )
-        guard = stack.pop()
-        if not stack:
-            del self._guards[who]
+            del self._guards[where]
         return guard
+
+    def _elsewhere(self, who: Any) -> int:
+        """The block that was entered last by this thread or task, or the only one: fixtures enter and leave by calls."""
+        entered = [(where, stack[-1][0]) for where, stack in list(self._guards.items()) if stack]
+        own = [where for where, by in entered if by == who]
+        if own:
+            return own[-1]
+        if len(entered) == 1:
+            return entered[0][0]
+        raise RuntimeError(
+            f"the lock {self._name!r} was not entered by this thread or task: where a block is left by another one, "
+            "use `with lock.acquire() as guard`"
+        )
 
 
 class ByThreads(Entered[N], Generic[N, G]):
@@ -92,7 +103,7 @@ class ByThreads(Entered[N], Generic[N, G]):
 
     def __enter__(self) -> G:
         guard = self._enter()
-        self._push(threading.get_ident(), guard)
+        self._push(block(sys._getframe(1)), threading.get_ident(), guard)
         return guard
 
     def __exit__(
@@ -101,7 +112,7 @@ class ByThreads(Entered[N], Generic[N, G]):
         raised: Optional[BaseException],
         trace: Optional[TracebackType],
     ) -> None:
-        guard = self._pop(threading.get_ident())
+        guard = self._pop(block(sys._getframe(1)), False)
         # What was skipped is false, and has no end.
         if guard:
             guard.__exit__(kind, raised, trace)
@@ -116,7 +127,7 @@ class ByTasks(Entered[N], Generic[N, A]):
         raise NotImplementedError
 
     def __aenter__(self) -> Coroutine[Any, Any, A]:
-        return self._acquiring().entering(AsyncGuard, self._guards)
+        return self._acquiring().entering(AsyncGuard, self._guards, block(sys._getframe(1)))
 
     def __aexit__(
         self,
@@ -124,8 +135,13 @@ class ByTasks(Entered[N], Generic[N, A]):
         raised: Optional[BaseException],
         trace: Optional[TracebackType],
     ) -> Coroutine[Any, Any, None]:
-        # A guard that is the only one is popped by whoever leaves.
-        guards = self._guards
-        guard = self._pop(next(iter(guards)) if len(guards) == 1 else _loops.task())
-        # What was skipped is false, and has no end.
-        return guard.__aexit__(kind, raised, trace) if guard else _loops.nothing()
+        frame = sys._getframe(1)
+        guard: Any = self._pop(block(frame), True)
+        if not guard:
+            # What was skipped is false, and has no end.
+            return _loops.nothing()
+        if is_closed(kind, frame):
+            guard._forget()
+            return _loops.nothing()
+        leaving: Coroutine[Any, Any, None] = guard._leave(raised).leaving(raised)
+        return leaving

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from dataclasses import dataclass
 from typing import Any, Callable, Iterator, Optional, Tuple, TypeVar
 
@@ -10,6 +9,7 @@ from . import _errors, _native
 from ._contexts import Named
 from ._guards import Guard
 from ._times import Duration, maybe
+from ._work import blocking, finished
 
 T = TypeVar("T")
 
@@ -26,12 +26,6 @@ class Leader:
 
 def leader_of(said: Optional[Tuple[str, int]]) -> Optional[Leader]:
     return None if said is None else Leader(*said)
-
-
-def blocking(work: Any, what: str) -> None:
-    """Refuses a function whose call only makes a coroutine or a generator: nothing would run under the lock."""
-    if inspect.iscoroutinefunction(work) or inspect.isgeneratorfunction(work) or inspect.isasyncgenfunction(work):
-        raise TypeError(f"{what}: {work!r} does not run when it is called; for coroutines, connect by latchwork.aio")
 
 
 class Election(Named[_native.Lock]):
@@ -71,6 +65,7 @@ class Election(Named[_native.Lock]):
             leadership = self.campaign()
             try:
                 result = work(leadership)
+                finished(result, work, "lead")
             except _errors.Lost:
                 if leadership.state != "lost":
                     leadership.release()

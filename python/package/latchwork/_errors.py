@@ -84,7 +84,13 @@ class Forked(LatchworkError, RuntimeError):
 
 
 class NotHeld(LatchworkError):
-    """The guard does not hold the lock for sure: :class:`Lost` or :class:`Suspect`."""
+    """The guard does not hold the lock for sure: :class:`Lost`, :class:`Suspect` or :class:`Released`."""
+
+
+class Released(NotHeld, RuntimeError):
+    """This guard has released the lock before."""
+
+    kind = "released"
 
 
 class Lost(NotHeld):
@@ -93,6 +99,8 @@ class Lost(NotHeld):
     kind = "lost"
     #: ``"expired"``, ``"taken"``, ``"session_ended"``, ``"max_hold"`` or ``"forked"``.
     reason: str = "other"
+    #: The token of the hold, for callbacks of :meth:`Locks.on_lost`.
+    token: Optional[int] = None
 
 
 class Suspect(NotHeld):
@@ -119,7 +127,7 @@ _KINDS: Dict[str, Type[LatchworkError]] = {
     error.kind: error
     for error in (
         TimedOut, Unreachable, Busy, Denied, Unsupported, Mismatch, Invalid, Closed, Corrupt,
-        Forked, Lost, Suspect,
+        Forked, Lost, Suspect, Released,
     )
 }
 

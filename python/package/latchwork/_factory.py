@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Any, Generic, Iterable, List, Optional, Type, TypeVar, Union
 
-from . import _errors, _native
+from . import _errors, _events, _native
 from ._contexts import Named
 from ._times import Duration, maybe, seconds
+from ._views import LockView
 
 L = TypeVar("L", bound="Named[Any]")
 W = TypeVar("W", bound="Sides[Any]")
@@ -28,11 +30,14 @@ class Sides(Generic[S]):
         #: The lock of writers.
         self.write: S = write
 
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} of {self.read!r} and {self.write!r}>"
+
 
 class Factory(Generic[L, W, R, E, O]):
     """A connection to a store, which hands out locks."""
 
-    __slots__ = ("_native",)
+    __slots__ = ("_native", "_namespace", "_lost", "__weakref__")
 
     _lock: Type[L]
     _rwlock: Type[W]
@@ -40,8 +45,10 @@ class Factory(Generic[L, W, R, E, O]):
     _election: Type[E]
     _once: Type[O]
 
-    def __init__(self, native: _native.Manager) -> None:
+    def __init__(self, native: _native.Manager, namespace: str = "") -> None:
         self._native = native
+        self._namespace = namespace
+        self._lost = _events.callbacks(native)
 
     @property
     def store(self) -> str:
@@ -49,7 +56,8 @@ class Factory(Generic[L, W, R, E, O]):
         return self._native.store
 
     def __repr__(self) -> str:
-        return f"<{type(self).__name__} on {self.store}>"
+        namespace = f" in {self._namespace!r}" if self._namespace else ""
+        return f"<{type(self).__name__} on {self.store}{namespace}>"
 
     def __reduce__(self) -> Any:
         raise TypeError("a connection belongs to its process and cannot be pickled: connect in the other process")
@@ -205,7 +213,8 @@ class Factory(Generic[L, W, R, E, O]):
     ) -> O:
         """Returns a task that runs once in each period, on one of the callers: a decorator, and a context.
 
-        :param every: The period: ``"1d"``, ``"1h"``, ``"15m"``, ``"1mo"`` ..., or seconds, or a timedelta.
+        :param every: The period: ``"1d"``, ``"1h"``, ``"15m"``, ``"1mo"`` ..., or seconds, or a timedelta. A timedelta of
+            whole days is so many days of the calendar; ``"1w"`` begins on Mondays, seven days on Thursdays.
         :param tz: The time zone of days, weeks and months, such as ``"Europe/Berlin"``. Default: UTC.
         """
         own = _options(ttl, False, holder, max_hold, lock_delay)
@@ -213,7 +222,20 @@ class Factory(Generic[L, W, R, E, O]):
 
     def namespace(self: _F, namespace: str) -> _F:
         """Returns the same connection with all keys in a namespace: ``namespace:name``."""
-        return type(self)(self._native.set_text("namespace", text(namespace, "namespace")))
+        return type(self)(self._native.set_text("namespace", text(namespace, "namespace")), namespace)
+
+    def _own(self, name: Union[str, LockView], field: str = "name") -> str:
+        """The name of a key in this namespace. A key with its namespace would be another key."""
+        before = f"{self._namespace}:" if self._namespace else ""
+        if isinstance(name, LockView):
+            if not name.key.startswith(before):
+                raise _errors.invalid(field, f"{name.key!r} is not in the namespace {self._namespace!r}")
+            return name.key[len(before):]
+        if before and text(name, field).startswith(before):
+            raise _errors.invalid(
+                field, f"{name!r} begins with the namespace of this connection; write {name[len(before):]!r}, or pass what ls() gave"
+            )
+        return text(name, field)
 
 
 def _options(
@@ -238,6 +260,11 @@ def maybe_text(value: Optional[str], field: str) -> Optional[str]:
 def text(value: str, field: str) -> str:
     if not isinstance(value, str):
         raise _errors.invalid(field, f"{value!r} is not a str")
+    if not value.isascii():
+        try:
+            value.encode()
+        except UnicodeEncodeError:
+            raise _errors.invalid(field, f"{value!r} is not Unicode text; decode it with errors='replace'") from None
     return value
 
 
@@ -254,9 +281,11 @@ def _names(names: Iterable[str]) -> List[str]:
 
 
 def _period(every: Union[str, Duration]) -> str:
-    """The period as the engine reads it."""
+    """The period as the engine reads it. Whole days are of the calendar."""
     if isinstance(every, str):
-        return every
+        return text(every, "every")
+    if isinstance(every, timedelta) and every.days > 0 and every == timedelta(days=every.days):
+        return f"{every.days}d"
     length = seconds(every, "every")
     if length < 1 or length != int(length):
         raise _errors.invalid("every", f"{every!r} is not a whole number of seconds from 1 up")

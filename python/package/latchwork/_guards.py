@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import sys
 import warnings
 from types import TracebackType
-from typing import Any, Coroutine, Generator, Optional, Tuple, Type, TypeVar
+from typing import TYPE_CHECKING, Any, Coroutine, Generator, Optional, Tuple, Type, TypeVar
 
 from . import _errors, _loops, _native
+from ._places import is_closed, level
 from ._times import Duration, maybe
 
 T = TypeVar("T")
@@ -55,7 +57,7 @@ class Loss:
 class _Held(_native.Hold):
     """What guards of threads and of tasks have in common. It is collected as it is released, with a warning."""
 
-    __slots__ = ()
+    __slots__ = ("__weakref__",)
 
     @property
     def lost(self) -> Loss:
@@ -75,11 +77,14 @@ class _Held(_native.Hold):
 
 def note(body: BaseException, error: BaseException) -> None:
     """The body's own exception is raised; that the release failed is added to it."""
+    if isinstance(body, GeneratorExit) or isinstance(error, _errors.Lost) and isinstance(body, _errors.Lost):
+        # Nobody sees the first, and the second says it already.
+        return
     text = f"and the release of the lock failed: {error}"
     if hasattr(body, "add_note"):
         body.add_note(text)
     else:
-        warnings.warn(text, RuntimeWarning, stacklevel=3)
+        warnings.warn(text, RuntimeWarning, stacklevel=level())
 
 
 class Guard(_Held):
@@ -124,13 +129,23 @@ class Guard(_Held):
                 raise
             note(raised, error)
 
+    if not TYPE_CHECKING:
+
+        def __aenter__(self) -> Any:
+            raise TypeError(
+                "this guard was acquired by a call that blocks: use `with`, or `async with lock` without `acquire()`, or "
+                "connect by latchwork.aio"
+            )
+
+        __aexit__ = __aenter__
+
 
 class AsyncGuard(_Held):
     """A lock that is held, for tasks of asyncio.
 
     >>> import asyncio, latchwork.aio
     >>> async def main():
-    ...     async with await latchwork.aio.connect("mem:") as locks:
+    ...     async with latchwork.aio.connect("mem:") as locks:
     ...         async with locks.lock("stock/42") as guard:
     ...             return guard.ensure_held() == guard.token
     >>> asyncio.run(main())
@@ -160,4 +175,7 @@ class AsyncGuard(_Held):
         raised: Optional[BaseException],
         trace: Optional[TracebackType],
     ) -> Coroutine[Any, Any, None]:
+        if is_closed(kind, sys._getframe(1)):
+            self._forget()
+            return _loops.nothing()
         return self._leave(raised).leaving(raised)

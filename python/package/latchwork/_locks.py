@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
-from typing import Any, List, Optional, TypeVar
+from typing import Any, Callable, List, Optional, TypeVar, Union
 
-from . import _native
+from . import _greenlets, _native
 from ._contexts import ByTasks, ByThreads
 from ._elections import Election
-from ._factory import Factory, Sides
+from ._errors import Lost
+from ._factory import Factory, Sides, maybe_text
 from ._guards import AsyncGuard, Guard
+from ._loops import Acquiring
 from ._once import Once
+from ._synchronized import W, synchronized
 from ._times import Duration, maybe
 from ._views import ForceReleased, LockView
+from ._work import blocking
 
 _L = TypeVar("_L", bound="Locks")
+C = TypeVar("C", bound=Callable[[Lost], Any])
 
 
 class Lock(ByThreads[_native.Lock, Guard], ByTasks[_native.Lock, AsyncGuard]):
@@ -28,6 +33,10 @@ class Lock(ByThreads[_native.Lock, Guard], ByTasks[_native.Lock, AsyncGuard]):
     >>> with lock as guard:
     ...     lock.try_acquire() is None
     True
+    >>> if (guard := lock.try_acquire()):     # the guard is the hold: without a name for it, the lock is released at once
+    ...     with guard:
+    ...         guard.state
+    'held'
     >>> locks.close()
     """
 
@@ -45,7 +54,8 @@ class Lock(ByThreads[_native.Lock, Guard], ByTasks[_native.Lock, AsyncGuard]):
         return guard
 
     def try_acquire(self) -> Optional[Guard]:
-        """Acquires the lock if it is free, and returns ``None`` if it is not."""
+        """Acquires the lock if it is free, and returns ``None`` if it is not. Keep the guard, which is the hold:
+        ``if (guard := lock.try_acquire()):``, then ``with guard:``."""
         guard: Optional[Guard] = self._native.try_acquire().giving(Guard).wait()
         return guard
 
@@ -57,7 +67,8 @@ class Lock(ByThreads[_native.Lock, Guard], ByTasks[_native.Lock, AsyncGuard]):
 
 
 class ReentrantLock(ByThreads[_native.Lock, Guard]):
-    """A mutex that its owner may acquire again. The owner is the thread, or the ``owner`` that you name.
+    """A mutex that its owner may acquire again. The owner is the thread (with gevent the greenlet), or the ``owner`` that you
+    name.
 
     The lock is released with the last of its guards.
     """
@@ -66,12 +77,15 @@ class ReentrantLock(ByThreads[_native.Lock, Guard]):
 
     def acquire(self, timeout: Optional[Duration] = None, owner: Optional[str] = None) -> Guard:
         """Waits for the lock, unless the owner has it already."""
-        guard: Guard = self._native.acquire(maybe(timeout, "timeout"), owner).giving(Guard).wait()
+        who = _greenlets.owner() if owner is None else owner
+        native = self._native.acquire(maybe(timeout, "timeout"), maybe_text(who, "owner"))
+        guard: Guard = native.giving(Guard).wait()
         return guard
 
     def try_acquire(self, owner: Optional[str] = None) -> Optional[Guard]:
         """Acquires the lock if it is free or the owner has it, and returns ``None`` otherwise."""
-        guard: Optional[Guard] = self._native.try_acquire(owner).giving(Guard).wait()
+        who = _greenlets.owner() if owner is None else owner
+        guard: Optional[Guard] = self._native.try_acquire(maybe_text(who, "owner")).giving(Guard).wait()
         return guard
 
     def _enter(self) -> Guard:
@@ -94,18 +108,78 @@ class Locks(Factory[Lock, RWLock, ReentrantLock, Election, Once]):
 
     _lock, _rwlock, _reentrant, _election, _once = Lock, RWLock, ReentrantLock, Election, Once
 
+    def synchronized(
+        self,
+        name: str,
+        *,
+        timeout: Optional[Duration] = None,
+        ttl: Optional[Duration] = None,
+        fair: bool = False,
+        holder: Optional[str] = None,
+        max_hold: Optional[Duration] = None,
+        lock_delay: Optional[Duration] = None,
+    ) -> Callable[[W], W]:
+        """Decorates a function, a method or a coroutine function, so that each call runs under a lock.
+
+        :param name: The name of the lock, with the parameters of the function: ``"user/{user_id}"``, ``"{user.id}"``.
+        :param timeout: How long a call waits before it raises :class:`TimedOut`.
+
+        A function with a parameter ``guard`` is given the guard. A coroutine is cancelled if the lock is lost; any other
+        function runs to its end, and the call raises :class:`Lost`.
+
+        >>> import latchwork
+        >>> locks = latchwork.connect("mem:")
+        >>> @locks.synchronized("user/{user_id}", timeout=5)
+        ... def rename(user_id, name, guard=None):
+        ...     return f"{guard.key} is {name}"
+        >>> rename(7, name="Ada")
+        'user/7 is Ada'
+        >>> locks.close()
+        """
+        limit = maybe(timeout, "timeout")
+
+        def made(key: str) -> Lock:
+            return self.lock(key, ttl=ttl, fair=fair, holder=holder, max_hold=max_hold, lock_delay=lock_delay)
+
+        def run(key: str, work: Callable[[Guard], Any]) -> Any:
+            with made(key).acquire(limit) as guard:
+                return work(guard)
+
+        async def run_async(key: str, work: Callable[[AsyncGuard], Any]) -> Any:
+            async with Acquiring(made(key)._native.acquire(limit).giving(AsyncGuard)) as guard:
+                return await guard.run(work(guard))
+
+        return synchronized(name, run, run_async, only_async=False)
+
+    def on_lost(self, callback: C) -> C:
+        """Calls ``callback(lost)`` with a :class:`Lost` at each loss of a lock of this connection, in a thread of the
+        package. It may be used as a decorator. Guards that :meth:`close` ends are no losses.
+
+        Each loss is also logged, by the logger ``latchwork``.
+        """
+        blocking(callback, "on_lost")
+        self._lost.called.append(callback)
+        return callback
+
     def ls(self, prefix: str = "") -> List[LockView]:
         """Lists the keys that are held, waited for or closed. Changes nothing."""
-        return [LockView.of(view) for view in self._native.list(prefix).wait()]
+        prefix, namespace = self._own(prefix, "prefix"), self._namespace
+        return [LockView.of(view, namespace) for view in self._native.list(prefix).wait()]
 
-    def show(self, name: str) -> LockView:
-        """Returns the holders and the waiters of a key. Changes nothing."""
-        return LockView.of(self._native.inspect(name).wait()[0])
+    def show(self, name: Union[str, LockView]) -> LockView:
+        """Returns the holders and the waiters of a key. Changes nothing.
 
-    def force_release(self, name: str) -> ForceReleased:
+        :param name: The name, without the namespace, or what :meth:`ls` gave.
+        """
+        return LockView.of(self._native.inspect(self._own(name)).wait()[0], self._namespace)
+
+    def force_release(self, name: Union[str, LockView]) -> ForceReleased:
         """Releases a key by force. The next token is larger, so a resource that checks tokens refuses the evicted
-        holder, which learns of it at its next renewal."""
-        return ForceReleased.of(self._native.force_release(name).wait())
+        holder, which learns of it at its next renewal.
+
+        :param name: The name, without the namespace, or what :meth:`ls` gave.
+        """
+        return ForceReleased.of(self._native.force_release(self._own(name)).wait())
 
     def close(self) -> None:
         """Refuses the waiters, then releases every lock. Guards that are still alive are lost."""

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import sys
 import threading
+import warnings
 import weakref
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Coroutine, Generator, Optional, Type, TypeVar
 
 from . import _errors, _native
+from ._places import is_closed, level
 
 if TYPE_CHECKING:
     from ._guards import AsyncGuard, Loss
@@ -98,9 +101,20 @@ def _no_loop() -> BaseException:
     return RuntimeError("no event loop is running: await this inside asyncio, or use latchwork.connect()")
 
 
+def warn_if_blocked() -> None:
+    """Warns that a call has blocked the event loop of this thread for long, if there is one."""
+    if asyncio._get_running_loop() is not None:
+        text = (
+            "this call blocks the event loop for more than a second: no task goes on, not even one that holds the lock; "
+            "connect by latchwork.aio, or call it by asyncio.to_thread()"
+        )
+        warnings.warn(text, RuntimeWarning, stacklevel=level())
+
+
 async def run_while(work: Coroutine[Any, Any, T], guard: "AsyncGuard") -> T:
     task = asyncio.ensure_future(work)
     watch = asyncio.ensure_future(_awaited(guard.lost))
+    closed = False
     try:
         await asyncio.wait({task, watch}, return_when=asyncio.FIRST_COMPLETED)
         if task.done():
@@ -112,8 +126,15 @@ async def run_while(work: Coroutine[Any, Any, T], guard: "AsyncGuard") -> T:
         await asyncio.gather(task, return_exceptions=True)
         guard.ensure_held()
         raise AssertionError("a lost hold is not held")
-    finally:
+    except GeneratorExit:
+        # Nothing can be awaited any more, nor cancelled if the loop is closed.
+        closed = True
         for one in (task, watch):
+            with contextlib.suppress(RuntimeError):
+                one.cancel()
+        raise
+    finally:
+        for one in () if closed else (task, watch):
             if not one.done():
                 one.cancel()
                 await asyncio.gather(one, return_exceptions=True)
@@ -184,4 +205,9 @@ class Acquiring(Coroutine[Any, Any, _A]):
         trace: Optional[TracebackType],
     ) -> Coroutine[Any, Any, None]:
         guard, self._guard = self._guard, None
-        return nothing() if guard is None else guard.__aexit__(kind, raised, trace)
+        if guard is None:
+            return nothing()
+        if is_closed(kind, sys._getframe(1)):
+            guard._forget()
+            return nothing()
+        return guard.__aexit__(kind, raised, trace)

@@ -4,13 +4,19 @@ from __future__ import annotations
 
 import functools
 from dataclasses import dataclass
-from typing import Any, Callable, Generic, Optional, Tuple, TypeVar, Union
+from typing import TYPE_CHECKING, Callable, Generic, Optional, Tuple, TypeVar, Union
 
 from . import _errors, _native
 from ._contexts import ByThreads
-from ._elections import blocking
 from ._guards import Guard
 from ._times import Duration, maybe
+from ._work import blocking, finished
+
+if TYPE_CHECKING:
+    # Checkers know it without the package.
+    from typing_extensions import Literal, ParamSpec
+
+    P = ParamSpec("P")
 
 T = TypeVar("T")
 
@@ -30,7 +36,7 @@ class Skipped:
     #: When it was done, in seconds since 1970 by the clock of that host.
     at: Optional[float] = None
 
-    def __bool__(self) -> bool:
+    def __bool__(self) -> "Literal[False]":
         return False
 
     def __str__(self) -> str:
@@ -71,6 +77,11 @@ class Run(Guard):
     def fail(self) -> None:
         """Opens the task for others, as after a failure."""
         self.release()
+
+    if TYPE_CHECKING:
+
+        # Checkers then tell it from `Skipped`.
+        def __bool__(self) -> Literal[True]: ...
 
     def _leave(self, raised: Optional[BaseException]) -> _native.Operation:
         return self._succeed() if raised is None else self._release()
@@ -115,16 +126,19 @@ class Once(ByThreads[_native.Once, Union[Run, Skipped]]):
         said: str = self._native.reset().wait()[0]
         return said
 
-    def __call__(self, work: Callable[..., T]) -> Callable[..., Outcome[T]]:
+    def __call__(self, work: "Callable[P, T]") -> "Callable[P, Outcome[T]]":
+        """Decorates a function. What is no work (a coroutine function, a generator, no function at all) is refused with
+        ``TypeError``, and opens the task for others."""
         blocking(work, "once")
 
         @functools.wraps(work)
-        def task(*args: Any, **kwargs: Any) -> Outcome[T]:
+        def task(*args: "P.args", **kwargs: "P.kwargs") -> "Outcome[T]":
             run = self.begin()
             if isinstance(run, Skipped):
                 return Outcome(False, skipped=run)
             try:
                 value = work(*args, **kwargs)
+                finished(value, work, "once")
             except BaseException as raised:
                 run.__exit__(type(raised), raised, None)
                 raise

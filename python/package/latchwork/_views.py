@@ -39,6 +39,8 @@ class LockView:
     closed_for: Optional[float]
     closed_by: Optional[str]
     notes: Tuple[str, ...]
+    #: The key without the namespace of the connection: what ``lock()`` and ``show()`` take.
+    name: str = ""
 
     @property
     def is_free(self) -> bool:
@@ -46,13 +48,14 @@ class LockView:
         return not self.holders and not self.waiters and self.closed_for is None
 
     @classmethod
-    def of(cls, view: Dict[str, Any]) -> "LockView":
+    def of(cls, view: Dict[str, Any], namespace: str = "") -> "LockView":
         """Makes it of what the engine returns."""
+        name = view["key"][len(namespace) + 1 :] if namespace else view["key"]
         return cls(
             view["key"], view["kind"], view["permits"],
             tuple(Party(**party) for party in view["holders"]),
             tuple(Party(**party) for party in view["waiters"]),
-            view["closed_for"], view["closed_by"], tuple(view["notes"]),
+            view["closed_for"], view["closed_by"], tuple(view["notes"]), name,
         )
 
 
@@ -70,6 +73,9 @@ class ForceReleased:
         """Makes it of what the engine returns."""
         evicted, token = said
         return cls(tuple(Party(**party) for party in evicted), token)
+
+
+_SEVERITIES = ("ok", "info", "warning", "critical")
 
 
 @dataclass(frozen=True)
@@ -111,6 +117,20 @@ class Report:
     def is_fit(self) -> bool:
         """Whether nothing critical was found."""
         return all(finding.severity != "critical" for finding in self.findings)
+
+    def __str__(self) -> str:
+        """The table that ``latchwork doctor`` prints."""
+        names = [f"{it.code} ({it.part})" if it.part else it.code for it in self.findings]
+        width = max(map(len, names), default=0)
+        lines = [self.store, ""]
+        for finding, name in zip(self.findings, names):
+            lines.append(f"{finding.severity:<8}  {name:<{width}}  {finding.found}")
+            lines += [
+                f"{'':10}{word:>{width}}  {said}"
+                for word, said in (("then", finding.consequence), ("do", finding.remedy)) if said
+            ]
+        worst = max((finding.severity for finding in self.findings), key=_SEVERITIES.index, default="ok")
+        return "\n".join([*lines, "", f"{'fit' if self.is_fit else 'NOT fit'} for locks; the worst is {worst}"])
 
     @classmethod
     def of(cls, said: Tuple[str, List[Dict[str, Any]]]) -> "Report":

@@ -3,7 +3,7 @@
 >>> import asyncio
 >>> from latchwork import aio
 >>> async def main():
-...     async with await aio.connect("mem:") as locks:
+...     async with aio.connect("mem:") as locks:
 ...         lock = locks.lock("stock/42", ttl=30)
 ...         async with lock.acquire(timeout=5) as guard:
 ...             return guard.ensure_held() == guard.token
@@ -15,20 +15,24 @@ release that was cancelled continues in the background. It works on asyncio and 
 refused.
 
 ``asyncio.wait_for`` on Python 3.9 to 3.11 can swallow a result when its own cancellation comes at the same moment: the
-guard is then released with a ``ResourceWarning``. Use ``acquire(timeout=...)`` in its place.
+guard is then released with a ``RuntimeWarning``. Use ``acquire(timeout=...)`` in its place.
 """
 
 from __future__ import annotations
 
+from ._aio_default import lock, synchronized
 from ._aio_elections import Election
 from ._aio_locks import Lock, Locks, ReentrantLock, RWLock, connect, doctor, init, ls
 from ._aio_once import Once, Run
 from ._elections import Leader
 from ._guards import AsyncGuard as Guard
 from ._guards import Loss
+from ._names import publish as _publish
 from ._once import Outcome, Skipped
 
 __all__ = [
     "Election", "Guard", "Leader", "Lock", "Locks", "Loss", "Once", "Outcome", "RWLock", "ReentrantLock", "Run", "Skipped",
-    "connect", "doctor", "init", "ls",
+    "connect", "doctor", "init", "lock", "ls", "synchronized",
 ]
+
+_publish(__name__, [globals()[_name] for _name in __all__])

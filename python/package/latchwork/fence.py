@@ -11,7 +11,7 @@ In memory:
 >>> stock.check_write(7)
 >>> stock.check_write(5)
 Traceback (most recent call last):
-latchwork._errors.Fenced: token 5 was superseded by 7: stop working
+latchwork.Fenced: token 5 was superseded by 7: stop working
 
 In a database, in the transaction that writes:
 
@@ -22,13 +22,14 @@ In a database, in the transaction that writes:
 >>> fences.check(db.cursor(), "stock/42", token=7)
 >>> fences.check(db.cursor(), "stock/42", token=5)
 Traceback (most recent call last):
-latchwork._errors.Fenced: stock/42: token 5 was superseded by 7: roll back and stop working
+latchwork.Fenced: stock/42: token 5 was superseded by 7: roll back and stop working
 """
 
 from __future__ import annotations
 
 import re
 import threading
+from difflib import get_close_matches
 from typing import Any, Dict, List, Optional, Tuple, Union
 
 from . import _native
@@ -111,6 +112,10 @@ class SqlFence:
     """
 
     def __init__(self, dialect: str, table: str = "fences") -> None:
+        if dialect not in _STYLES:
+            close = get_close_matches(str(dialect), _STYLES, 1, 0.5)
+            meant = f"; did you mean {close[0]!r}?" if close else ""
+            raise Invalid(f"dialect: {dialect!r} is none of {', '.join(_STYLES)}{meant}")
         create, register, admit, newest = _native.fence_statements(dialect, table)
         self._dialect, self._table = dialect, table
         self._create = create[0]
@@ -201,7 +206,7 @@ def condition(column: str = "token") -> str:
     'token <= %s'
     """
     if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", column):
-        raise ValueError(f"column: {column!r} is not a plain name")
+        raise Invalid(f"column: {column!r} is not a plain name: letters, digits and _")
     return f"{column} <= %s"
 
 

@@ -1,0 +1,105 @@
+"""What happens to locks in the background: logged by the logger ``latchwork``, and told to the program's callbacks."""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+import time
+import weakref
+from typing import Any, Callable, Dict, List, Optional, Tuple
+
+from . import _errors, _native
+
+logger = logging.getLogger("latchwork")
+
+#: A wait is reported after it, and again each time that it has doubled.
+LONG_WAIT = 10.0
+
+_LEVELS = {
+    "lost": logging.ERROR, "suspect": logging.WARNING, "unreachable": logging.WARNING, "release_failed": logging.WARNING,
+    "answers": logging.INFO,
+}
+
+
+class Callbacks:
+    """What the program wants to be called for the losses of one connection."""
+
+    __slots__ = ("called", "__weakref__")
+
+    def __init__(self) -> None:
+        self.called: List[Callable[[_errors.Lost], Any]] = []
+
+
+_callbacks: "weakref.WeakValueDictionary[int, Callbacks]" = weakref.WeakValueDictionary()
+_last = 0
+_news: Optional[Tuple[int, _native.News]] = None
+_reported: Dict[Tuple[int, str], float] = {}
+
+
+def observed(native: _native.Manager) -> _native.Manager:
+    """The same connection, whose events are taken."""
+    global _last, _news
+    if _news is None or _news[0] != os.getpid():
+        # A thread of the parent does not run in a child.
+        _news = os.getpid(), _native.News()
+        threading.Thread(target=_take, args=(_news[1],), name="latchwork-events", daemon=True).start()
+    _last += 1
+    return native.observed(_news[1], _last)
+
+
+def callbacks(native: _native.Manager) -> Callbacks:
+    """The callbacks of a connection, which those share that differ in their namespace alone."""
+    return _callbacks.setdefault(native.number, Callbacks())
+
+
+def end() -> None:
+    """Ends the thread: the process ends."""
+    global _news
+    if _news is not None and _news[0] == os.getpid():
+        _news[1].end()
+        _news = None
+
+
+def _take(news: _native.News) -> None:
+    checked = time.monotonic()
+    while True:
+        said: Any = news.next().wait(LONG_WAIT)
+        if said is ...:
+            return
+        if said is not None:
+            _tell(*said)
+        if time.monotonic() - checked >= LONG_WAIT:
+            checked = time.monotonic()
+            _report_waits(news)
+
+
+def _report_waits(news: _native.News) -> None:
+    waits = {(number, key): waited for number, key, waited in news.waits(LONG_WAIT)}
+    for ended in set(_reported) - set(waits):
+        del _reported[ended]
+    for wait, waited in waits.items():
+        if waited >= 2 * _reported.get(wait, 0.0):
+            _reported[wait] = waited
+            logger.warning("%s: waiting for %.0f s; `latchwork show` tells who holds it", wait[1], waited)
+    dropped = news.dropped()
+    if dropped:
+        logger.warning("%d events were not logged: there were too many", dropped)
+
+
+def _tell(number: int, kind: str, key: str, token: Optional[int], text: str, reason: Optional[str]) -> None:
+    more = {"latchwork_event": kind, "latchwork_key": key, "latchwork_token": token}
+    of = "" if token is None else f" (token {token})"
+    logger.log(_LEVELS.get(kind, logging.INFO), "%s%s: %s: %s", key, of, kind.replace("_", " "), text, extra=more)
+    wanted = _callbacks.get(number)
+    if kind != "lost" or wanted is None:
+        return
+    hint = "stop working: another holder may have the lock"
+    for callback in list(wanted.called):
+        error = _errors.from_native("lost", f"{text} (key {key!r}); {hint}", text, hint, key, None, reason)
+        if isinstance(error, _errors.Lost):
+            error.token = token
+            try:
+                callback(error)
+            except Exception:
+                logger.exception("%s: the callback for its loss raised", key)

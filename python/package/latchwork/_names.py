@@ -1,0 +1,21 @@
+"""The names by which users know things, for tracebacks, pickles and ``help()``."""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any, Iterable
+
+from ._factory import Factory
+
+
+def publish(module: str, things: Iterable[Any]) -> None:
+    """Gives classes and functions of the package's parts the name of the module that has them in public."""
+    for thing in things:
+        if getattr(thing, "__module__", "").startswith("latchwork._") and (inspect.isclass(thing) or inspect.isfunction(thing)):
+            thing.__module__ = module
+
+
+for _name, _method in vars(Factory).items():
+    if inspect.isfunction(_method):
+        # Each connection is called `Locks`.
+        _method.__qualname__ = f"Locks.{_name}"
