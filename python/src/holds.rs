@@ -8,8 +8,8 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use futures_util::future::select_all;
 use latchwork::once::Run;
-use latchwork::store::Key;
 use latchwork::{Guard, HoldState, Lost, MultiGuard, NotHeld};
+use latchwork_store::Key;
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyType};

@@ -4,8 +4,8 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 use std::time::Duration;
 
-use latchwork::store::clock::boot_time;
 use latchwork::{Error, ErrorKind, LockManager, Period, Source};
+use latchwork_store::clock::boot_time;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyType;

@@ -5,9 +5,9 @@ use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use latchwork::store::clock::{Moment, boot_time};
-use latchwork::store::{FencingToken, Key};
 use latchwork::{Event, Observer};
+use latchwork_store::clock::{Moment, boot_time};
+use latchwork_store::{FencingToken, Key};
 use pyo3::prelude::*;
 use pyo3::types::PyType;
 use tokio::sync::{Notify, mpsc};

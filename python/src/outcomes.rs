@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use latchwork::once::{Reset, Skipped};
-use latchwork::store::doctor::{Prepared, Report};
-use latchwork::store::{Mode, Party, Shape, Snapshot};
 use latchwork::{ForceReleased, Leader, Lost};
+use latchwork_store::doctor::{Prepared, Report};
+use latchwork_store::{Mode, Party, Shape, Snapshot};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList, PyType};

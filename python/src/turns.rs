@@ -16,7 +16,7 @@ use std::task::{Context, Poll, Wake, Waker};
 use futures_util::StreamExt as _;
 use futures_util::stream::FuturesUnordered;
 use futures_util::task::AtomicWaker;
-use latchwork::store::{EventLoop, ForeignLoop, Origin, Task, Watched};
+use latchwork_store::{EventLoop, ForeignLoop, Origin, Task, Watched};
 
 use crate::bell::Bell;
 use crate::waiter::Slot;

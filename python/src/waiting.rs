@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use latchwork::BlockOn as _;
-use latchwork::store::clock::boot_time;
+use latchwork_store::clock::boot_time;
 use pyo3::prelude::*;
 
 use crate::greenlets;

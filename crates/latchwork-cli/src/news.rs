@@ -4,9 +4,9 @@ use std::fmt::Write as _;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use latchwork::store::clock::{boot_time, wall_time};
-use latchwork::store::{Cause, Holder, Moment};
 use latchwork::{Event, Observer};
+use latchwork_store::clock::{boot_time, wall_time};
+use latchwork_store::{Cause, Holder, Moment};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::sync::watch;
 
@@ -263,7 +263,7 @@ impl Observer for News {
 #[cfg(test)]
 mod tests {
     use latchwork::FencingToken;
-    use latchwork::store::{BackendError, BackendErrorKind, Blocked, Effect, Key};
+    use latchwork_store::{BackendError, BackendErrorKind, Blocked, Effect, Key};
 
     use super::*;
 

@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use latchwork::Error;
 use latchwork::once::Skipped;
-use latchwork::store::doctor::does_not_show;
+use latchwork_store::doctor::does_not_show;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use serde_json::{Map, Value, json};
 

@@ -12,8 +12,8 @@ use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
-use latchwork::store::doctor::word;
 use latchwork::{Error, ErrorKind, Source};
+use latchwork_store::doctor::word;
 use percent_encoding::percent_decode_str;
 
 use self::passed_on::PassedOn;

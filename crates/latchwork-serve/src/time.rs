@@ -10,7 +10,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use latchwork::store::clock::wall_time;
+use latchwork_store::clock::wall_time;
 
 /// Milliseconds since 1970 by the wall clock, for people.
 pub(crate) fn wall_millis() -> u64 {

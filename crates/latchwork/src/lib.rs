@@ -66,11 +66,23 @@ mod runtime;
 pub mod testing;
 mod wait;
 
+/// The boundary to a store: for who writes one, and the words in which locks are listed.
+///
+/// The crate [`latchwork_store`] has this, and what stores are built of, which changes more often.
+pub mod store {
+    pub use latchwork_store::doctor;
+    pub use latchwork_store::{
+        Attempt, Backend, BackendError, BackendErrorKind, Blocked, Capabilities, Cause, Claim,
+        ClaimId, Clock, Effect, Fencing, Grant, Holder, Io, Key, Linger, MemoryBackend, Mode,
+        Moment, Order, Party, Query, Released, Renewal, Shape, Sleep, Snapshot, Stamp, Task, Verb,
+        Wake, Watch,
+    };
+}
+
 pub use connect::{connect, connect_from, default_store, doctor, init};
 pub use hold::guard::Guard;
 pub use hold::lease::HoldState;
 pub use hold::owner::Owner;
-pub use latchwork_store as store;
 #[doc(inline)]
 pub use latchwork_store::{Error, ErrorKind, FencingToken, Lost, LostReason, NotHeld, Source};
 pub use locks::election::{Election, Leader, Leadership};

@@ -4,9 +4,9 @@ use std::cell::{Cell, RefCell};
 use std::error::Error;
 use std::time::Duration;
 
-use latchwork::store::clock::boot_time;
-use latchwork::store::{Moment, random_between};
 use latchwork::{ErrorKind, FencingToken, Guard, HoldState, LockManager};
+use latchwork_store::clock::boot_time;
+use latchwork_store::{Moment, random_between};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender};
 use tokio::time::sleep;
 

@@ -6,7 +6,7 @@
 use std::io::BufRead;
 use std::process::ExitCode;
 
-use latchwork::store::clock::boot_time;
+use latchwork_store::clock::boot_time;
 use rustix::process::{Signal, set_parent_process_death_signal};
 
 use crate::buyer::{Buyer, Desk, Trouble};

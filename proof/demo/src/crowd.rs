@@ -11,7 +11,7 @@ use std::task::Poll;
 use std::time::Duration;
 
 use latchwork::LockManager;
-use latchwork::store::clock::boot_time;
+use latchwork_store::clock::boot_time;
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
 use tokio::io::{AsyncBufReadExt, BufReader, Lines};
 use tokio::net::unix::pipe::Receiver;

@@ -5,8 +5,8 @@ use std::io;
 use std::path::Path;
 use std::time::Duration;
 
-use latchwork::store::random_u128;
 use latchwork::{Error, ErrorKind};
+use latchwork_store::random_u128;
 use serde_json::json;
 use tokio::signal::unix::{Signal as Stream, SignalKind, signal};
 

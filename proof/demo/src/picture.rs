@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 use std::time::Duration;
 
-use latchwork::store::Moment;
+use latchwork_store::Moment;
 
 use crate::tally::Tally;
 use crate::words::Scene;

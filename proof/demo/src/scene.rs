@@ -4,8 +4,8 @@ use std::io;
 use std::time::Duration;
 
 use latchwork::LockManager;
-use latchwork::store::Moment;
-use latchwork::store::clock::boot_time;
+use latchwork_store::Moment;
+use latchwork_store::clock::boot_time;
 
 use crate::buyer::SLOW;
 use crate::crowd::{Crowd, Processes, Tasks};

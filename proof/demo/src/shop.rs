@@ -13,8 +13,8 @@ use std::time::Duration;
 
 use latchwork::FencingToken;
 use latchwork::fence::{Fence, Fenced};
-use latchwork::store::Moment;
-use latchwork::store::clock::boot_time;
+use latchwork_store::Moment;
+use latchwork_store::clock::boot_time;
 use serde_json::{Value, json};
 
 use crate::redis_shop::RedisShop;

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use latchwork::store::Moment;
+use latchwork_store::Moment;
 
 use crate::words::{Event, Said, Scene};
 

@@ -7,7 +7,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use latchwork::store::Moment;
+use latchwork_store::Moment;
 use serde_json::{Value, json};
 
 /// The word that opens the shop, and that lets a buyer who was stopped at the till go on.

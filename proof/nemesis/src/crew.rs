@@ -7,8 +7,8 @@ use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
-use latchwork::store::clock::boot_time;
 use latchwork_services::ring_for_step;
+use latchwork_store::clock::boot_time;
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::event::What;

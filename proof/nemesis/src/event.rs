@@ -4,7 +4,7 @@ use std::fmt::Write;
 use std::sync::Arc;
 use std::time::Duration;
 
-use latchwork::store::{Mode, Moment};
+use latchwork_store::{Mode, Moment};
 
 use crate::fields::{Fields, escape};
 

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use latchwork::store::clock::boot_time;
 use latchwork::{ErrorKind, FencingToken, LockManager};
+use latchwork_store::clock::boot_time;
 
 use crate::event::What;
 use crate::log::Log;

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use latchwork::store::Moment;
+use latchwork_store::Moment;
 
 /// The words of a line.
 pub(crate) struct Fields<'a> {

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use latchwork::FencingToken;
-use latchwork::store::{Mode, Moment};
+use latchwork_store::{Mode, Moment};
 
 use crate::event::{Answer, Event, How, What};
 

@@ -5,8 +5,8 @@ use std::io::{self, Write};
 use std::path::Path;
 use std::sync::Arc;
 
-use latchwork::store::Moment;
-use latchwork::store::clock::boot_time;
+use latchwork_store::Moment;
+use latchwork_store::clock::boot_time;
 
 use crate::event::{Event, What};
 

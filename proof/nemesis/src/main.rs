@@ -8,7 +8,6 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use latchwork::store::random_u128;
 use latchwork_nemesis::checks::Bounds;
 use latchwork_nemesis::eye;
 use latchwork_nemesis::flags::Flags;
@@ -22,6 +21,7 @@ use latchwork_nemesis::stores::{self, KINDS, Store};
 use latchwork_nemesis::terms::Terms;
 use latchwork_nemesis::worker::{Orders, work};
 use latchwork_serve::Listen;
+use latchwork_store::random_u128;
 
 const HELP: &str = "\
 latchwork-nemesis run --store URL [options]
@@ -221,9 +221,9 @@ fn run(mut flags: Flags) -> Result<bool, Box<dyn Error>> {
         plan = plan.serve(&faults.collect::<Result<Vec<_>, _>>()?)?;
     }
     println!("seed {seed}, logs in {}", plan.folder.display());
-    let (began, folder) = (latchwork::store::clock::boot_time(), plan.folder.clone());
+    let (began, folder) = (latchwork_store::clock::boot_time(), plan.folder.clone());
     let outcome = plan.run(&mut |what| {
-        let since = latchwork::store::clock::boot_time().since(began);
+        let since = latchwork_store::clock::boot_time().since(began);
         println!("{:>7.1} s  {what}", since.as_secs_f64());
     });
     if let Some(servers) = servers.filter(|_| !outcome.as_ref().is_ok_and(Outcome::passed)) {

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use latchwork::LockManager;
-use latchwork::store::clock::boot_time;
+use latchwork_store::clock::boot_time;
 use latchwork_store::validity;
 
 use crate::checks::{ALL, Allowed, Bounds, Check, Verdict};

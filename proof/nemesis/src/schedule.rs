@@ -4,8 +4,8 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-use latchwork::store::Moment;
-use latchwork::store::clock::boot_time;
+use latchwork_store::Moment;
+use latchwork_store::clock::boot_time;
 
 use crate::crew::Crew;
 use crate::event::What;

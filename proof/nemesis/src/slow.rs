@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use latchwork::store::{Attempt, Backend, BackendError, Claim, Io, Renewal, Verb};
+use latchwork_store::{Attempt, Backend, BackendError, Claim, Io, Renewal, Verb};
 
 use crate::luck::Luck;
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use latchwork::store::{Mode, Moment};
+use latchwork_store::{Mode, Moment};
 
 use crate::event::{Answer, Event, How, What};
 use crate::history::History;

@@ -7,7 +7,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use latchwork::LockManager;
-use latchwork::store::clock::boot_time;
+use latchwork_store::clock::boot_time;
 
 use crate::event::What;
 use crate::log::Log;

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use latchwork::LockManager;
-use latchwork::store::clock::boot_time;
-use latchwork::store::{Moment, Snapshot};
+use latchwork_store::clock::boot_time;
+use latchwork_store::{Moment, Snapshot};
 
 use crate::event::What;
 use crate::log::Log;

@@ -13,8 +13,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use latchwork::store::clock::boot_time;
 use latchwork_services::program::{processes, stat};
+use latchwork_store::clock::boot_time;
 
 use crate::event::What;
 use crate::log::Log;

@@ -3,8 +3,8 @@
 use std::io;
 use std::time::Duration;
 
-use latchwork::store::{Party, Snapshot};
 use latchwork::{Error, ErrorKind, FencingToken};
+use latchwork_store::{Party, Snapshot};
 use serde::{Deserialize, Serialize};
 
 use super::{Context, within};

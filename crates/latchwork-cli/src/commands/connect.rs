@@ -3,9 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use latchwork::store::clock::boot_time;
-use latchwork::store::random_between;
 use latchwork::{Error, ErrorKind, LockManager};
+use latchwork_store::clock::boot_time;
+use latchwork_store::random_between;
 use tokio::sync::mpsc::UnboundedReceiver;
 
 use super::{Context, nap, within};

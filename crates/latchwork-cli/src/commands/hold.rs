@@ -6,8 +6,8 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 
 use futures_util::stream::FuturesUnordered;
-use latchwork::store::doctor::quoted;
 use latchwork::{Error, ErrorKind};
+use latchwork_store::doctor::quoted;
 use rustix::process::Signal;
 
 use super::around::{self, Mine};

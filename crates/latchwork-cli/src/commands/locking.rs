@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use latchwork::store::clock::wall_time;
-use latchwork::store::doctor::operand;
-use latchwork::store::{Key, Mode, Party, Snapshot};
 use latchwork::{Error, ErrorKind, Lock, LockManager, MultiLock};
+use latchwork_store::clock::wall_time;
+use latchwork_store::doctor::operand;
+use latchwork_store::{Key, Mode, Party, Snapshot};
 
 use crate::args::LockArgs;
 use crate::output::{Done, is_done, opens_by_reset};

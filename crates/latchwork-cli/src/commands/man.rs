@@ -6,7 +6,7 @@ use std::path::Path;
 use clap::{Arg, ArgAction, Command, CommandFactory};
 use clap_mangen::Man;
 
-use latchwork::store::doctor::word;
+use latchwork_store::doctor::word;
 
 use crate::args::{Cli, ManArgs};
 use crate::exit;

@@ -32,8 +32,8 @@ use std::pin::pin;
 use std::time::Duration;
 
 use futures_util::FutureExt;
-use latchwork::store::system::{check_for_runtime, refusal_step};
 use latchwork::{Error, ErrorKind, FencingToken, LockManager};
+use latchwork_store::system::{check_for_runtime, refusal_step};
 use tokio::runtime::{Builder, Runtime};
 
 use crate::args::{Cli, Command};

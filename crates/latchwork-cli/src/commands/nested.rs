@@ -5,8 +5,8 @@
 
 use std::io;
 
-use latchwork::store::Mode;
 use latchwork::{Error, ErrorKind, LockManager};
+use latchwork_store::Mode;
 
 use super::around::{self, Outer, Word};
 use super::{Context, within};

@@ -2,9 +2,9 @@
 
 use jiff::tz::TimeZone;
 use latchwork::once::{Begun, Reset, Skipped};
-use latchwork::store::clock::wall_time;
-use latchwork::store::doctor::operand;
 use latchwork::{Error, ErrorKind, Period};
+use latchwork_store::clock::wall_time;
+use latchwork_store::doctor::operand;
 
 use super::nested::{self, Asked};
 use super::under_lock::{Admitted, Task};

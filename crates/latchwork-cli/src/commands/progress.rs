@@ -1,7 +1,7 @@
 //! What a person sees while a command waits: one line, brought up to date on a terminal.
 
-use latchwork::store::Moment;
-use latchwork::store::clock::boot_time;
+use latchwork_store::Moment;
+use latchwork_store::clock::boot_time;
 
 use crate::news::{Heard, InTheWay};
 use crate::output::{Output, coarse};

@@ -2,8 +2,8 @@
 
 use std::io;
 
-use latchwork::store::doctor::operand;
 use latchwork::{Error, ErrorKind};
+use latchwork_store::doctor::operand;
 use rustix::process::{Pid, getpid};
 
 use super::around::{self, Outer};

@@ -6,8 +6,8 @@ use std::sync::Mutex;
 use std::thread;
 
 use latchwork::Error;
-use latchwork::store::system::check_for_runtime;
 use latchwork_serve::{Detail, Settings, TlsFiles};
+use latchwork_store::system::check_for_runtime;
 use tokio::runtime;
 
 use super::{Context, cannot_start, failed};

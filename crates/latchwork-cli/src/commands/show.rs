@@ -1,7 +1,7 @@
 //! `latchwork show`: the holders and the waiters of locks.
 
 use latchwork::Error;
-use latchwork::store::{Key, Snapshot};
+use latchwork_store::{Key, Snapshot};
 
 use super::Context;
 use crate::args::ShowArgs;

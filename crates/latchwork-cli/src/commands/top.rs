@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use crossterm::event::{Event, EventStream};
 use futures_util::{FutureExt, StreamExt};
-use latchwork::store::clock::boot_time;
-use latchwork::store::{Key, Moment, Snapshot};
 use latchwork::{Error, ErrorKind, LockManager};
+use latchwork_store::clock::boot_time;
+use latchwork_store::{Key, Moment, Snapshot};
 use rustix::process::Signal;
 
 use super::Context;

@@ -8,9 +8,9 @@ use std::time::Duration;
 
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
-use latchwork::store::Moment;
-use latchwork::store::clock::boot_time;
 use latchwork::{Error, ErrorKind};
+use latchwork_store::Moment;
+use latchwork_store::clock::boot_time;
 use rustix::process::{Pid, Signal};
 use tokio::io::unix::AsyncFd;
 use tokio::select;

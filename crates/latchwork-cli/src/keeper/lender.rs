@@ -13,7 +13,7 @@ use std::rc::Rc;
 
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
-use latchwork::store::Lifeline;
+use latchwork_store::Lifeline;
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
 use rustix::process::Pid;
 use tokio::net::UnixStream;

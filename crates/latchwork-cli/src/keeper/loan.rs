@@ -11,9 +11,9 @@ use std::rc::Rc;
 use std::task::Poll;
 use std::time::Duration;
 
-use latchwork::store::Moment;
-use latchwork::store::clock::boot_time;
 use latchwork::{HoldState, Lost, LostReason};
+use latchwork_store::Moment;
+use latchwork_store::clock::boot_time;
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, Interest};
 use tokio::net::UnixStream;

@@ -4,9 +4,9 @@ use std::fmt::Write as _;
 use std::io::{self, IsTerminal};
 use std::time::Duration;
 
-use latchwork::store::clock::wall_time;
-use latchwork::store::{Mode, Party, Shape, Snapshot};
 use latchwork::{FencingToken, Leader};
+use latchwork_store::clock::wall_time;
+use latchwork_store::{Mode, Party, Shape, Snapshot};
 use serde_json::json;
 use unicode_width::UnicodeWidthStr;
 
@@ -305,7 +305,7 @@ fn table<const N: usize>(head: &[String; N], rows: impl Iterator<Item = [String;
 
 #[cfg(test)]
 mod tests {
-    use latchwork::store::Key;
+    use latchwork_store::Key;
 
     use super::*;
 

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use latchwork::store::doctor::{Finding, Prepared, Report};
+use latchwork_store::doctor::{Finding, Prepared, Report};
 use serde_json::json;
 
 use super::{Output, line, plain};

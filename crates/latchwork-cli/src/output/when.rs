@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
-use latchwork::store::doctor::operand;
-use latchwork::store::{Holder, Snapshot};
+use latchwork_store::doctor::operand;
+use latchwork_store::{Holder, Snapshot};
 
 use super::coarse;
 

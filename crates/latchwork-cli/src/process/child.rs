@@ -5,9 +5,9 @@ use std::ffi::OsString;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 
-use latchwork::store::Moment;
-use latchwork::store::clock::boot_time;
-use latchwork::store::system::refusal_step;
+use latchwork_store::Moment;
+use latchwork_store::clock::boot_time;
+use latchwork_store::system::refusal_step;
 use rustix::io::Errno;
 use rustix::process::{
     Pid, Signal, WaitId, WaitIdOptions, WaitIdStatus, getpid, getppid,

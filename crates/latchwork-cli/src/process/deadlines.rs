@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use latchwork::store::Moment;
+use latchwork_store::Moment;
 
 /// The shortest ttl that leaves a command time to end.
 pub(crate) const MIN_TTL: Duration = Duration::from_secs(1);

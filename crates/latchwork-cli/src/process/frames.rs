@@ -1,6 +1,6 @@
 //! The words on the pipe from latchwork (and the command before its exec) to the guardian.
 
-use latchwork::store::Moment;
+use latchwork_store::Moment;
 
 /// Bytes of one frame: a tag and a number. Far below `PIPE_BUF`, so a write is all or nothing and
 /// the frames of two writers do not mix.

@@ -5,8 +5,8 @@ use std::io;
 
 use std::time::Duration;
 
-use latchwork::store::Moment;
-use latchwork::store::clock::boot_time;
+use latchwork_store::Moment;
+use latchwork_store::clock::boot_time;
 use rustix::io::Errno;
 use rustix::process::{Pid, Signal, getpid, getppid, kill_process_group, test_kill_process_group};
 

@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use latchwork::once::Run;
-use latchwork::store::Moment;
-use latchwork::store::clock::boot_time;
 use latchwork::{Error, ErrorKind, Guard, HoldState, Lost, MultiGuard, NotHeld};
+use latchwork_store::Moment;
+use latchwork_store::clock::boot_time;
 
 use crate::keeper::hold_id::Terms;
 use crate::keeper::loan::{self, Loan};

@@ -3,9 +3,9 @@
 use std::io;
 use std::time::Duration;
 
-use latchwork::store::Moment;
-use latchwork::store::clock::boot_time;
 use latchwork::{HoldState, Lost};
+use latchwork_store::Moment;
+use latchwork_store::clock::boot_time;
 use rustix::process::Signal;
 use tokio::select;
 use tokio::sync::mpsc::UnboundedReceiver;

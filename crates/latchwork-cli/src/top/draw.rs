@@ -6,8 +6,8 @@ mod table;
 
 use std::time::Duration;
 
-use latchwork::store::Moment;
-use latchwork::store::clock::wall_time;
+use latchwork_store::Moment;
+use latchwork_store::clock::wall_time;
 use ratatui_core::layout::{Constraint, Layout, Rect};
 use ratatui_core::terminal::Frame;
 use ratatui_core::text::{Line, Span};

@@ -1,7 +1,7 @@
 //! What each key does.
 
 use crossterm::event::{KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
-use latchwork::store::Moment;
+use latchwork_store::Moment;
 
 use super::locks::Column;
 use super::view::{Mode, View};

@@ -4,7 +4,7 @@ use std::cmp::Ordering;
 use std::collections::HashMap;
 use std::time::Duration;
 
-use latchwork::store::{Key, Moment, Party, Snapshot};
+use latchwork_store::{Key, Moment, Party, Snapshot};
 
 use crate::output::locks::kind;
 

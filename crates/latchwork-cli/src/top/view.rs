@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use latchwork::store::{Key, Moment, Snapshot};
+use latchwork_store::{Key, Moment, Snapshot};
 
 use super::locks::{Lock, Locks};
 

@@ -142,7 +142,7 @@ fn show_ls_and_status_name_the_host_of_a_done_task() {
 fn a_task_that_was_closed_without_a_name_is_done() {
     let (store, server) = (Store::new(), RedisServer::start(&RedisOptions::new()).unwrap());
     // The end of the century, with which a period of a hundred years ends.
-    let left = 4_102_444_800_000 - latchwork::store::clock::wall_time().as_millis() as u64;
+    let left = 4_102_444_800_000 - latchwork_store::clock::wall_time().as_millis() as u64;
     let set = ["SET", "report", "lw:c:-:", "PX", &left.to_string()];
     server.command(&set).unwrap().ok().unwrap();
     let url = server.url();

@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use latchwork::ErrorKind;
-use latchwork::store::doctor::Severity;
 use latchwork_kubernetes::{KubernetesConfig, doctor};
 use latchwork_services::{Cut, KubernetesServer, Proxy};
+use latchwork_store::doctor::Severity;
 use serde_json::{Value, json};
 
 use crate::common::{at, backend, namespace, shared};

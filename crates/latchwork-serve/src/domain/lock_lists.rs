@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use latchwork::LockManager;
-use latchwork::store::{Clock, Moment, Snapshot};
+use latchwork_store::{Clock, Moment, Snapshot};
 
 use super::events::hub::Hub;
 use super::holds::queue::Queue;

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use latchwork::FencingToken;
-use latchwork::store::{Mode, Party, Shape, Snapshot};
+use latchwork_store::{Mode, Party, Shape, Snapshot};
 
 /// A lock as the store and the queue of this service show it.
 #[derive(Debug, Clone)]

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use latchwork::Error;
-use latchwork::store::Key;
+use latchwork_store::Key;
 
 /// Adds the namespace of the service to names, and removes it from keys.
 #[derive(Debug, Clone)]

@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use latchwork::once::{Begun, Skipped};
-use latchwork::store::{Clock, Moment};
 use latchwork::{Error, ErrorKind, LockManager, Source};
+use latchwork_store::{Clock, Moment};
 use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::sync::watch;
 
@@ -114,7 +114,7 @@ impl Service {
             lock_lists,
             access,
             turns: watch::channel(0).0,
-            host: latchwork::store::system::this_host(),
+            host: latchwork_store::system::this_host(),
             numbers: AtomicU64::new(0),
             losses: Mutex::new(Some(losses)),
             queue,

@@ -4,8 +4,8 @@ use std::fmt::Write as _;
 use std::sync::Arc;
 use std::time::Duration;
 
-use latchwork::store::{Capabilities, Mode};
 use latchwork::{Lock, LockManager, MultiLock, Period, RwLock};
+use latchwork_store::{Capabilities, Mode};
 use sha2::{Digest, Sha256};
 
 use super::holds::claims::Fingerprint;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use axum::Json as Answer;
 use axum::extract::State;
-use latchwork::store::doctor::Severity;
+use latchwork_store::doctor::Severity;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use axum::Json as Answer;
 use axum::extract::State;
 use axum::response::Response;
-use latchwork::store::Mode;
+use latchwork_store::Mode;
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use latchwork::store::Shape;
+use latchwork_store::Shape;
 use serde::Serialize;
 use utoipa::ToSchema;
 

@@ -4,8 +4,8 @@ use std::fs::{self, DirEntry};
 use std::path::Path;
 use std::time::Duration;
 
-use latchwork::store::random_between;
 use latchwork::{Driver, LockManager};
+use latchwork_store::random_between;
 use tokio::task::JoinSet;
 
 const TASKS: usize = 20;

@@ -6,9 +6,9 @@
 use std::time::Duration;
 
 use latchwork::fence::sql::{Dialect, Fences, bigint};
-use latchwork::store::MemoryBackend;
 use latchwork::{Driver, ErrorKind, FencingToken, Guard, LockManager};
 use latchwork_services::PostgresServer;
+use latchwork_store::MemoryBackend;
 use tokio_postgres::{Client, NoTls, Transaction};
 
 /// What may be needed on a busy machine for something that comes at once.

@@ -7,9 +7,9 @@
 use std::time::Duration;
 
 use latchwork::fence::Fence;
-use latchwork::store::clock::boot_time;
 use latchwork::{BlockOn, FencingToken, HoldState};
 use latchwork_services::child::{Process, role, say};
+use latchwork_store::clock::boot_time;
 
 const TTL: Duration = Duration::from_secs(1);
 

@@ -5,8 +5,8 @@ use std::os::unix::process::CommandExt;
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::Duration;
 
-use latchwork::store::clock::boot_time;
 use latchwork::{Error, ErrorKind};
+use latchwork_store::clock::boot_time;
 
 use super::Plan;
 use super::section::{Holds, Measured};

@@ -1,8 +1,8 @@
 //! Locks that nobody else wants, by tasks of this process.
 
 use futures_util::future::try_join_all;
-use latchwork::store::clock::boot_time;
 use latchwork::{Error, LockManager};
+use latchwork_store::clock::boot_time;
 
 use super::Plan;
 use super::section::Measured;

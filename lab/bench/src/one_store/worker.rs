@@ -9,9 +9,9 @@ use std::process::ExitCode;
 use std::thread::sleep;
 use std::time::Duration;
 
-use latchwork::store::clock::boot_time;
-use latchwork::store::{Moment, random_between};
 use latchwork::{ErrorKind, Guard, Handover};
+use latchwork_store::clock::boot_time;
+use latchwork_store::{Moment, random_between};
 use rustix::process::{Signal, set_parent_process_death_signal};
 use serde_json::{Value, json};
 

@@ -4,7 +4,7 @@
 //! begins, its loss is told or its process is killed, whichever is first. The holder of a claim that was ended by
 //! force learns of it at its next renewal (`told_in_time` judges when), and another may hold the key by then.
 
-use latchwork::store::Mode;
+use latchwork_store::Mode;
 
 use super::{Bounds, Verdict};
 use crate::history::{Attempt, History, Hold};

@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use latchwork::store::Moment;
+use latchwork_store::Moment;
 
 use super::{Bounds, Verdict};
 use crate::history::{Attempt, History, Hold, Span};

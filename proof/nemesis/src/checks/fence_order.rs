@@ -12,7 +12,7 @@ use crate::history::History;
 struct Seen {
     largest: u64,
     /// The latest hold that wrote: when its holder was told, and who.
-    latest: Option<(latchwork::store::Moment, Arc<str>, u64)>,
+    latest: Option<(latchwork_store::Moment, Arc<str>, u64)>,
 }
 
 pub(super) fn look(history: &History, _: &Bounds) -> Verdict {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use latchwork::FencingToken;
-use latchwork::store::Moment;
+use latchwork_store::Moment;
 
 use super::waiting::Waits;
 use super::{Bounds, Verdict};

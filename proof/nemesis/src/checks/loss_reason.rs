@@ -3,7 +3,7 @@
 
 use std::collections::HashMap;
 
-use latchwork::store::Moment;
+use latchwork_store::Moment;
 
 use super::{Bounds, Verdict};
 use crate::event::{Answer, How};

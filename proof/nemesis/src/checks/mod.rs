@@ -29,7 +29,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use latchwork::store::Moment;
+use latchwork_store::Moment;
 
 use crate::flags::duration;
 use crate::history::{History, Span};

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use latchwork::store::Moment;
+use latchwork_store::Moment;
 
 use super::{Bounds, Verdict};
 use crate::event::{Answer, What};

@@ -1,7 +1,7 @@
 //! A release lets the next one in: whoever waits, or tries, after a release was answered with yes
 //! is admitted by it and not by the end of a ttl. The same for a guard that was dropped.
 
-use latchwork::store::Moment;
+use latchwork_store::Moment;
 
 use super::waiting::Waits;
 use super::{Bounds, Verdict};

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use latchwork::FencingToken;
-use latchwork::store::Moment;
+use latchwork_store::Moment;
 
 use super::{Bounds, Verdict};
 use crate::event::What;

@@ -8,8 +8,8 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use latchwork::FencingToken;
-use latchwork::store::{Mode, Moment};
 use latchwork_store::validity::drift;
+use latchwork_store::{Mode, Moment};
 
 use super::{Bounds, Verdict};
 use crate::history::{Attempt, History, Hold};

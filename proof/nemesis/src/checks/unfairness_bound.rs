@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use latchwork::store::{Mode, Moment};
+use latchwork_store::{Mode, Moment};
 
 use super::{Bounds, Verdict};
 use crate::event::What;

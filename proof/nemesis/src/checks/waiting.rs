@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use latchwork::store::Moment;
+use latchwork_store::Moment;
 
 use crate::history::{Attempt, History, Span};
 

@@ -3,7 +3,7 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-use latchwork::store::Moment;
+use latchwork_store::Moment;
 
 use super::{Bounds, Verdict};
 use crate::event::{Event, How, What};

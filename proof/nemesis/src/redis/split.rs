@@ -5,10 +5,10 @@ use std::net::Ipv4Addr;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use latchwork::store::Moment;
-use latchwork::store::clock::boot_time;
 use latchwork_services::Direction::{ToClient, ToServer};
 use latchwork_services::{Proxy, RedisCluster, Result};
+use latchwork_store::Moment;
+use latchwork_store::clock::boot_time;
 
 use crate::luck::Luck;
 use crate::pause::pause;

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use latchwork::store::clock::boot_time;
-use latchwork::store::{Mode, Moment, random_u128};
+use latchwork_store::clock::boot_time;
+use latchwork_store::{Mode, Moment, random_u128};
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;

@@ -15,13 +15,13 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
-use latchwork::store::clock::boot_time;
-use latchwork::store::{Backend, Io, Moment};
 use latchwork::{Driver, ErrorKind, LockManager};
 use latchwork_etcd::{EtcdBackend, EtcdConfig};
 use latchwork_file::FileBackend;
 use latchwork_kubernetes::{KubernetesBackend, KubernetesConfig};
 use latchwork_postgres::{PostgresBackend, PostgresConfig};
+use latchwork_store::clock::boot_time;
+use latchwork_store::{Backend, Io, Moment};
 use latchwork_zookeeper::{ZooKeeperBackend, ZooKeeperConfig};
 use tokio::sync::watch as signal;
 use tokio::task::JoinSet;

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use latchwork::store::{Clock, Moment, Sleep};
+use latchwork_store::{Clock, Moment, Sleep};
 
 /// How long the machine of a worker has been paused in all, in a file: the run writes it, and the
 /// worker reads it whenever it looks at its clock.

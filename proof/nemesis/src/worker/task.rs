@@ -6,9 +6,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use latchwork::Lost;
-use latchwork::store::Moment;
-use latchwork::store::clock::boot_time;
 use latchwork::{ErrorKind, Guard, HoldState, LockManager, NotHeld};
+use latchwork_store::Moment;
+use latchwork_store::clock::boot_time;
 
 use super::Shop;
 use super::watch::of_a_task;

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use latchwork::store::Key;
 use latchwork::{Event, Observer};
+use latchwork_store::Key;
 
 use super::Orders;
 use crate::event::What;

@@ -5,11 +5,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use latchwork::once::{Begun, Run};
-use latchwork::store::{Capabilities, Mode};
 use latchwork::{
     Election, Error, Guard, Leadership, Lock, LockManager, Lost, MultiGuard, MultiLock,
 };
 use latchwork::{Once, Owner, Period, ReentrantMutex};
+use latchwork_store::{Capabilities, Mode};
 
 use crate::luck::Luck;
 

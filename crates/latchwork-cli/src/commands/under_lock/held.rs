@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::os::fd::AsFd;
 
 use latchwork::LockManager;
-use latchwork::store::clock::boot_time;
+use latchwork_store::clock::boot_time;
 use rustix::io::Errno;
 use rustix::process::Signal;
 use tokio::sync::mpsc::UnboundedReceiver;

@@ -74,8 +74,8 @@ pub(crate) fn default_holder(command: &[OsString]) -> String {
         words.truncate(end);
         words.push_str("...");
     }
-    let host = latchwork::store::system::this_host();
-    format!("{user}@{host} {}: {words}", latchwork::store::this_process())
+    let host = latchwork_store::system::this_host();
+    format!("{user}@{host} {}: {words}", latchwork_store::this_process())
 }
 
 #[cfg(test)]

@@ -11,9 +11,9 @@ use std::ops::ControlFlow;
 use std::pin::pin;
 use std::time::Duration;
 
-use latchwork::store::Moment;
-use latchwork::store::clock::{boot_time, wall_time};
 use latchwork::{Error, ErrorKind, LockManager};
+use latchwork_store::Moment;
+use latchwork_store::clock::{boot_time, wall_time};
 use rustix::process::Signal;
 
 use super::held::Held;

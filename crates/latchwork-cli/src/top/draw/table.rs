@@ -1,6 +1,6 @@
 //! The table of locks: as many columns as the terminal has room for.
 
-use latchwork::store::Moment;
+use latchwork_store::Moment;
 use ratatui_core::layout::Rect;
 use ratatui_core::style::Style;
 use ratatui_core::terminal::Frame;

@@ -4,7 +4,7 @@ use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
-use latchwork::store::Moment;
+use latchwork_store::Moment;
 
 use super::principal::Principal;
 

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use latchwork::store::Key;
 use latchwork::{Event, FencingToken, LostReason, Observer};
+use latchwork_store::Key;
 use tokio::sync::mpsc::UnboundedSender;
 
 use super::event::LockEvent;

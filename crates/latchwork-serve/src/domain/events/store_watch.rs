@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use latchwork::FencingToken;
-use latchwork::store::{Clock, Key, Moment};
+use latchwork_store::{Clock, Key, Moment};
 use tokio::sync::watch;
 
 use super::event::LockEvent;
@@ -211,7 +211,7 @@ async fn run(watch: Weak<StoreWatch>) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use latchwork::store::{Mode, Party, Snapshot};
+    use latchwork_store::{Mode, Party, Snapshot};
 
     fn lock(name: &str, tokens: &[u64], waiters: usize) -> LockStatus {
         let seen = Snapshot::free(Key::new(name).unwrap()).with(|it| {

@@ -4,7 +4,7 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
-use latchwork::store::Moment;
+use latchwork_store::Moment;
 
 use super::id::HoldId;
 use super::release::{Confirmation, ReleaseKind, ReleaseOutcome};

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use latchwork::store::{Key, Moment};
 use latchwork::{FencingToken, HoldState, LostReason};
+use latchwork_store::{Key, Moment};
 
 use super::ended::{Ending, answer};
 use super::id::{FIRST, HoldId};

@@ -4,8 +4,8 @@ use std::ops::Range;
 use std::time::Duration;
 
 use latchwork::once::Run;
-use latchwork::store::{Key, Moment};
 use latchwork::{Error, FencingToken, Guard, HoldState, MultiGuard};
+use latchwork_store::{Key, Moment};
 
 use super::release::ReleaseKind;
 

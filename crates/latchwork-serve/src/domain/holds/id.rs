@@ -3,7 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use latchwork::store::random_u128;
+use latchwork_store::random_u128;
 
 /// The id of a hold. It allows to renew and release the hold, so no log and no event shows it.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]

@@ -4,7 +4,7 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use latchwork::store::Moment;
+use latchwork_store::Moment;
 
 use crate::domain::lock_status::{LockStatus, PartyStatus};
 
@@ -110,7 +110,7 @@ impl Drop for QueuePlace {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use latchwork::store::{Key, Mode, Party, Snapshot};
+    use latchwork_store::{Key, Mode, Party, Snapshot};
 
     #[test]
     fn each_waiter_is_shown_once() {

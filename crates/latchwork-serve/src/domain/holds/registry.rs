@@ -4,8 +4,8 @@ use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use latchwork::store::{Clock, Key, Moment};
 use latchwork::{FencingToken, HoldState, LostReason};
+use latchwork_store::{Clock, Key, Moment};
 use tokio::sync::Notify;
 
 use super::ended::{EndedHold, EndedHolds, Ending};

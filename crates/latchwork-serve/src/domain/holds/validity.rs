@@ -8,9 +8,9 @@
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
-use latchwork::store::Moment;
-use latchwork::store::validity::drift;
 use latchwork::{Error, ErrorKind};
+use latchwork_store::Moment;
+use latchwork_store::validity::drift;
 
 /// The ratio of the lease at the store to the client's ttl. The service renews the lease every
 /// third of its length, so what remains of it is never less than 1.3 times the client's ttl while the

@@ -3,8 +3,8 @@
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
-use latchwork::store::Key;
 use latchwork::{Error, ErrorKind, ForceReleased};
+use latchwork_store::Key;
 
 use super::Service;
 use crate::domain::access::caller::Caller;

@@ -125,7 +125,7 @@ fn use_everything(locks: &LockManager, own: &Guard) {
     let told = own.ensure_held().unwrap_err();
     assert!(matches!(told, NotHeld::Lost(lost) if lost.reason == LostReason::Forked), "{told}");
     assert_eq!(own.lost().block_on().reason, LostReason::Forked);
-    assert!(own.valid_until() < latchwork::store::clock::boot_time() && own.ttl() > Duration::ZERO);
+    assert!(own.valid_until() < latchwork_store::clock::boot_time() && own.ttl() > Duration::ZERO);
 }
 
 macro_rules! on_each_store {
