@@ -8,14 +8,15 @@ use latchwork_store::clock::boot_time;
 use latchwork_store::random_between;
 use tokio::sync::mpsc::UnboundedReceiver;
 
-use super::{Context, nap, within};
+use super::{Context, nap, passing, within};
 use crate::news::{Heard, News};
 
 /// The longest pause before a store that took no connection is asked again.
 const RETRY: Duration = Duration::from_millis(500);
 
-/// The shortest time for the first try to connect, unless it is the only one.
-const FIRST: Duration = Duration::from_secs(1);
+/// The shortest time for the first try to connect, unless it is the only one: as a rule a store says in this time why
+/// it takes no connection.
+const FIRST: Duration = Duration::from_secs(2);
 
 /// A connection that took no longer does not count: the rest of the time is what the command line says.
 const AT_ONCE: Duration = Duration::from_millis(250);
@@ -55,8 +56,12 @@ async fn reach(place: &Context, wait: Option<Duration>) -> Result<(LockManager, 
     let begun_at = boot_time();
     let first = wait.filter(|wait| !wait.is_zero()).map(|wait| wait.max(FIRST));
     let connected = match first {
-        Some(limit) => within(limit, place.connect()).await,
         None => Some(place.connect().await),
+        Some(limit) => tokio::select! {
+            biased;
+            connected = place.connect() => Some(connected),
+            () = passing(limit) => None,
+        },
     };
     let mut error = match connected {
         Some(Err(error)) if may_pass(&error, wait) => error,
@@ -88,9 +93,17 @@ async fn reach(place: &Context, wait: Option<Duration>) -> Result<(LockManager, 
 /// The error of a store that did not answer while the command could wait.
 fn no_answer(place: &Context, waited: Duration) -> Error {
     let message = format!("{}: no answer within {waited:?}", place.store.shown());
-    let error = Error::new(ErrorKind::Unreachable, message).with_next_step(
-        "check that the server is running and the address is correct, or wait longer (--wait)",
-    );
+    let error = Error::new(ErrorKind::Unreachable, message);
+    let error = match place.store.address().starts_with("zk") {
+        // It says nothing to a client that it has no connection for.
+        true => error.with_next_step(
+            "check that the server is running and has a connection to spare (maxClientCnxns), and that the address is \
+             correct, or wait longer (--wait)",
+        ),
+        false => error.with_next_step(
+            "check that the server is running and the address is correct, or wait longer (--wait)",
+        ),
+    };
     place.store.explained(error)
 }
 

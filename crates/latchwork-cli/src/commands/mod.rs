@@ -64,9 +64,10 @@ impl Context {
     /// Connects to the store.
     async fn connect(&self) -> Result<LockManager, Error> {
         let mut connecting = pin!(latchwork::connect_from(self.store.source()));
-        let connected = match within(SLOW, connecting.as_mut()).await {
-            Some(connected) => connected,
-            None => match self.store.other_kind() {
+        let connected = tokio::select! {
+            biased;
+            connected = &mut connecting => connected,
+            () = passing(SLOW) => match self.store.other_kind() {
                 Some(error) => return Err(error),
                 None => connecting.await,
             },
@@ -310,6 +311,17 @@ async fn close(manager: &LockManager) {
 async fn nap(length: Duration) {
     if let Ok(naps) = Naps::new() {
         let _ = naps.nap(length).await;
+    }
+}
+
+/// A pause that never ends without a timer, for a limit on what has one of its own.
+async fn passing(length: Duration) {
+    let passed = match Naps::new() {
+        Ok(naps) => naps.nap(length).await.is_ok(),
+        Err(_) => false,
+    };
+    if !passed {
+        std::future::pending::<()>().await;
     }
 }
 
