@@ -179,10 +179,10 @@ impl Operation {
             let mut state = self.lock();
             (state.work.take().ok_or_else(again)?, std::mem::take(&mut state.then))
         };
-        match wait(py, work, limit)? {
-            Some(outcome) => then.apply(py, outcome),
-            None => Ok(py.None()),
-        }
+        let (outcome, inside) = wait(py, work, limit)?;
+        let value = outcome.map_or_else(|| Ok(py.None()), |outcome| then.apply(py, outcome));
+        drop(inside);
+        value
     }
 
     /// The same operation in place of a coroutine.

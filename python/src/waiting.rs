@@ -28,7 +28,9 @@ static PARKED: AtomicUsize = AtomicUsize::new(0);
 /// The process ends: a thread that took the GIL then would be ended within the frames of this library.
 static ENDS: AtomicBool = AtomicBool::new(false);
 
-struct Inside;
+/// A thread that is inside of the engine, or makes Python's value of what that has said. The end of the process waits for
+/// it: a thread that is ended in between would be unwound through the frames of this library.
+pub(crate) struct Inside;
 
 impl Inside {
     fn enter() -> Self {
@@ -80,11 +82,11 @@ pub(crate) fn wait<T: Send>(
     py: Python<'_>,
     future: impl Future<Output = T> + Send,
     limit: Option<Duration>,
-) -> PyResult<Option<T>> {
+) -> PyResult<(Option<T>, Option<Inside>)> {
     if let Some(waiting) = greenlets::waiting(py)? {
-        return greenlets::wait(py, future, limit, &waiting);
+        return Ok((greenlets::wait(py, future, limit, &waiting)?, None));
     }
-    block(py, future, limit)
+    block(py, future, limit).map(|(done, inside)| (done, Some(inside)))
 }
 
 /// As [`wait`], also in a greenlet: the thread does nothing else meanwhile.
@@ -92,7 +94,7 @@ pub(crate) fn block<T: Send>(
     py: Python<'_>,
     future: impl Future<Output = T> + Send,
     limit: Option<Duration>,
-) -> PyResult<Option<T>> {
+) -> PyResult<(Option<T>, Inside)> {
     let inside = Inside::enter();
     let done = py.detach(|| {
         let is_main = is_main_thread();
@@ -121,10 +123,9 @@ pub(crate) fn block<T: Send>(
         stay_at_the_end(is_main);
         done
     });
-    drop(inside);
     match done {
-        Ok(done) => Ok(Some(done)),
-        Err(Ended::InTime) => Ok(None),
+        Ok(done) => Ok((Some(done), inside)),
+        Err(Ended::InTime) => Ok((None, inside)),
         Err(Ended::Raised(raised)) => Err(raised),
     }
 }
