@@ -16,6 +16,8 @@ use rustix::time::{ClockId, clock_gettime};
 
 /// So many give up, unless the surroundings say otherwise.
 const TIMES: u32 = 30_000;
+/// In so many rounds.
+const ROUNDS: u32 = 3;
 /// What has to be there once: threads, pools, tables.
 const BEFORE: u32 = 3_000;
 
@@ -81,9 +83,14 @@ fn child() {
         };
         tokio::time::sleep(Duration::from_millis(50)).await;
         give_up(&locks, &way, BEFORE).await;
-        let before = resident();
-        give_up(&locks, &way, times).await;
-        say(resident().saturating_sub(before));
+        // What stays of each makes every round grow; the allocator's own rooms come once.
+        let mut least = u64::MAX;
+        for _ in 0..ROUNDS {
+            let before = resident();
+            give_up(&locks, &way, times / ROUNDS).await;
+            least = least.min(resident().saturating_sub(before));
+        }
+        say(least);
         let before = spent();
         guard.release().await.unwrap();
         say((spent() - before).as_micros());
@@ -99,8 +106,8 @@ fn h236_waiters_that_give_up_leave_nothing() {
         let grown: u64 = process.line().parse().unwrap();
         let micros: u64 = process.line().parse().unwrap();
         process.end();
-        println!("{way}: grown by {grown} KiB, released in {micros} us of processor time");
-        assert!(grown < 1_024, "{way}: {grown} KiB stay");
+        println!("{way}: grown by {grown} KiB in a round, released in {micros} us of processor time");
+        assert!(grown < 1_024 / u64::from(ROUNDS), "{way}: {grown} KiB stay");
         assert!(micros < 1_000, "{way}: the release took {micros} us");
     }
 }
