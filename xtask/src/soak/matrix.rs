@@ -55,11 +55,6 @@ each form of the server (plain, guarded, cluster and so on), and a trial that fa
 ";
 
 const TAIL: &str = "
-The runs of 2026-11-27 shared a machine of two cores with builds. The 31 violations of that day are 3 of
-`told_in_time` (a holder learned of a loss 50 to 79 ms after the validity had ended, where 50 are allowed), and 28 of
-`no_false_alarm` (a try had no answer in time while nothing was broken). Exclusion and the order of tokens were kept
-everywhere.
-
 Not tried, because nothing provides them to the tests: Redis 8.4 and later, Valkey 9, Dragonfly, KeyDB, ElastiCache,
 MemoryDB, Aurora, CockroachDB, YugabyteDB, MySQL itself.
 ";
