@@ -79,7 +79,7 @@ class Calm(RuleCase):
 
     def test_servers_without_a_processor(self):
         starved = "{} run starved length={}\n900 w0.0 alarm key=k kind=expired\n"
-        self.accepts(starved.format(850, 800))
+        self.accepts(starved.format(850, 200))
         self.refuses(starved.format(850, 10), "without a cause")
 
     def test_max_hold_needs_none(self):

@@ -142,6 +142,11 @@ impl PostgresServer {
     /// If it cannot be copied, or the copy does not answer.
     pub fn copy(&self, follows: bool) -> Result<Self> {
         let from = data_of(&self.options, self.folder.path());
+        let has_new_names = "SELECT current_setting('server_version_num')::int >= 150000";
+        let (start, stop) = match self.psql(has_new_names)?.trim() {
+            "t" => ("pg_backup_start('copy', true)", "pg_backup_stop(false)"),
+            _ => ("pg_start_backup('copy', true, false)", "pg_stop_backup(false)"),
+        };
         Self::begin(&self.options, |_, data| {
             // As `pg_basebackup` does, which not every version here has. What is written meanwhile may vanish.
             let (from, to) = (from.display(), data.display());
@@ -149,9 +154,9 @@ impl PostgresServer {
             fs::write(
                 &script,
                 format!(
-                    "\\o /dev/null\nSELECT pg_backup_start('copy', true);\n\\o\n\
+                    "\\o /dev/null\nSELECT {start};\n\\o\n\
                      \\! cp -r {from} {to} 2>/dev/null\n\
-                     SELECT labelfile FROM pg_backup_stop(false);\n\
+                     SELECT labelfile FROM {stop};\n\
                      \\! cp -r {from}/pg_wal/. {to}/pg_wal\n"
                 ),
             )?;

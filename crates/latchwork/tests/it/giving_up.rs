@@ -106,7 +106,9 @@ fn h236_waiters_that_give_up_leave_nothing() {
         let grown: u64 = process.line().parse().unwrap();
         let micros: u64 = process.line().parse().unwrap();
         process.end();
-        println!("{way}: grown by {grown} KiB in a round, released in {micros} us of processor time");
+        println!(
+            "{way}: grown by {grown} KiB in a round, released in {micros} us of processor time"
+        );
         assert!(grown < 1_024 / u64::from(ROUNDS), "{way}: {grown} KiB stay");
         assert!(micros < 1_000, "{way}: the release took {micros} us");
     }

@@ -17,7 +17,12 @@ pub(super) fn look(history: &History, bounds: &Bounds) -> Verdict {
         let told = hold.lost.as_ref().map(|(told, ..)| *told);
         let gave_up = hold.releasing.map(|(at, _)| at);
         let until = told.or(gave_up).or(attempt.gone).unwrap_or_else(|| history.end());
-        let late = history.running(&attempt.process, Span { from: hold.valid_until, to: until });
+        let span = Span { from: hold.valid_until, to: until };
+        let mut late = history.running(&attempt.process, span);
+        if late > bounds.told {
+            // Where servers wait for a processor, so do the threads of workers, but for the one that naps.
+            late = late.saturating_sub(history.starved(span));
+        }
         if told.is_none() && late <= bounds.told {
             continue;
         }
@@ -117,6 +122,16 @@ mod tests {
         story.at(1_090).says("a", What::Stalled { length: Duration::from_millis(100) });
         lost(&mut story, attempt, 1_100);
         assert!(verdict(&story).passed());
+    }
+
+    #[test]
+    fn a_machine_without_a_processor_is_no_delay() {
+        for (length, violations) in [(30, 0), (5, 1)] {
+            let (mut story, attempt) = granted();
+            story.at(1_040).run(What::Starved { length: Duration::from_millis(length) });
+            lost(&mut story, attempt, 1_041);
+            assert_eq!(verdict(&story).violations.len(), violations, "{length}");
+        }
     }
 
     #[test]
