@@ -27,6 +27,6 @@ def calm(book, story, bounds):
                   or any(kill <= time <= kill + after for kill in story.kills.values())
                   or any(e.values["asked"] <= time <= e.time + after for e in story.evictions)
                   or story.paused(event.process, time - after, time) > bounds.op_timeout
-                  or story.starved.within(time - bounds.op_timeout, time) * 2 >= bounds.op_timeout)
+                  or story.starved.within(time - bounds.op_timeout, time) * 3 >= bounds.op_timeout)
         if not caused:
             book.find(event, f"{event.process} was notified of {kind} on {event.values['key']}, without a cause")

@@ -21,10 +21,10 @@ pub(super) fn look(history: &History, bounds: &Bounds) -> Verdict {
             return;
         }
         let span = Span { from: at.minus(bounds.ttl), to: at };
-        // No answer came in time, since the server had no processor for half of that time.
+        // No answer came in time, since the server had no processor for a third of that time.
         let patience = validity::op_timeout(bounds.ttl);
         let awaited = Span { from: at.minus(patience), to: at };
-        let is_starved = history.starved(awaited) >= patience / 2;
+        let is_starved = history.starved(awaited) >= patience / 3;
         if is_starved || history.stalled(process, span) >= bounds.ttl / 3 {
             verdict.exceptions += 1;
         } else {
@@ -110,7 +110,7 @@ mod tests {
         lost(&mut story, 985, "expired");
         story.at(980).says("a", What::Stalled { length: Duration::from_millis(900) });
         assert_eq!(verdict(&story).exceptions, 1);
-        for (length, exceptions) in [(200, 1), (100, 0)] {
+        for (length, exceptions) in [(100, 1), (50, 0)] {
             let mut story = Story::new();
             lost(&mut story, 985, "expired");
             story.at(980).run(What::Starved { length: Duration::from_millis(length) });
