@@ -2,8 +2,6 @@
 
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread::JoinHandle;
 use std::time::Duration;
 
 use latchwork::LockManager;
@@ -11,15 +9,14 @@ use latchwork_store::clock::boot_time;
 
 use crate::event::What;
 use crate::log::Log;
-use crate::pause::pause;
+use crate::pause::{Beside, pause};
 
 /// How often.
 const EVERY: Duration = Duration::from_millis(100);
 
 /// A thread that asks until it is dropped.
 pub(crate) struct Survey {
-    over: Arc<AtomicBool>,
-    thread: Option<JoinHandle<()>>,
+    _thread: Beside,
 }
 
 impl Survey {
@@ -34,27 +31,15 @@ impl Survey {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let locks = runtime.block_on(latchwork::connect(store)).map_err(io::Error::other)?;
         let (locks, prefix) = (locks.namespace(namespace), format!("{namespace}:"));
-        let over = Arc::new(AtomicBool::new(false));
-        let told = over.clone();
-        #[expect(clippy::disallowed_methods, reason = "the run asks beside the workers")]
-        let thread = std::thread::spawn(move || {
-            while !told.load(Ordering::SeqCst) {
+        let thread = Beside::start(move |goes_on| {
+            while goes_on() {
                 // A store that is broken just now has nothing to say.
                 let _ = runtime.block_on(ask(&locks, &prefix, grain, &log));
                 pause(EVERY);
             }
             runtime.block_on(locks.close());
         });
-        Ok(Self { over, thread: Some(thread) })
-    }
-}
-
-impl Drop for Survey {
-    fn drop(&mut self) {
-        self.over.store(true, Ordering::SeqCst);
-        if let Some(thread) = self.thread.take() {
-            let _ = thread.join();
-        }
+        Ok(Self { _thread: thread })
     }
 }
 

@@ -9,8 +9,6 @@ use std::collections::HashMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread::JoinHandle;
 use std::time::Duration;
 
 use latchwork_services::program::{processes, stat};
@@ -18,7 +16,7 @@ use latchwork_store::clock::boot_time;
 
 use crate::event::What;
 use crate::log::Log;
-use crate::pause::pause;
+use crate::pause::{Beside, pause};
 
 const NAP: Duration = Duration::from_millis(5);
 const WORTH_NOTING: Duration = Duration::from_millis(4);
@@ -49,21 +47,15 @@ const FIND_EVERY: u32 = 10;
 
 /// The witness of the servers: of all processes below this one that run another program than the workers do.
 pub(crate) struct OfServers {
-    over: Arc<AtomicBool>,
-    thread: Option<JoinHandle<()>>,
+    _thread: Beside,
 }
 
 impl OfServers {
     pub(crate) fn start(log: Arc<Log>, workers: &Path) -> Self {
-        let over = Arc::new(AtomicBool::new(false));
-        let (told, workers) = (over.clone(), workers.canonicalize().unwrap_or_default());
-        #[expect(clippy::disallowed_methods, reason = "the run looks beside the workers")]
-        let thread = std::thread::spawn(move || {
+        let workers = workers.canonicalize().unwrap_or_default();
+        let thread = Beside::start(move |goes_on| {
             let (mut servers, mut waited) = (Vec::new(), HashMap::new());
-            for look in 0.. {
-                if told.load(Ordering::SeqCst) {
-                    return;
-                }
+            for look in (0..).take_while(|_| goes_on()) {
                 if look % FIND_EVERY == 0 {
                     servers = below_this(&workers);
                 }
@@ -74,16 +66,7 @@ impl OfServers {
                 pause(LOOK);
             }
         });
-        Self { over, thread: Some(thread) }
-    }
-}
-
-impl Drop for OfServers {
-    fn drop(&mut self) {
-        self.over.store(true, Ordering::SeqCst);
-        if let Some(thread) = self.thread.take() {
-            let _ = thread.join();
-        }
+        Self { _thread: thread }
     }
 }
 
