@@ -14,19 +14,23 @@ use crate::common::{at, backend, claim, client, namespace, shared};
 
 const SEC: Duration = Duration::from_secs(1);
 
-/// H323: the next version reads what the last one has written, and clients go on.
-#[tokio::test(flavor = "multi_thread")]
-async fn h323_an_upgrade_of_the_api_server_costs_no_lock() {
+/// Strikes the API server under a hold and a waiter. After so long the hold is renewed and the waiter still waits; then
+/// it gets a larger token. Without a ttl it is the default.
+async fn lives_on(
+    ttl: Option<Duration>,
+    length: Duration,
+    strike: impl FnOnce(&mut KubernetesServer),
+) {
     let mut server = KubernetesServer::start().expect("an API server");
     let space = namespace(&server);
-    let (a, b) = (client(&server, &space).await.ttl(60 * SEC), client(&server, &space).await);
+    let (a, b) = (client(&server, &space).await, client(&server, &space).await);
+    let a = if let Some(ttl) = ttl { a.ttl(ttl) } else { a };
     let guard = a.mutex("k").acquire().await.expect("it is free");
     let waits = tokio::spawn(async move { b.mutex("k").acquire().await });
     tokio::time::sleep(SEC).await;
-    tokio::task::block_in_place(|| server.upgrade("kube-apiserver@1.37.2")).expect("it starts");
-    // Past what the last renewal before it was good for.
-    tokio::time::sleep(60 * SEC).await;
-    guard.ensure_held().expect("it was renewed after the upgrade");
+    tokio::task::block_in_place(|| strike(&mut server));
+    tokio::time::sleep(length).await;
+    guard.ensure_held().expect("it was renewed afterwards");
     assert!(!waits.is_finished());
     let token = guard.token();
     guard.release().await.expect("it is held");
@@ -34,23 +38,19 @@ async fn h323_an_upgrade_of_the_api_server_costs_no_lock() {
     assert!(next.expect("no panic").expect("its turn").token() > token);
 }
 
+/// H323: the next version reads what the last one has written, and clients go on.
+#[tokio::test(flavor = "multi_thread")]
+async fn h323_an_upgrade_of_the_api_server_costs_no_lock() {
+    let upgrade =
+        |server: &mut KubernetesServer| server.upgrade("kube-apiserver@1.37.2").expect("it starts");
+    lives_on(Some(60 * SEC), 60 * SEC, upgrade).await;
+}
+
 /// The API server is killed and started again: holds live on, waiters are served, and tokens grow.
 #[tokio::test(flavor = "multi_thread")]
 async fn h175_a_restart_of_the_api_server_loses_no_lock() {
-    let mut server = KubernetesServer::start().expect("an API server");
-    let space = namespace(&server);
-    let (a, b) = (client(&server, &space).await, client(&server, &space).await);
-    let guard = a.mutex("k").acquire().await.expect("it is free");
-    let waits = tokio::spawn(async move { b.mutex("k").acquire().await });
-    tokio::time::sleep(SEC).await;
-    tokio::task::block_in_place(|| server.restart()).expect("it starts again");
-    tokio::time::sleep(12 * SEC).await;
-    guard.ensure_held().expect("it was renewed after the restart");
-    assert!(!waits.is_finished());
-    let token = guard.token();
-    guard.release().await.expect("it is held");
-    let next = tokio::time::timeout(5 * SEC, waits).await.expect("the watch was resumed");
-    assert!(next.expect("no panic").expect("its turn").token() > token);
+    let restart = |server: &mut KubernetesServer| server.restart().expect("it starts again");
+    lives_on(None, 12 * SEC, restart).await;
 }
 
 /// While the API server stands still, holders stop in time, and nobody is admitted before that.
