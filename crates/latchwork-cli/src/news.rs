@@ -12,8 +12,8 @@ use tokio::sync::watch;
 
 use crate::output::{Done, opens_by_reset};
 
-/// How long tries fail before that is worth a line, where not each is reported.
-const REPORT: Duration = Duration::from_secs(1);
+/// How long tries fail, to connect or to acquire, before that is worth a line, where not each is reported.
+pub(crate) const REPORT: Duration = Duration::from_secs(1);
 
 /// What a claim waits for: a holder, if its name is known, and how many others are ahead, if the store
 /// tells.

@@ -40,12 +40,13 @@ fn meant(word: &str) -> Option<Vec<String>> {
         letters.sort_unstable();
         letters
     };
-    let listed = MEANT.iter().find(|(other, _)| *other == word).map(|(_, verbs)| *verbs);
-    let swapped = || VERBS.iter().find(|verb| letters(verb) == letters(word));
-    match (listed, listed.is_none().then(swapped).flatten()) {
-        (Some(verbs), _) => Some(verbs.iter().map(ToString::to_string).collect()),
-        (None, swapped) => swapped.map(|verb| vec![(*verb).to_owned()]),
-    }
+    let listed = MEANT.iter().find(|(other, _)| *other == word).map(|(_, verbs)| verbs.to_vec());
+    let swapped = || {
+        let verb = VERBS.iter().find(|verb| letters(verb) == letters(word))?;
+        Some(vec![*verb])
+    };
+    let verbs = listed.or_else(swapped)?;
+    Some(verbs.into_iter().map(str::to_owned).collect())
 }
 
 #[cfg(test)]

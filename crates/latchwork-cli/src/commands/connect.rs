@@ -9,7 +9,7 @@ use latchwork_store::random_between;
 use tokio::sync::mpsc::UnboundedReceiver;
 
 use super::{Context, nap, passing, within};
-use crate::news::{Heard, News};
+use crate::news::{Heard, News, REPORT};
 
 /// The longest pause before a store that took no connection is asked again.
 const RETRY: Duration = Duration::from_millis(500);
@@ -20,9 +20,6 @@ const FIRST: Duration = Duration::from_secs(2);
 
 /// A connection that took no longer does not count: the rest of the time is what the command line says.
 const AT_ONCE: Duration = Duration::from_millis(250);
-
-/// After this time a failure to connect is reported, unless people want to know it at once, or nothing.
-const REPORT: Duration = Duration::from_secs(1);
 
 /// A store to take locks at, and what it reports.
 pub(super) struct Connected {

@@ -121,7 +121,7 @@ fn section<'t>(text: &'t str, heading: &str) -> Option<&'t str> {
     Some(&text[at..end.map_or(text.len(), |end| at + level + end)])
 }
 
-/// The text for a reader who has this command and no repository: a link to a page names the command that prints it.
+/// Writes a link to a page as the command that prints that page. A reader of the command has no repository.
 fn without_links(text: &str, page: &Page) -> String {
     let mut out = String::with_capacity(text.len());
     for (index, part) in text.split("```").enumerate() {

@@ -9,22 +9,6 @@ use std::time::Duration;
 /// How long a server may take to show what it is, for each question.
 const LIMIT: Duration = Duration::from_millis(300);
 
-/// The schemes of servers that speak without TLS, their usual ports, and what they are.
-const SCHEMES: [(&str, u16, Kind); 12] = [
-    ("redis", 6379, Kind::Redis),
-    ("valkey", 6379, Kind::Redis),
-    ("redis+cluster", 6379, Kind::Redis),
-    ("valkey+cluster", 6379, Kind::Redis),
-    ("redis+sentinel", 26379, Kind::Redis),
-    ("valkey+sentinel", 26379, Kind::Redis),
-    ("redlock", 6379, Kind::Redis),
-    ("valkey+redlock", 6379, Kind::Redis),
-    ("etcd", 2379, Kind::Etcd),
-    ("zk", 2181, Kind::ZooKeeper),
-    ("postgres", 5432, Kind::Postgres),
-    ("postgresql", 5432, Kind::Postgres),
-];
-
 /// A kind of server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
@@ -55,15 +39,23 @@ impl Kind {
 /// What the first server of an address is, and what to write, if it is of another kind than the scheme says.
 pub(super) fn other_than_named(address: &str) -> Option<(String, &'static str)> {
     let (scheme, rest) = address.split_once("://")?;
-    let scheme = scheme.to_ascii_lowercase();
-    let (_, usual_port, named) = SCHEMES.iter().find(|(known, ..)| *known == scheme)?;
+    // Servers with TLS say nothing to who does not speak it.
+    let (named, usual_port) = match &*scheme.to_ascii_lowercase() {
+        "redis" | "redis+cluster" | "redlock" => (Kind::Redis, 6379),
+        "valkey" | "valkey+cluster" | "valkey+redlock" => (Kind::Redis, 6379),
+        "redis+sentinel" | "valkey+sentinel" => (Kind::Redis, 26379),
+        "etcd" => (Kind::Etcd, 2379),
+        "zk" => (Kind::ZooKeeper, 2181),
+        "postgres" | "postgresql" => (Kind::Postgres, 5432),
+        _ => return None,
+    };
     let authority = rest.split(['/', '?']).next().unwrap_or_default();
     let hosts = authority.rsplit_once('@').map_or(authority, |(_, hosts)| hosts);
     let first = hosts.split(',').next().filter(|host| !host.is_empty())?;
     let has_port =
         first.rsplit_once(':').is_some_and(|(host, _)| !host.contains(':') || host.ends_with(']'));
     let at = if has_port { first.to_owned() } else { format!("{first}:{usual_port}") };
-    let (what, step) = kind_of(&at).filter(|found| found != named)?.words();
+    let (what, step) = kind_of(&at).filter(|found| *found != named)?.words();
     Some((format!("the server at {at} is {what}"), step))
 }
 

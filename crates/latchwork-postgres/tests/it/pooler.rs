@@ -22,7 +22,7 @@ fn a_pooler_is_noticed_when_connecting() {
     });
 }
 
-/// H324: what a pooler refuses for good is told at once, with what to change.
+/// H324: a client stops at once where a pooler refuses for good, and the error names what to change.
 #[test]
 fn h324_a_database_that_a_pooler_does_not_have_is_named() {
     let server = server();
