@@ -31,8 +31,8 @@ const COMPILED: &[Stage] = &[
     DOCS,
     ("features", &["check", "--package", "latchwork", "--no-default-features"], &[]),
     (
-        "feature testing",
-        &["check", "--package", "latchwork", "--no-default-features", "--features", "testing"],
+        "features testing, redis",
+        &["check", "--package", "latchwork", "--no-default-features", "--features", "testing,redis"],
         &[],
     ),
     ("doc tests", &["test", "--workspace", "--all-features", "--doc"], &[]),

@@ -270,8 +270,8 @@ fn not_built(store: &str, feature: &str) -> Error {
 /// # Ok(())
 /// # }
 /// ```
-pub async fn connect(url: &str) -> Result<LockManager, Error> {
-    let store = Store::read(url)?;
+pub async fn connect(url: impl AsRef<str>) -> Result<LockManager, Error> {
+    let store = Store::read(url.as_ref())?;
     let driver = Driver::start()?;
     let backend = store.open(driver.io()).await?;
     Ok(LockManager::new(backend, driver))
@@ -337,8 +337,8 @@ pub async fn connect_from(source: &Source) -> Result<LockManager, Error> {
 /// # Ok(())
 /// # }
 /// ```
-pub async fn doctor(url: &str) -> Result<Report, Error> {
-    let store = Store::read(url)?;
+pub async fn doctor(url: impl AsRef<str>) -> Result<Report, Error> {
+    let store = Store::read(url.as_ref())?;
     let driver = Driver::start()?;
     store.examine(driver.io()).await
 }
@@ -352,8 +352,8 @@ pub async fn doctor(url: &str) -> Result<Report, Error> {
 /// # Errors
 ///
 /// As [`connect`], and `Invalid` if locks are in use.
-pub async fn init(url: &str) -> Result<Prepared, Error> {
-    let store = Store::read(url)?;
+pub async fn init(url: impl AsRef<str>) -> Result<Prepared, Error> {
+    let store = Store::read(url.as_ref())?;
     let driver = Driver::start()?;
     store.prepare(driver.io()).await
 }

@@ -89,7 +89,9 @@ pub use locks::election::{Election, Leader, Leadership};
 pub use locks::lock::Lock;
 pub use locks::manager::{ForceReleased, LockManager};
 pub use locks::multi::{MultiGuard, MultiLock};
+#[cfg(feature = "once")]
 pub use locks::once::Once;
+#[cfg(feature = "once")]
 pub use locks::period::Period;
 pub use locks::reentrant::ReentrantMutex;
 pub use locks::rwlock::RwLock;
@@ -101,6 +103,7 @@ pub use runtime::block_on::{BlockOn, block_on};
 pub use runtime::driver::Driver;
 
 /// Results of [`Once`].
+#[cfg(feature = "once")]
 pub mod once {
     pub use crate::locks::once::{Begun, NotClosed, OnceOutcome, Reset, Run, Skipped};
 }

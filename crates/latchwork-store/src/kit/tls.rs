@@ -1,5 +1,6 @@
 //! TLS settings by the files that an address names.
 
+#[cfg(feature = "p521")]
 mod p521;
 mod refusal;
 mod verifier;
@@ -103,11 +104,13 @@ impl Tls {
     }
 }
 
-/// Ring, and the one curve of certificates that it lacks.
+/// Ring, and with the feature `p521` the one curve of certificates that it lacks.
 fn provider() -> Arc<CryptoProvider> {
     static PROVIDER: OnceLock<Arc<CryptoProvider>> = OnceLock::new();
     let make = || {
+        #[cfg_attr(not(feature = "p521"), expect(unused_mut, reason = "the curve is added to it"))]
         let mut provider = ring::default_provider();
+        #[cfg(feature = "p521")]
         p521::add_to(&mut provider.signature_verification_algorithms);
         Arc::new(provider)
     };

@@ -11,6 +11,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{from_str, to_string};
 
+#[cfg(feature = "once")]
 use crate::once::Skipped;
 use crate::{Event, ForceReleased, HoldState, Leader};
 

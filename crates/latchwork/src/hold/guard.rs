@@ -89,6 +89,7 @@ impl Guard {
     }
 
     /// Both clocks of this machine, boot and wall.
+    #[cfg(feature = "once")]
     pub(crate) fn clocks(&self) -> (Moment, Duration) {
         (self.engine.io.now(), self.engine.io.clock().wall())
     }

@@ -218,6 +218,7 @@ impl Lock {
     }
 
     /// Does not wait for a key that is kept closed.
+    #[cfg(feature = "once")]
     pub(crate) fn stop_at_linger(self) -> Self {
         Self { stops_at_linger: true, ..self }
     }

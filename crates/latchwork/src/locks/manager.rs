@@ -1,5 +1,6 @@
 //! The manager: a store, the shared options, and the locks on it.
 
+use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -8,11 +9,11 @@ use crate::hold::reaper::{Job, Withdrawal};
 use crate::locks::election::Election;
 use crate::locks::lock::Lock;
 use crate::locks::multi::MultiLock;
-use crate::locks::once::Once;
-use crate::locks::period::Period;
 use crate::locks::reentrant::ReentrantMutex;
 use crate::locks::rwlock::RwLock;
 use crate::locks::semaphore::Semaphore;
+#[cfg(feature = "once")]
+use crate::locks::{once::Once, period::Period};
 use crate::rules::adaptive::AdaptiveTtl;
 use crate::rules::handover::Handover;
 use crate::rules::observe::Observer;
@@ -51,6 +52,20 @@ pub struct ForceReleased {
     /// or is about to get it; its token is larger too. Or the key is closed; then the token of the
     /// next grant is larger.
     pub token: Option<FencingToken>,
+}
+
+impl fmt::Display for ForceReleased {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &*self.evicted {
+            [] => return f.write_str("nobody held it"),
+            [one] => write!(f, "taken from {}", one.holder.shown())?,
+            all => write!(f, "taken from {} holders", all.len())?,
+        }
+        match self.token {
+            Some(token) => write!(f, ", with token {token} for the fence of the resource"),
+            None => Ok(()),
+        }
+    }
 }
 
 impl LockManager {
@@ -229,7 +244,8 @@ impl LockManager {
 
     /// Returns a task that runs once in each period, on one of the callers.
     ///
-    /// Does no I/O; a bad name is an error at the first try.
+    /// Does no I/O; a bad name is an error at the first try. Needs the feature `once`.
+    #[cfg(feature = "once")]
     pub fn once(&self, name: impl AsRef<str>, every: Period) -> Once {
         Once::new(self.mutex(name), every)
     }

@@ -5,7 +5,9 @@ pub(crate) mod election;
 pub(crate) mod lock;
 pub(crate) mod manager;
 pub(crate) mod multi;
+#[cfg(feature = "once")]
 pub(crate) mod once;
+#[cfg(feature = "once")]
 pub(crate) mod period;
 pub(crate) mod reentrant;
 pub(crate) mod rwlock;

@@ -131,6 +131,27 @@ pub enum NotClosed {
     Error(Error),
 }
 
+impl<T, E: fmt::Display> fmt::Display for OnceOutcome<T, E> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Done(_) => f.write_str("done"),
+            Self::DoneNotClosed(_, why) => write!(f, "done, but the period is not closed: {why}"),
+            Self::Failed(error) => write!(f, "failed: {error}"),
+            Self::Lost(lost) => write!(f, "stopped: {lost}"),
+            Self::Skipped(why) => why.fmt(f),
+        }
+    }
+}
+
+impl fmt::Display for NotClosed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Lost => f.write_str("the lock was lost before"),
+            Self::Error(error) => error.fmt(f),
+        }
+    }
+}
+
 impl Once {
     pub(crate) fn new(lock: Lock, every: Period) -> Self {
         Self { lock: lock.stop_at_linger(), every }

@@ -11,6 +11,7 @@ use jiff::{Timestamp, ToSpan};
 use latchwork_store::{Error, ErrorKind};
 
 const DAY: u64 = 24 * 60 * 60;
+const LONGEST: Duration = Duration::from_secs(100 * 366 * DAY);
 /// 1970-01-05, so that weeks begin on Mondays (ISO 8601).
 const FIRST_MONDAY: i64 = 4;
 const EPOCH: Date = jiff::civil::date(1970, 1, 1);
@@ -96,7 +97,7 @@ impl Period {
                 .with_next_step("write 30s, 15m, 6h, 1d, 1w, 1mo or 1y"));
         };
         let period = Self { number, unit, zone: TimeZone::UTC };
-        if period.length_at_most() > Duration::from_secs(100 * 366 * DAY) {
+        if period.length_at_most() > LONGEST {
             return Err(invalid(format!("every: {every:?} is longer than a hundred years")));
         }
         match tz {
@@ -112,6 +113,36 @@ impl Period {
                     .with_next_step("use a name of the IANA time zones, such as Europe/Berlin")),
             },
         }
+    }
+
+    /// Creates a plain interval: every quarter of an hour, every 90 seconds.
+    ///
+    /// Intervals are counted from 1970 in UTC. For days and more by the calendar, see [`Period::parse`].
+    ///
+    /// # Errors
+    ///
+    /// `Invalid` for zero, for a part of a second, and for more than a hundred years.
+    ///
+    /// ```
+    /// # use latchwork::Period;
+    /// # use std::time::Duration;
+    /// assert_eq!(Period::every(Duration::from_secs(15 * 60)).unwrap().to_string(), "15m");
+    /// ```
+    pub fn every(interval: Duration) -> Result<Self, Error> {
+        let seconds = interval.as_secs();
+        let bad = |why: &str| invalid(format!("every: {interval:?} {why}"));
+        if seconds == 0 || interval.subsec_nanos() != 0 {
+            return Err(bad("is not a number of whole seconds").with_next_step("use 1 s or more"));
+        }
+        let (unit, length) = [(Unit::Hours, 60 * 60), (Unit::Minutes, 60), (Unit::Seconds, 1)]
+            .into_iter()
+            .find(|(_, length)| seconds.is_multiple_of(*length))
+            .unwrap_or((Unit::Seconds, 1));
+        let number = u32::try_from(seconds / length).ok();
+        let period = number.map(|number| Self { number, unit, zone: TimeZone::UTC });
+        period
+            .filter(|it| it.length_at_most() <= LONGEST)
+            .ok_or_else(|| bad("is longer than a hundred years"))
     }
 
     /// Creates the period of calendar days in a time zone.
@@ -286,6 +317,29 @@ mod tests {
             assert_eq!(error.kind(), ErrorKind::Invalid, "{every}: {error}");
             assert!(error.message().starts_with("every: "), "{every}: {error}");
         }
+    }
+
+    #[test]
+    fn an_interval_is_the_same_as_its_text() {
+        for (seconds, text) in
+            [(1, "1s"), (90, "90s"), (900, "15m"), (86_400, "24h"), (90_000, "25h")]
+        {
+            let period = Period::every(Duration::from_secs(seconds)).unwrap();
+            assert_eq!(period, Period::parse(text, None).unwrap());
+            assert_eq!(period.to_string(), text);
+        }
+        for wrong in [
+            Duration::ZERO,
+            Duration::from_millis(1500),
+            Duration::from_secs(200 * 366 * DAY),
+            Duration::MAX,
+        ] {
+            let error = Period::every(wrong).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Invalid);
+            assert!(error.message().starts_with("every: "), "{error}");
+        }
+        let step = Period::every(Duration::from_millis(500)).unwrap_err();
+        assert_eq!(step.next_step(), Some("use 1 s or more"));
     }
 
     proptest! {

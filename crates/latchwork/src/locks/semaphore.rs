@@ -1,7 +1,11 @@
 //! Semaphores: a limited number of permits.
 
+use std::time::Duration;
+
+use latchwork_store::{Error, Mode};
+
+use crate::hold::guard::Guard;
 use crate::locks::lock::Lock;
-use latchwork_store::Mode;
 
 /// A semaphore among all users of the same store and key: its holders have at most a fixed number
 /// of permits together.
@@ -36,9 +40,9 @@ use latchwork_store::Mode;
 /// # let locks = LockManager::new(MemoryBackend::new(driver.io()), driver);
 /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
 /// let exports = locks.semaphore("exports", 5);
-/// let small = exports.permit().acquire().await?;
+/// let small = exports.acquire().await?;
 /// let large = exports.permits(4).acquire().await?;
-/// assert!(exports.permit().try_acquire().await?.is_none());
+/// assert!(exports.try_acquire().await?.is_none());
 /// # drop((small, large));
 /// # Ok::<(), latchwork::Error>(())
 /// # }).unwrap();
@@ -55,7 +59,46 @@ impl Semaphore {
         Self { lock, of }
     }
 
-    /// Returns a lock that takes one permit.
+    /// Takes one permit if one is free now, without waiting.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Lock::try_acquire`].
+    ///
+    /// # Cancel safety
+    ///
+    /// As for [`Lock::try_acquire`].
+    pub async fn try_acquire(&self) -> Result<Option<Guard>, Error> {
+        self.permit().try_acquire().await
+    }
+
+    /// Takes one permit, waiting without a limit.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Lock::acquire`].
+    ///
+    /// # Cancel safety
+    ///
+    /// As for [`Lock::acquire`].
+    pub async fn acquire(&self) -> Result<Guard, Error> {
+        self.permit().acquire().await
+    }
+
+    /// Takes one permit, waiting at most `limit`.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Lock::acquire_within`].
+    ///
+    /// # Cancel safety
+    ///
+    /// As for [`Lock::acquire`].
+    pub async fn acquire_within(&self, limit: Duration) -> Result<Guard, Error> {
+        self.permit().acquire_within(limit).await
+    }
+
+    /// Returns a lock that takes one permit, for its options, such as [`Lock::ttl`].
     pub fn permit(&self) -> Lock {
         self.permits(1)
     }

@@ -43,7 +43,13 @@ pub(crate) struct Request {
 pub(crate) enum Admission {
     Granted(Guard),
     /// What the store said; nothing if this process itself holds the key or waits for it.
-    Refused(Option<Blocked>),
+    Refused(
+        #[cfg_attr(
+            not(feature = "once"),
+            expect(dead_code, reason = "tasks that run once tell it")
+        )]
+        Option<Blocked>,
+    ),
 }
 
 impl Admission {

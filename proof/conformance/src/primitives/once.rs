@@ -84,7 +84,7 @@ async fn a_skip_names_the_host_and_time_of_the_run(stage: Stage) {
         (before, wall())
     });
     for why in [skipped(told.unwrap()), skipped(ours.try_begin().await.unwrap())] {
-        assert_eq!(why.to_string(), "done by web-2", "{why:?}");
+        assert!(why.to_string().starts_with("done by web-2 at 20"), "{why}");
         let Skipped::Done { at: Some(at), .. } = why else { panic!("{why:?}") };
         // Stores keep whole milliseconds.
         let (before, after) = (times.0 - Duration::from_millis(1), times.1);

@@ -101,7 +101,11 @@ impl Row {
             ),
             Self::Algorithm => (
                 "the server's certificate has a key or a signature of a kind that is not supported",
-                "make one with a key of ECDSA (P-256, P-384, P-521), Ed25519 or RSA of at least 2048 bits, signed with SHA-2",
+                if cfg!(feature = "p521") {
+                    "make one with a key of ECDSA (P-256, P-384, P-521), Ed25519 or RSA of at least 2048 bits, signed with SHA-2"
+                } else {
+                    "make one with a key of ECDSA (P-256, P-384), Ed25519 or RSA of at least 2048 bits, signed with SHA-2; for P-521 build with the feature `p521`"
+                },
             ),
             Self::Purpose => (
                 "the server's certificate is not for servers",
@@ -121,7 +125,11 @@ impl Row {
             }
             Self::NothingInCommon => (
                 "the server shares no cipher suite and no kind of signature with this client",
-                "allow the usual suites of TLS 1.2 or 1.3 at the server (AES-GCM or ChaCha20 with ECDHE)",
+                if cfg!(feature = "p521") {
+                    "allow the usual suites of TLS 1.2 or 1.3 at the server (AES-GCM or ChaCha20 with ECDHE)"
+                } else {
+                    "allow the usual suites of TLS 1.2 or 1.3 at the server (AES-GCM or ChaCha20 with ECDHE); for its key on P-521 build with the feature `p521`"
+                },
             ),
             Self::Plain => (
                 "the server does not speak TLS at this port",

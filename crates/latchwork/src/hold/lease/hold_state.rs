@@ -1,5 +1,7 @@
 //! What a holder learns about its hold.
 
+use std::fmt;
+
 use latchwork_store::Lost;
 
 /// The state of a hold.
@@ -18,4 +20,14 @@ pub enum HoldState {
     Suspect,
     /// Lost. This is final.
     Lost(Lost),
+}
+
+impl fmt::Display for HoldState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Held => f.write_str("held"),
+            Self::Suspect => f.write_str("in doubt until the store confirms it"),
+            Self::Lost(lost) => write!(f, "lost: {lost}"),
+        }
+    }
 }

@@ -1,9 +1,11 @@
 //! Reopens a task that is closed.
 
+use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
 use super::Once;
+use super::length::shown;
 use latchwork_store::{
     Claim, ClaimId, Error, Linger, Mode, Order, Query, Released, Snapshot, Stamp,
 };
@@ -24,6 +26,22 @@ pub enum Reset {
         /// The holder that runs it, if the store knows.
         holder: Option<Arc<str>>,
     },
+}
+
+impl fmt::Display for Reset {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Opened { closed_for: Some(left) } => {
+                write!(f, "opened; it was closed for another {}", shown(*left))
+            }
+            Self::Opened { closed_for: None } => f.write_str("opened"),
+            Self::NotClosed => f.write_str("not closed; nothing changed"),
+            Self::Running { holder: Some(holder) } => {
+                write!(f, "being done by {holder}; nothing changed")
+            }
+            Self::Running { holder: None } => f.write_str("being done; nothing changed"),
+        }
+    }
 }
 
 impl Once {

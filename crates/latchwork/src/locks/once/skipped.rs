@@ -4,6 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::length::shown;
 use latchwork_store::{Blocked, Cause, Holder, Snapshot};
 
 /// Why there is nothing to do.
@@ -84,16 +85,60 @@ fn details(holder: Option<Holder>) -> (Option<Arc<str>>, Option<Duration>) {
     (Some(holder.shown()).filter(|text| !text.is_empty()), holder.closed_at)
 }
 
+/// A time since 1970 as people write it, in UTC and to the second. `None` for a time that no calendar has.
+fn moment(at: Duration) -> Option<jiff::Timestamp> {
+    let whole = Duration::from_secs(at.as_secs());
+    jiff::Timestamp::from_duration(whole.try_into().ok()?).ok()
+}
+
+/// For people; to read it in a program, match on it.
 impl fmt::Display for Skipped {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Done { by: Some(by), .. } => write!(f, "done by {by}"),
-            Self::Done { by: None, .. } => f.write_str("done in this period"),
+            Self::Done { closed_for, by, at } => {
+                match by {
+                    Some(by) => write!(f, "done by {by}")?,
+                    None => f.write_str("done in this period")?,
+                }
+                if let Some(at) = at.and_then(moment) {
+                    write!(f, " at {at}")?;
+                }
+                match closed_for {
+                    Some(left) => write!(f, ", closed for another {}", shown(*left)),
+                    None => Ok(()),
+                }
+            }
             Self::Running { holder: Some(holder) } => write!(f, "being done by {holder}"),
             Self::Running { holder: None } => f.write_str("being done"),
-            Self::Quarantine { .. } => {
-                f.write_str("the store may have lost locks and is in quarantine")
+            Self::Quarantine { left } => {
+                f.write_str("the store may have lost locks and is in quarantine")?;
+                match left {
+                    Some(left) => write!(f, " for another {}", shown(*left)),
+                    None => Ok(()),
+                }
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn people_read_when_it_was_done_and_until_when() {
+        let at = Some(Duration::from_millis(1_795_732_347_524));
+        let done = |by: Option<&str>, at, closed_for| {
+            Skipped::Done { by: by.map(Arc::from), at, closed_for }.to_string()
+        };
+        let left = Some(Duration::from_secs(1_653));
+        assert_eq!(
+            done(Some("web-2"), at, left),
+            "done by web-2 at 2026-11-26T22:32:27Z, closed for another 27m 33s"
+        );
+        assert_eq!(done(None, None, None), "done in this period");
+        assert_eq!(done(None, Some(Duration::MAX), None), "done in this period");
+        let paused = Skipped::Quarantine { left };
+        assert!(paused.to_string().ends_with("in quarantine for another 27m 33s"), "{paused}");
     }
 }
