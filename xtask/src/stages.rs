@@ -32,7 +32,14 @@ const COMPILED: &[Stage] = &[
     ("features", &["check", "--package", "latchwork", "--no-default-features"], &[]),
     (
         "features testing, redis",
-        &["check", "--package", "latchwork", "--no-default-features", "--features", "testing,redis"],
+        &[
+            "check",
+            "--package",
+            "latchwork",
+            "--no-default-features",
+            "--features",
+            "testing,redis",
+        ],
         &[],
     ),
     ("doc tests", &["test", "--workspace", "--all-features", "--doc"], &[]),

@@ -57,7 +57,16 @@ impl KubernetesServer {
     ///
     /// If one does not become ready, or cannot be built; the text says why.
     pub fn start() -> Result<Self> {
-        Self::launch(|_| Ok(Vec::new()))
+        Self::start_version("kube-apiserver")
+    }
+
+    /// Starts one of this version, such as `kube-apiserver@1.31.4`.
+    ///
+    /// # Errors
+    ///
+    /// As for [`start`](Self::start).
+    pub fn start_version(name: &str) -> Result<Self> {
+        Self::launch(name, |_| Ok(Vec::new()))
     }
 
     /// Starts one with further options of kube-apiserver, such as `--max-requests-inflight=1`.
@@ -67,7 +76,7 @@ impl KubernetesServer {
     /// As [`start`](Self::start).
     pub fn start_with(options: &[&str]) -> Result<Self> {
         let options: Vec<String> = options.iter().map(ToString::to_string).collect();
-        Self::launch(|_| Ok(options))
+        Self::launch("kube-apiserver", |_| Ok(options))
     }
 
     /// Starts one that writes each request about a Lease into a log, for [`lease_requests`](Self::lease_requests).
@@ -76,7 +85,7 @@ impl KubernetesServer {
     ///
     /// As [`start`](Self::start).
     pub fn start_audited() -> Result<Self> {
-        Self::launch(|folder| {
+        Self::launch("kube-apiserver", |folder| {
             let (policy, log) = (folder.join("audit.yaml"), folder.join(AUDIT_LOG));
             fs::write(&policy, AUDIT_POLICY)?;
             let policy = format!("--audit-policy-file={}", policy.display());
@@ -84,8 +93,8 @@ impl KubernetesServer {
         })
     }
 
-    fn launch(options: impl FnOnce(&Path) -> Result<Vec<String>>) -> Result<Self> {
-        let program = PathBuf::from(provided("kube-apiserver")?);
+    fn launch(name: &str, options: impl FnOnce(&Path) -> Result<Vec<String>>) -> Result<Self> {
+        let program = PathBuf::from(provided(name)?);
         let etcd = EtcdServer::start(&EtcdOptions::new())?;
         let folder = Folder::new()?;
         let path = folder.path();

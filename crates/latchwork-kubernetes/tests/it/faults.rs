@@ -14,14 +14,14 @@ use crate::common::{at, backend, claim, client, namespace, shared};
 
 const SEC: Duration = Duration::from_secs(1);
 
-/// Strikes the API server under a hold and a waiter. After so long the hold is renewed and the waiter still waits; then
+/// Strikes an API server under a hold and a waiter. After so long the hold is renewed and the waiter still waits; then
 /// it gets a larger token. Without a ttl it is the default.
 async fn lives_on(
+    mut server: KubernetesServer,
     ttl: Option<Duration>,
     length: Duration,
     strike: impl FnOnce(&mut KubernetesServer),
 ) {
-    let mut server = KubernetesServer::start().expect("an API server");
     let space = namespace(&server);
     let (a, b) = (client(&server, &space).await, client(&server, &space).await);
     let a = if let Some(ttl) = ttl { a.ttl(ttl) } else { a };
@@ -41,16 +41,18 @@ async fn lives_on(
 /// H323: the next version reads what the last one has written, and clients go on.
 #[tokio::test(flavor = "multi_thread")]
 async fn h323_an_upgrade_of_the_api_server_costs_no_lock() {
+    let older = KubernetesServer::start_version("kube-apiserver@1.31.4").expect("an API server");
     let upgrade =
         |server: &mut KubernetesServer| server.upgrade("kube-apiserver@1.37.2").expect("it starts");
-    lives_on(Some(60 * SEC), 60 * SEC, upgrade).await;
+    lives_on(older, Some(60 * SEC), 60 * SEC, upgrade).await;
 }
 
 /// The API server is killed and started again: holds live on, waiters are served, and tokens grow.
 #[tokio::test(flavor = "multi_thread")]
 async fn h175_a_restart_of_the_api_server_loses_no_lock() {
     let restart = |server: &mut KubernetesServer| server.restart().expect("it starts again");
-    lives_on(None, 12 * SEC, restart).await;
+    let server = KubernetesServer::start().expect("an API server");
+    lives_on(server, None, 12 * SEC, restart).await;
 }
 
 /// While the API server stands still, holders stop in time, and nobody is admitted before that.
