@@ -10,7 +10,7 @@ use crate::config::PostgresConfig;
 use crate::names::quoted;
 use crate::protocol::guard;
 use crate::protocol::statements::Statements;
-use crate::server::connect::{Access, For, LOCAL_PATH, Opened};
+use crate::server::connect::{Access, For, LOCAL_PATH, Opened, takes_no_writes};
 use crate::server::greet::Greeting;
 use crate::server::lane::{Lane, Seat};
 use crate::server::reply::column;
@@ -38,8 +38,7 @@ pub async fn init(config: PostgresConfig, io: Io) -> Result<Prepared, Error> {
     let mut prepared = Prepared { store: access.config.shown().into(), steps: Vec::new() };
     let opened = access.open(For::Care, None).await.map_err(|error| access.error(error))?;
     if opened.said.is_standby {
-        let message = format!("store: {} is a standby or takes no writes", opened.at);
-        return Err(access.invalid(message).with_next_step("name the primary in the address"));
+        return Err(access.error(takes_no_writes(&opened.at)));
     }
     let made = make_tables(&access, &statements, &opened, &mut prepared).await;
     let are_migrated = made.map_err(|error| {

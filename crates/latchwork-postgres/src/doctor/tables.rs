@@ -134,15 +134,22 @@ async fn persistence(server: &Server<'_>) -> Option<Finding> {
         .map(|name| format!("to_regclass({})", server.literal(name)))
         .join(", ");
     let text = format!(
-        "SELECT string_agg(c.oid::regclass::text, ', ') FROM pg_class c WHERE c.oid IN ({names}) AND c.relpersistence <> 'p'"
+        "SELECT string_agg(c.oid::regclass::text, chr(10)) FROM pg_class c WHERE c.oid IN ({names}) AND c.relpersistence <> 'p'"
     );
     let unlogged: String = server.value(&text).await?;
+    let tables: Vec<_> = unlogged.lines().collect();
     Some(
-        Finding::critical("logged", format!("not logged: {unlogged}"))
+        Finding::critical("logged", format!("not logged: {}", tables.join(", ")))
             .consequence(
                 "a crash empties the table: two holders, or tokens that a fence admits again",
             )
-            .remedy("ALTER TABLE .. SET LOGGED"),
+            .remedy(
+                tables
+                    .iter()
+                    .map(|table| format!("ALTER TABLE {table} SET LOGGED"))
+                    .collect::<Vec<_>>()
+                    .join("; "),
+            ),
     )
 }
 
@@ -218,6 +225,6 @@ async fn idle_rows(server: &Server<'_>) -> Option<Finding> {
     Some(
         Finding::info("idle-rows", format!("{rows} rows of keys that nobody has used for an hour"))
             .consequence("they take room on the disk, and make listings slower")
-            .remedy("clients remove them while they run; names that never come back (ids) make the most of them"),
+            .remedy("keep a client running: every ten minutes it removes them; use names that come back, not a new id each time"),
     )
 }

@@ -58,14 +58,14 @@ impl Store {
                 ("n", Some(guard)) if look < LOOKS => {
                     guard.look(&seat).await?;
                 }
-                ("n", _) => return Err(changing()),
+                ("n", _) => break,
                 (what, _) => {
                     self.tell(&seat, column(row, 6)?);
                     return self.answer(claim, what, row);
                 }
             }
         }
-        Err(changing())
+        Err(changing(&self.access.config.table))
     }
 
     async fn stand(&self, seat: &Seat, claim: &Claim) -> Result<Vec<Row>, BackendError> {
@@ -178,8 +178,9 @@ fn ended() -> BackendError {
         .with_next_step("use each claim once")
 }
 
-fn changing() -> BackendError {
-    let message = "the guard's identity changes again and again: several servers answer";
-    BackendError::new(BackendErrorKind::Unreachable, Effect::NotApplied, message)
-        .with_next_step("check that the address leads to one server")
+fn changing(table: &str) -> BackendError {
+    let message = "the guard's identity changes again and again: several servers answer, or something else writes it";
+    BackendError::new(BackendErrorKind::Unreachable, Effect::NotApplied, message).with_next_step(
+        format!("check that the address leads to one server, and that nothing but Latchwork writes to {table}_alive"),
+    )
 }

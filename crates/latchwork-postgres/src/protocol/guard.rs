@@ -80,7 +80,7 @@ impl Guard {
         );
         Err(BackendError::new(BackendErrorKind::Invalid, Effect::NotApplied, message)
             .with_next_step(
-                "choose a shorter ttl, or a longer max_ttl for all clients of the table",
+                "choose a shorter ttl, or a longer max_ttl in all addresses; `latchwork init` changes it",
             ))
     }
 }

@@ -18,7 +18,8 @@ use crate::address::host::Host;
 use crate::address::passfile::Found;
 use crate::config::{Login, PostgresConfig, SslMode};
 use crate::server::errors::{
-    is_locked, is_login_refused, no_socket, not_connected, not_reached, without_password,
+    NO_WRITES_STEP, is_locked, is_login_refused, no_socket, not_connected, not_reached,
+    without_password,
 };
 use crate::server::greet::{Greeting, Sibling, process_of};
 use crate::server::lane::{Lane, Orphans};
@@ -488,12 +489,12 @@ pub(crate) fn driver_gone() -> BackendError {
     BackendError::new(kind, effect, "the driver was shut down")
 }
 
-fn takes_no_writes(at: &Host) -> BackendError {
+pub(crate) fn takes_no_writes(at: &Host) -> BackendError {
     let message = format!(
         "{at} is a standby, or default_transaction_read_only is on for this user or database"
     );
     BackendError::new(BackendErrorKind::Unreachable, Effect::NotApplied, message)
-        .with_next_step("name the primary, or all servers, in the address")
+        .with_next_step(NO_WRITES_STEP)
 }
 
 /// Whether the server has cancelled a statement.

@@ -157,10 +157,7 @@ fn refusal(said: &DbError) -> BackendError {
     {
         (Invalid, "create the database, or name another one in the address")
     } else if is(&[&SqlState::READ_ONLY_SQL_TRANSACTION]) {
-        (
-            Unreachable,
-            "this server takes no writes: name the primary, or all servers, in the address",
-        )
+        (Unreachable, NO_WRITES_STEP)
     } else if is(&[&SqlState::LOCK_NOT_AVAILABLE]) {
         (Unreachable, "another transaction keeps the row or the table locked: end it, or try again")
     } else if is(&[&SqlState::QUERY_CANCELED]) {
@@ -191,6 +188,10 @@ fn refusal(said: &DbError) -> BackendError {
     let error = BackendError::new(kind, effect, message);
     if step.is_empty() { error } else { error.with_next_step(step) }
 }
+
+/// What to do about a server that takes no writes.
+pub(crate) const NO_WRITES_STEP: &str =
+    "name the primary, or all servers, in the address, or set default_transaction_read_only to off";
 
 /// The statement has waited for a lock of the server's for as long as it may, and has had no effect.
 pub(crate) fn is_locked(error: &BackendError) -> bool {

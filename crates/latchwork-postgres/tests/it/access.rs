@@ -4,6 +4,7 @@ use std::path::Path;
 
 use crate::common::*;
 use latchwork_services::{Certificates, Folder, PostgresOptions};
+use latchwork_store::doctor::Severity;
 use latchwork_store::{Backend, ErrorKind, Linger, Mode, Released};
 
 /// The rights of docs/postgres.md.
@@ -135,6 +136,20 @@ fn tls_checks_the_server_and_shows_the_clients_certificate() {
             .expect("it has no TLS");
         assert_eq!(error.kind(), ErrorKind::Unreachable, "{error}");
         bare(&format!("{}?sslmode=prefer", plain.url())).await;
+        // The system leads this address to itself, but it is none of its loopback.
+        let url = plain.url().replace("127.0.0.1", "0.0.0.0");
+        for (mode, severity, remedy) in [
+            ("disable", Severity::Info, "use sslmode=verify-full"),
+            (
+                "prefer",
+                Severity::Warning,
+                "switch ssl on in the server, and use sslmode=verify-full",
+            ),
+        ] {
+            let report = examine(&format!("{url}?sslmode={mode}")).await;
+            let found = report.find("encryption").unwrap();
+            assert_eq!((found.severity, &*found.remedy), (severity, remedy), "{report:?}");
+        }
     });
 }
 
@@ -151,8 +166,12 @@ fn a_standby_is_passed_by_and_examined() {
             primary.port()
         );
         bare(&both).await.granted(&claim("k")).await;
-        let error = connect(&standby.url()).await.err().expect("it takes no writes");
-        assert!(error.to_string().contains("standby"), "{error}");
+        for error in [connect(&standby.url()).await.err(), prepare(&standby.url()).await.err()] {
+            let error = error.expect("it takes no writes");
+            assert_eq!(error.kind(), ErrorKind::Unreachable, "{error}");
+            assert!(error.to_string().contains("is a standby"), "{error}");
+            assert!(error.next_step().unwrap().starts_with("name the primary, or all"), "{error}");
+        }
         let report = examine(&both).await;
         assert!(report.is_fit() && report.find("role").is_some(), "{report:?}");
         assert!(report.find("replication").unwrap().found.contains("asynchronous"));

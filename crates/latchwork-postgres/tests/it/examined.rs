@@ -66,6 +66,11 @@ fn h203_what_cannot_be_seen_is_said() {
             found.severity >= Severity::Info && found.remedy.contains("pg_monitor"),
             "{blind:?}"
         );
+        let ahead = of(&blind, "clock");
+        assert!(ahead.found.starts_with('+'), "{blind:?}");
+        let judged = (ahead.severity, &*ahead.remedy);
+        let expected = (Severity::Warning, "set both clocks with a time service (NTP)");
+        assert_eq!(judged, expected, "{blind:?}");
         server.psql("GRANT pg_monitor TO app").unwrap();
         let report = examine(&url).await;
         let found = of(&report, "vacuum");
@@ -240,6 +245,22 @@ fn odd_names_are_examined_like_others() {
     });
 }
 
+/// A crash of the machine may take back what was granted; the guard then waits until all of it has ended.
+#[test]
+fn doctor_finds_settings_that_lose_commits() {
+    let server = server();
+    run(async {
+        let guarded = format!("{}?guard=true&max_ttl=1h", server.url());
+        for (url, severity) in [(server.url(), Severity::Critical), (guarded, Severity::Info)] {
+            let report = examine(&url).await;
+            let found = of(&report, "durability");
+            assert_eq!(found.severity, severity, "{report:?}");
+            assert_eq!(found.found, "fsync off, full_page_writes on");
+            assert_eq!(found.remedy, "set fsync and full_page_writes to on");
+        }
+    });
+}
+
 /// Rows stay for a while after their last use; many of them are worth a word.
 #[test]
 fn doctor_counts_rows_that_nobody_uses() {
@@ -253,6 +274,8 @@ fn doctor_counts_rows_that_nobody_uses() {
         let found = of(&report, "idle-rows");
         assert!(found.found.contains("100001"), "{report:?}");
         assert_eq!(found.severity, Severity::Info, "{report:?}");
+        let remedy = "keep a client running: every ten minutes it removes them; use names that come back, not a new id each time";
+        assert_eq!(found.remedy, remedy);
     });
 }
 

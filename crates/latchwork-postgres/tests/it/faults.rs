@@ -115,6 +115,7 @@ fn h155_a_try_that_lands_after_its_release_is_refused() {
         // What is still under way is the same request as this one.
         let late = other.try_acquire(&claim).await.expect_err("it was released");
         assert_eq!(late.effect, Effect::NotApplied, "{late:?}");
+        assert_eq!(late.next_step.as_deref(), Some("use each claim once"), "{late:?}");
         let next = like(&claim);
         other.granted(&next).await;
         assert!(other.show("k").await.waiters.is_empty());

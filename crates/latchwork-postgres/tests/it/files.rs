@@ -1,6 +1,8 @@
 //! Sockets in the file system, files with passwords, and service files: as psql uses them.
 
+use std::ffi::OsStr;
 use std::fs;
+use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::process::Command;
@@ -11,6 +13,8 @@ use latchwork_store::{Backend as _, ErrorKind};
 
 /// Set for the process that reads the files of its environment: the address that it connects to.
 const ADDRESS: &str = "LATCHWORK_ADDRESS";
+/// No variables beside those of the files.
+const NONE: [(&str, &str); 0] = [];
 
 /// A server with a socket in a folder, and these lines of `pg_hba.conf`.
 fn server_in(folder: &Path, lines: &[&str]) -> PostgresServer {
@@ -135,7 +139,7 @@ fn a_password_comes_from_a_file_that_others_cannot_read() {
 /// A process with these files and variables in its environment connects to the address, and psql as well.
 fn beside_psql(
     folder: &Path,
-    variables: &[(&str, &str)],
+    variables: &[(&str, impl AsRef<OsStr>)],
     url: &str,
     test: &str,
 ) -> [Result<(), String>; 2] {
@@ -144,7 +148,7 @@ fn beside_psql(
             command.env_remove(name);
         }
         command.env("HOME", folder).env("PGSYSCONFDIR", folder.join("system")).env(ADDRESS, url);
-        command.envs(variables.iter().copied());
+        command.envs(variables.iter().map(|(name, value)| (name, value)));
         let output = command.output().unwrap();
         match output.status.success() {
             true => Ok(()),
@@ -213,6 +217,11 @@ fn h281_the_environment_is_read_as_psql_reads_it() {
         assert!(ours.contains(part), "{variables:?}: {ours}");
         psql.expect_err("psql refuses it, too");
     }
+    let strange = [("PGUSER", OsStr::from_bytes(b"\xff"))];
+    let [ours, _] = beside_psql(folder.path(), &strange, "postgresql://127.0.0.1", test);
+    let ours = ours.expect_err("it is not UTF-8");
+    let (_, step) = ours.split_once("store: PGUSER: not UTF-8").unwrap_or_else(|| panic!("{ours}"));
+    assert!(step.contains("unset it, and write ") && step.contains(" user="), "{ours}");
 }
 
 #[test]
@@ -228,13 +237,13 @@ fn the_files_of_a_home_are_read_as_psql_reads_them() {
     let (path, port) = (folder.path().display(), server.port());
     let good = |url: &str| {
         for (who, said) in
-            ["latchwork", "psql"].iter().zip(beside_psql(folder.path(), &[], url, test))
+            ["latchwork", "psql"].iter().zip(beside_psql(folder.path(), &NONE, url, test))
         {
             said.unwrap_or_else(|error| panic!("{who} at {url}: {error}"));
         }
     };
     let bad = |url: &str, part: &str| {
-        let [ours, psql] = beside_psql(folder.path(), &[], url, test);
+        let [ours, psql] = beside_psql(folder.path(), &NONE, url, test);
         let ours = ours.expect_err("no password fits");
         assert!(ours.contains(part), "{url}: {ours}");
         psql.expect_err("no password fits for psql either");

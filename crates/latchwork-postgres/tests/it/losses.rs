@@ -219,7 +219,10 @@ fn init_takes_the_quarantine_off_unless_locks_are_in_use() {
         let error = connect(&format!("{}?guard=true&max_ttl=2h", server.url())).await.err();
         assert!(error.unwrap().to_string().contains("max_ttl"));
         let too_long = claim("k").with(|it| it.ttl = 7_200 * SEC);
-        assert!(client.try_acquire(&too_long).await.is_err());
+        let error =
+            client.try_acquire(&too_long).await.expect_err("the guard would not outlast it");
+        let step = "choose a shorter ttl, or a longer max_ttl in all addresses; `latchwork init` changes it";
+        assert_eq!(error.next_step.as_deref(), Some(step), "{error:?}");
     });
 }
 

@@ -238,6 +238,8 @@ fn a_role_that_is_read_only_is_a_clear_error() {
         for url in [url.clone(), format!("{url}?target_session_attrs=read-write")] {
             let error = connect(&url).await.err().expect("it takes no writes");
             assert!(error.to_string().contains("default_transaction_read_only"), "{error}");
+            let step = "or set default_transaction_read_only to off";
+            assert!(error.next_step().unwrap().ends_with(step), "{error}");
         }
     });
 }

@@ -4,6 +4,7 @@ use std::time::Instant;
 
 use crate::common::*;
 use latchwork_services::PostgresOptions;
+use latchwork_store::doctor::Severity;
 use latchwork_store::{Attempt, Backend, BackendErrorKind, Effect, ErrorKind, Key, Mode, Query};
 
 #[test]
@@ -59,9 +60,17 @@ fn doctor_finds_unlogged_tables() {
     let server = server();
     run(async {
         assert!(examine(&server.url()).await.find("logged").is_none());
-        server.psql("ALTER TABLE latchwork_fence SET UNLOGGED").unwrap();
+        for table in ["latchwork_fence", "latchwork_line"] {
+            server.psql(&format!("ALTER TABLE {table} SET UNLOGGED")).unwrap();
+        }
         let report = examine(&server.url()).await;
-        assert!(report.find("logged").unwrap().found.contains("latchwork_fence"), "{report:?}");
+        let logged = report.find("logged").unwrap();
+        assert_eq!(logged.severity, Severity::Critical, "{report:?}");
+        assert!(logged.found.contains("latchwork_fence"), "{report:?}");
+        assert!(logged.remedy.ends_with(" SET LOGGED"), "{report:?}");
+        // It is typed as it is printed.
+        server.psql(&logged.remedy).unwrap();
+        assert!(examine(&server.url()).await.find("logged").is_none());
     });
 }
 

@@ -288,3 +288,23 @@ fn many_free_locks_wait_for_the_quarantine() {
         }
     });
 }
+
+/// Something else writes the guard's identity, as the other one of two servers would have another one.
+#[test]
+fn an_identity_of_the_guard_that_never_lasts_is_named() {
+    let options = "?guard=true&max_ttl=1h";
+    let server = server_with(&PostgresOptions::new(), options);
+    run(async {
+        let bare = ready(&format!("{}{options}", server.url())).await;
+        let when = "INSERT OR UPDATE ON latchwork_alive FOR EACH ROW";
+        trigger(&server, when, "new.nonce := gen_random_uuid()");
+        server.psql("TRUNCATE latchwork_alive").unwrap();
+        let error = bare.try_acquire(&claim("k")).await.expect_err("each look draws another one");
+        let judged = (error.kind, error.effect);
+        assert_eq!(judged, (BackendErrorKind::Unreachable, Effect::NotApplied), "{error:?}");
+        let step = error.next_step.unwrap();
+        let begin =
+            "check that the address leads to one server, and that nothing but Latchwork writes to ";
+        assert_eq!(step.strip_prefix(begin), Some("latchwork_alive"), "{step}");
+    });
+}
