@@ -197,6 +197,7 @@ mod tests {
             ("etcd://app:12/pw@h", "%2F"),
             ("etcd://::1", "[::1]:2379"),
             ("etcd://h?ca=/x", "use etcds instead of etcd, or leave the option out"),
+            ("etcds://h?insecure=true", "name the authority with ca=/path"),
             ("etcd://h?colour=x", "the options are: ca, cert"),
             ("etcd://h1/a,h2/a", "once, after the last server"),
         ] {

@@ -13,12 +13,14 @@ use latchwork_store::{BackendError, Error, Io};
 
 use crate::config::{Endpoint, EtcdConfig};
 use crate::proto::StatusResponse;
-use crate::server::errors::{LEARNER_STEP, error};
+use crate::server::errors::{LEARNER_STEP, MAJORITY_STEP, error};
 use crate::server::identity::Found;
 use crate::server::members::Members;
 
 /// A member that has not answered by then does not answer.
 const LIMIT: Duration = Duration::from_secs(3);
+/// What to do about a version with a defect that later ones do not have.
+const VERSION_STEP: &str = "use etcd 3.4.38, 3.5.23, 3.6.5 or later";
 
 /// Examines the members of an address: are they fit for locks, what follows if not, and what is
 /// to be done.
@@ -133,7 +135,7 @@ fn examine(status: &StatusResponse) -> Vec<Finding> {
     let leader = match status.leader {
         0 => Finding::critical("leader", "this member has no leader")
             .consequence("it neither grants nor renews locks")
-            .remedy("check that a majority of the members is running and connected to each other"),
+            .remedy(MAJORITY_STEP),
         _ => Finding::ok("leader", "there is one"),
     };
     let learner = status.is_learner.then(|| {
@@ -159,7 +161,7 @@ fn version(text: &str) -> Finding {
     if is_before(&[(3, 4, 0)]) {
         return Finding::critical("version", found)
             .consequence("this version does not support the requests that Latchwork sends")
-            .remedy("use etcd 3.4.31 or later");
+            .remedy(VERSION_STEP);
     }
     if is_before(&[(3, 4, 31), (3, 5, 13)]) {
         return Finding::critical("version", found)
@@ -167,12 +169,12 @@ fn version(text: &str) -> Finding {
                 "a leader that was slow or stopped for a while ends healthy leases: two clients \
                  may hold a lock until the first one learns of it",
             )
-            .remedy("use etcd 3.4.31, 3.5.13 or later, and check tokens at the resource");
+            .remedy(format!("{VERSION_STEP}, and check tokens at the resource"));
     }
     if is_before(&[(3, 4, 38), (3, 5, 23), (3, 6, 5)]) {
         return Finding::warning("version", found)
             .consequence("a keep-alive may succeed while the lease is being revoked")
-            .remedy("use etcd 3.4.38, 3.5.23, 3.6.5 or later");
+            .remedy(VERSION_STEP);
     }
     // From 3.5.16 on a member that has just ticked does not ask whether it still leads.
     Finding::info("version", found)
@@ -235,20 +237,24 @@ mod tests {
 
     #[test]
     fn judges_versions() {
-        for (text, severity) in [
-            ("3.3.27", Severity::Critical),
-            ("3.4.23", Severity::Critical),
-            ("3.4.31", Severity::Warning),
-            ("3.4.38", Severity::Info),
-            ("3.5.12", Severity::Critical),
-            ("3.5.13", Severity::Warning),
-            ("3.5.23", Severity::Info),
-            ("3.6.4", Severity::Warning),
-            ("3.6.5", Severity::Info),
-            ("3.7.0-alpha.1", Severity::Info),
-            ("4.0.0", Severity::Info),
+        let newer = "use etcd 3.4.38, 3.5.23, 3.6.5 or later";
+        let and_check = [newer, ", and check tokens at the resource"].concat();
+        let rest = "check tokens at the resource if two holders for a moment do harm";
+        for (text, severity, remedy) in [
+            ("3.3.27", Severity::Critical, newer),
+            ("3.4.23", Severity::Critical, &and_check),
+            ("3.4.31", Severity::Warning, newer),
+            ("3.4.38", Severity::Info, rest),
+            ("3.5.12", Severity::Critical, &and_check),
+            ("3.5.13", Severity::Warning, newer),
+            ("3.5.23", Severity::Info, rest),
+            ("3.6.4", Severity::Warning, newer),
+            ("3.6.5", Severity::Info, rest),
+            ("3.7.0-alpha.1", Severity::Info, rest),
+            ("4.0.0", Severity::Info, rest),
         ] {
-            assert_eq!(version(text).severity, severity, "{text}");
+            let finding = version(text);
+            assert_eq!((finding.severity, &*finding.remedy), (severity, remedy), "{text}");
         }
         for (text, count) in [("3.7.9", 2), ("3.8.0", 3)] {
             let status = StatusResponse { version: text.into(), leader: 1, ..Default::default() };

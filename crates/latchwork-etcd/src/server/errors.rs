@@ -159,10 +159,7 @@ pub(crate) fn failure(status: &Status, from: &Endpoint) -> Failure {
     let busy = said.contains("too many requests");
     let full = said.contains("database space exceeded");
     match status.code() {
-        _ if no_leader => {
-            let step = "check that a majority of the members is running";
-            make(Unreachable, NotApplied, step, Reaction::Elsewhere)
-        }
+        _ if no_leader => make(Unreachable, NotApplied, MAJORITY_STEP, Reaction::Elsewhere),
         // It refuses each at the door.
         _ if said.contains("not supported for learner") => {
             make(Unreachable, NotApplied, LEARNER_STEP, Reaction::Elsewhere)
@@ -213,6 +210,10 @@ pub(crate) fn failure(status: &Status, from: &Endpoint) -> Failure {
     }
 }
 
+/// What to do about a member without a leader.
+pub(crate) const MAJORITY_STEP: &str =
+    "check that a majority of the members is running and connected to each other";
+
 /// What to do about a user without a right. Which names it has is known to `latchwork doctor`.
 const NO_RIGHT_STEP: &str = "check the user's roles, which `latchwork doctor` lists; give one of them the name: \
      etcdctl role grant-permission ROLE readwrite NAME: --prefix";
@@ -252,9 +253,9 @@ pub(crate) fn error(failure: Failure) -> BackendError {
         Reaction::LeaseGone => BackendError::new(
             BackendErrorKind::Unreachable,
             failure.error.effect,
-            "the lease ended before the answer arrived",
+            "the lease ended before the request that uses it arrived",
         )
-        .with_next_step("use a longer ttl"),
+        .with_next_step("check the load of the members and the network between here and them"),
         _ => failure.error,
     }
 }

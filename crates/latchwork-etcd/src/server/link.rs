@@ -204,7 +204,9 @@ impl Link {
     }
 
     pub(crate) async fn status(&self) -> Result<StatusResponse, Failure> {
-        let request = self.proof.request(StatusRequest {});
+        let mut request = self.proof.request(StatusRequest {});
+        // A member without a leader answers, and says that it has none.
+        request.metadata_mut().remove("hasleader");
         let answer = self.answer(|connection| async move {
             let origin = connection.origin();
             MaintenanceClient::with_origin(connection, origin).status(request).await

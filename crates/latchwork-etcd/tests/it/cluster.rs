@@ -6,6 +6,7 @@ use std::time::Instant;
 
 use crate::common::*;
 use latchwork_services::{EtcdCluster, EtcdOptions, etcdctl};
+use latchwork_store::doctor::Severity;
 use latchwork_store::{ErrorKind, LostReason};
 
 fn cluster() -> EtcdCluster {
@@ -131,9 +132,19 @@ fn the_doctor_names_a_member_that_is_gone() {
         let report = examine().await.unwrap();
         let missing = report.find("reachable").expect("one does not answer");
         assert_eq!(missing.part.as_deref(), Some(&*gone));
-        for member in [0, 2] {
-            cluster.member_mut(member).kill();
-        }
+        cluster.member_mut(0).kill();
+        // The last one notices that it has no leader after an election.
+        let start = Instant::now();
+        let leader = loop {
+            let report = examine().await.unwrap();
+            let leader = report.find("leader").unwrap();
+            if leader.severity == Severity::Critical || start.elapsed() > 20 * SEC {
+                break leader.clone();
+            }
+        };
+        let step = "check that a majority of the members is running and connected to each other";
+        assert_eq!((leader.severity, &*leader.remedy), (Severity::Critical, step), "{leader:?}");
+        cluster.member_mut(2).kill();
         let error = examine().await.expect_err("none is there");
         assert_eq!(error.kind(), ErrorKind::Unreachable);
     });

@@ -131,6 +131,33 @@ fn h19_an_abandoned_try_with_a_lost_answer_leaves_nothing() {
     });
 }
 
+/// The lease under which a key is to stay closed ends on the way: nothing is closed, and the hold goes on.
+#[test]
+fn a_closing_whose_lease_ended_before_is_refused() {
+    let world = World::new(&EtcdOptions::new());
+    run(async {
+        let client = world.client().await;
+        let held = claim("k").with(|it| it.ttl = 60 * SEC);
+        client.granted(&held).await;
+        let revoked = "etcd_debugging_lease_revoked_total";
+        let before = world.server.measure(revoked, "").unwrap();
+        // The answer that names the lease comes when it has ended.
+        world.proxy.freeze(Direction::ToClient);
+        let ends = async {
+            counted(&world.server, revoked, "", |n| n > before).await;
+            world.proxy.thaw(Direction::ToClient);
+        };
+        let (closed, ()) = tokio::join!(client.release(&held, Linger::For(SEC)), ends);
+        let error = closed.expect_err("there is no such lease any more");
+        let judged = (error.kind, error.effect);
+        assert_eq!(judged, (BackendErrorKind::Unreachable, Effect::NotApplied), "{error:?}");
+        let step = "check the load of the members and the network between here and them";
+        assert_eq!(error.next_step.as_deref(), Some(step), "{error:?}");
+        assert!(client.held(&held).await);
+        assert_eq!(client.released(&held).await, Released::Yes);
+    });
+}
+
 /// A lease that nobody knows of holds nothing and ends by itself.
 #[test]
 fn h19_a_granted_lease_whose_answer_is_lost_leaves_no_key() {
