@@ -134,7 +134,7 @@ fn version(said: Option<Version>) -> Vec<Finding> {
             .remedy("use Kubernetes 1.14 or later"),
         0 => Finding::warning("version", found)
             .consequence("it cannot be checked whether the server has the API of leases")
-            .remedy("use Kubernetes 1.14 or later"),
+            .remedy("check that it is Kubernetes 1.14 or later, with: kubectl version"),
     };
     std::iter::once(finding).chain(tested).collect()
 }
@@ -257,7 +257,7 @@ impl Store {
         let Some(server) = crate::lock(&self.link.time).latest(now) else {
             return Finding::warning("clock", "the server's answers have no date")
                 .consequence("a closed key stays closed by the clock of the host that closed it")
-                .remedy("let proxies before the API server pass the header Date on");
+                .remedy("set proxies in front of the API server to pass the Date header on");
         };
         let skew = server.abs_diff(wall);
         let found = format!("this host and the API server differ by {:.0} s", skew.as_secs_f64());
@@ -265,7 +265,7 @@ impl Store {
             true => Finding::ok("clock", "this host agrees with the API server"),
             false => Finding::info("clock", found)
                 .consequence("none for locks; the times that kubectl shows of a lease are off")
-                .remedy("synchronise the clocks, by NTP"),
+                .remedy("set both clocks with a time service (NTP)"),
         }
     }
 }
@@ -289,6 +289,15 @@ mod tests {
 
     #[test]
     fn judges_versions() {
+        let newer = "use Kubernetes 1.14 or later";
+        let unknown = "check that it is Kubernetes 1.14 or later, with: kubectl version";
+        for (said, remedy) in [
+            (r#"{"major":"1","minor":"13","gitVersion":"v1.13.12"}"#, newer),
+            (r#"{"gitVersion":"unknown"}"#, unknown),
+            (r#"{"version":"other"}"#, "check the address"),
+        ] {
+            assert_eq!(version(serde_json::from_str(said).ok())[0].remedy, remedy, "{said}");
+        }
         for (said, severity, tested) in [
             (
                 r#"{"major":"1","minor":"13","gitVersion":"v1.13.12"}"#,

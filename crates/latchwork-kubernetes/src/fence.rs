@@ -91,22 +91,24 @@ pub fn newest<K: Resource>(object: &K) -> Result<Option<FencingToken>, CheckErro
 
 /// The patch with the token.
 fn fenced(mut change: Value, token: FencingToken) -> Result<Value, CheckError<kube::Error>> {
-    let invalid = |message: &str| {
-        let error = Error::new(ErrorKind::Invalid, message);
-        Err(CheckError::Invalid(
-            error.with_next_step("give a JSON merge patch, as kubectl patch does"),
-        ))
-    };
     if change.is_null() {
         change = json!({});
     }
     let is_object = |value: &Value| value.is_object() || value.is_null();
     let meta = &change["metadata"];
     if !is_object(&change) || !is_object(meta) || !is_object(&meta["annotations"]) {
-        return invalid("change: the patch, its metadata or its annotations are not an object");
+        let message = "change: the patch, its metadata or its annotations are not an object";
+        return Err(CheckError::Invalid(
+            Error::new(ErrorKind::Invalid, message)
+                .with_next_step("give a JSON merge patch, as for kubectl patch --type=merge"),
+        ));
     }
     if !meta["resourceVersion"].is_null() {
-        return invalid("change: the patch names a resourceVersion, which the fence does itself");
+        let message = "change: the patch names a resourceVersion, which the fence does itself";
+        return Err(CheckError::Invalid(
+            Error::new(ErrorKind::Invalid, message)
+                .with_next_step("leave metadata.resourceVersion out of the patch"),
+        ));
     }
     let number = token.to_bigint().map_err(CheckError::Invalid)?;
     change["metadata"]["annotations"][TOKEN] = json!(number.to_string());
@@ -127,10 +129,18 @@ mod tests {
         assert_eq!(change["spec"]["replicas"], 3);
         let kept = json!({"metadata": {"annotations": {"a": "b"}}});
         assert_eq!(fenced(kept, token).unwrap()["metadata"]["annotations"]["a"], "b");
-        for bad in
-            [json!([]), json!({"metadata": 3}), json!({"metadata": {"resourceVersion": "1"}})]
-        {
-            assert!(matches!(fenced(bad, token), Err(CheckError::Invalid(_))));
+        let merge = "give a JSON merge patch, as for kubectl patch --type=merge";
+        for (bad, step) in [
+            (json!([]), merge),
+            (json!({"metadata": 3}), merge),
+            (json!({"metadata": {"annotations": "x"}}), merge),
+            (
+                json!({"metadata": {"resourceVersion": "1"}}),
+                "leave metadata.resourceVersion out of the patch",
+            ),
+        ] {
+            let Err(CheckError::Invalid(error)) = fenced(bad, token) else { panic!("{step}") };
+            assert_eq!(error.next_step(), Some(step), "{error}");
         }
     }
 

@@ -79,7 +79,7 @@ impl Store {
              shows no newer version, or shows older data than before; asked again in {left:.0?}"
         );
         Err(BackendError::new(BackendErrorKind::Unreachable, Effect::NotApplied, message).with_next_step(
-            "check that all API servers behind this address have one etcd, and whether it is being restored",
+            "check that all API servers behind this address share one etcd, and whether it is being restored",
         ))
     }
 }

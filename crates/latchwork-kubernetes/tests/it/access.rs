@@ -1,5 +1,7 @@
 //! Who may do what: the rights of docs/kubernetes.md, and what happens without them.
 
+use std::sync::Arc;
+use std::sync::atomic::AtomicI64;
 use std::time::Duration;
 
 use latchwork::ErrorKind;
@@ -8,7 +10,7 @@ use latchwork_services::{Cut, KubernetesServer, Proxy};
 use latchwork_store::doctor::Severity;
 use serde_json::{Value, json};
 
-use crate::common::{at, backend, namespace, shared};
+use crate::common::{at, backend, examine, namespace, shared, skewed_io};
 
 const SEC: Duration = Duration::from_secs(1);
 
@@ -84,9 +86,7 @@ async fn the_documented_rights_are_enough() {
     let permit = a.semaphore("Pool", 3).permits(2).acquire().await.expect("it is free");
     assert_eq!(a.list("Po").await.expect("it may list").len(), 1);
     permit.release().await.expect("it is held");
-    let config = KubernetesConfig::parse(&url).expect("a good address");
-    let driver = latchwork::Driver::start().expect("a driver");
-    let report = doctor(config, driver.io()).await.expect("it answers");
+    let report = examine(&url).await;
     assert!(report.worst() <= Severity::Info, "{report:?}");
     assert_eq!(report.find("rights").expect("it looks").severity, Severity::Ok);
 }
@@ -103,9 +103,7 @@ async fn a_missing_right_is_named_with_its_remedy() {
     assert!(!error.may_have_applied(), "{error}");
     assert!(error.to_string().contains("cannot create resource \"leases\""), "{error}");
     assert!(error.next_step().expect("a remedy").contains(&space), "{error}");
-    let config = KubernetesConfig::parse(&url).expect("a good address");
-    let driver = latchwork::Driver::start().expect("a driver");
-    let report = doctor(config, driver.io()).await.expect("it answers");
+    let report = examine(&url).await;
     let rights: Vec<_> = report.findings.iter().filter(|f| f.code == "rights").collect();
     let told = |verb: &str| rights.iter().find(|f| f.found.contains(verb)).map(|f| f.severity);
     assert_eq!(told("may not update"), Some(Severity::Critical), "{rights:?}");
@@ -149,9 +147,7 @@ async fn h313_the_role_lines_that_doctor_prints_are_enough() {
     let space = namespace(server);
     let url = account(server, &space, "app", &[]);
     let rights = async || {
-        let config = KubernetesConfig::parse(&url).expect("a good address");
-        let driver = latchwork::Driver::start().expect("a driver");
-        let report = doctor(config, driver.io()).await.expect("it answers");
+        let report = examine(&url).await;
         report.findings.into_iter().filter(|one| one.code == "rights").collect::<Vec<_>>()
     };
     let missing = rights().await;
@@ -180,6 +176,20 @@ async fn without_a_watch_waiters_look_by_themselves() {
     guard.release().await.expect("it is held");
     let (_guard, at) = waits.await.expect("no panic").expect("its turn");
     assert!(at - released < 4 * SEC, "{:?}", at - released);
+}
+
+/// The times of a lease are of no use to people then.
+#[tokio::test(flavor = "multi_thread")]
+async fn doctor_finds_a_clock_that_is_off() {
+    let server = shared();
+    let url = server.url(&namespace(server)).expect("a kubeconfig");
+    let config = KubernetesConfig::parse(&url).expect("a good address");
+    let io = skewed_io(Arc::new(AtomicI64::new(-2)));
+    let report = doctor(config, io).await.expect("it answers");
+    let found = report.find("clock").expect("it asks");
+    assert!(found.found.starts_with("this host and the API server differ by 7"), "{found:?}");
+    let expected = (Severity::Info, "set both clocks with a time service (NTP)");
+    assert_eq!((found.severity, &*found.remedy), expected, "{found:?}");
 }
 
 /// Rights that are taken away while a lock is held: the renewals say so, the hold ends by its time, and comes no
@@ -297,18 +307,25 @@ async fn what_cannot_work_is_a_clear_error() {
     let dead = format!("k8s://test/shop?kubeconfig={}", file.display());
     let denied = server.kubeconfig("stranger", "no-token", server.port()).expect("a file");
     let denied = format!("k8s://test/shop?kubeconfig={}", denied.display());
-    for (url, kind, word) in [
-        (wrong, ErrorKind::Invalid, "toast"),
-        (dead, ErrorKind::Unreachable, "onnect"),
-        (denied, ErrorKind::Denied, "401"),
-        ("k8s://shop?kubeconfig=/nowhere".to_owned(), ErrorKind::Invalid, "kubeconfig"),
+    let kubeconfig = "check the context in the address and the kubeconfig";
+    for (url, kind, word, step) in [
+        (wrong, ErrorKind::Invalid, "toast", kubeconfig),
+        (
+            dead,
+            ErrorKind::Unreachable,
+            "onnect",
+            "check that the API server is running and the address is correct",
+        ),
+        (denied, ErrorKind::Denied, "401", ""),
+        ("k8s://shop?kubeconfig=/nowhere".to_owned(), ErrorKind::Invalid, "kubeconfig", kubeconfig),
     ] {
         let driver = latchwork::Driver::start().expect("a driver");
         let config = KubernetesConfig::parse(&url).expect("a good address");
         let opened = latchwork_kubernetes::KubernetesBackend::connect(config, driver.io()).await;
         let error = opened.expect_err("it cannot work");
         assert_eq!(error.kind(), kind, "{url}: {error}");
-        assert!(error.to_string().contains(word) && error.next_step().is_some(), "{error}");
+        assert!(error.to_string().contains(word), "{error}");
+        assert!(error.next_step().expect("a step").contains(step), "{error}");
     }
 }
 

@@ -5,8 +5,9 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use latchwork::{Driver, LockManager};
-use latchwork_kubernetes::{KubernetesBackend, KubernetesConfig};
+use latchwork_kubernetes::{KubernetesBackend, KubernetesConfig, doctor};
 use latchwork_services::KubernetesServer;
+use latchwork_store::doctor::Report;
 use latchwork_store::{Claim, ClaimId, Clock, Io, Key, Mode, Moment, Sleep, Stamp};
 use serde_json::Value;
 
@@ -38,6 +39,13 @@ pub(crate) async fn at(url: &str) -> LockManager {
     let driver = Driver::start().expect("a driver");
     let backend = backend(url, &driver).await;
     LockManager::new(backend, driver)
+}
+
+/// What doctor says of an address.
+pub(crate) async fn examine(url: &str) -> Report {
+    let driver = Driver::start().expect("a driver");
+    let config = KubernetesConfig::parse(url).expect("a good address");
+    doctor(config, driver.io()).await.expect("it answers")
 }
 
 pub(crate) fn path(namespace: &str, name: &str) -> String {
@@ -76,16 +84,20 @@ pub(crate) async fn skewed(
     namespace: &str,
     hours: Arc<AtomicI64>,
 ) -> Arc<KubernetesBackend> {
+    let config = KubernetesConfig::parse(&server.url(namespace).expect("a kubeconfig"));
+    let backend =
+        KubernetesBackend::connect(config.expect("a good address"), skewed_io(hours)).await;
+    backend.expect("the server runs")
+}
+
+/// What such a client runs on.
+pub(crate) fn skewed_io(hours: Arc<AtomicI64>) -> Io {
     let driver = Driver::start().expect("a driver");
     let io = driver.io();
-    let clock = Arc::new(Skewed { clock: io.clock().clone(), hours });
-    let spawner = io.clone();
-    let io = Io::new(move |task| spawner.spawn(task), clock);
-    let config = KubernetesConfig::parse(&server.url(namespace).expect("a kubeconfig"));
-    let backend = KubernetesBackend::connect(config.expect("a good address"), io).await;
     // It ends with the test's process.
     std::mem::forget(driver);
-    backend.expect("the server runs")
+    let clock = Arc::new(Skewed { clock: io.clock().clone(), hours });
+    Io::new(move |task| io.spawn(task), clock)
 }
 
 #[derive(Debug)]

@@ -8,10 +8,11 @@ use std::time::{Duration, Instant};
 
 use latchwork::{ErrorKind, LostReason};
 use latchwork_services::KubernetesServer;
+use latchwork_store::doctor::Severity;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 
-use crate::common::{at, client, namespace, until};
+use crate::common::{at, client, examine, namespace, until};
 
 const SEC: Duration = Duration::from_secs(1);
 
@@ -181,11 +182,28 @@ async fn h238_a_server_that_contradicts_itself_is_asked_rarely() {
     let limit = 10 * SEC;
     let [a, b] = [a, b].map(|locks| locks.election("k").ttl(3 * SEC));
     let (one, two) = tokio::join!(a.campaign_within(limit), b.campaign_within(limit));
-    let (one, two) = (one.expect_err("refused").to_string(), two.expect_err("refused").to_string());
+    let (one, two) = (one.expect_err("refused"), two.expect_err("refused"));
     let asked = asked.load(Ordering::SeqCst);
     println!("{asked} requests of two clients in {limit:?}: {one}");
     assert!(asked <= 20, "{asked} requests");
     for error in [one, two] {
-        assert!(error.contains("contradicts itself about the Lease shop/k"), "{error}");
+        let said = error.to_string();
+        assert!(said.contains("contradicts itself about the Lease shop/k"), "{said}");
+        let step = "check that all API servers behind this address share one etcd, and whether it is being restored";
+        assert!(said.contains(step), "{said}");
+    }
+}
+
+/// What answers is no API server: it says no version of Kubernetes, and not what time it is.
+#[tokio::test(flavor = "multi_thread")]
+async fn doctor_names_a_server_that_is_no_api_server() {
+    let (url, _, _folder) = contradicting("shop").await;
+    let report = examine(&url).await;
+    for (code, remedy) in [
+        ("version", "check the address"),
+        ("clock", "set proxies in front of the API server to pass the Date header on"),
+    ] {
+        let found = report.find(code).unwrap_or_else(|| panic!("{report:#?}"));
+        assert_eq!((found.severity, &*found.remedy), (Severity::Warning, remedy), "{report:#?}");
     }
 }

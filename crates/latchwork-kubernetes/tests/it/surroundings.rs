@@ -8,18 +8,24 @@ use std::time::{Duration, Instant};
 
 use latchwork::{ErrorKind, LockManager, LostReason};
 use latchwork_services::{ADMIN, Cut, Direction, KubernetesServer, Proxy, etcdctl};
+use latchwork_store::doctor::Severity;
 use tokio::sync::{Mutex, MutexGuard};
 use tokio::task::JoinSet;
 
 use crate::access::account;
-use crate::common::{at, client, lease, namespace, path, shared, until};
+use crate::common::{at, client, examine, lease, namespace, path, shared, until};
 
 const SEC: Duration = Duration::from_secs(1);
 
-/// A client that reaches the server by a proxy.
-async fn through(server: &KubernetesServer, proxy: &Proxy, space: &str) -> LockManager {
+/// The address of the server by a proxy.
+fn proxied(server: &KubernetesServer, proxy: &Proxy, space: &str) -> String {
     let file = server.kubeconfig(&format!("proxied-{space}"), ADMIN, proxy.port()).expect("a file");
-    at(&format!("k8s://test/{space}?kubeconfig={}", file.display())).await
+    format!("k8s://test/{space}?kubeconfig={}", file.display())
+}
+
+/// A client that reaches the server so.
+async fn through(server: &KubernetesServer, proxy: &Proxy, space: &str) -> LockManager {
+    at(&proxied(server, proxy, space)).await
 }
 
 /// Two API servers over one etcd, of which the second hears from it by a proxy.
@@ -103,6 +109,19 @@ async fn a_watch_goes_on_at_a_server_that_is_behind() {
     let next = tokio::time::timeout(20 * SEC, waits).await.expect("it is notified");
     drop(next.expect("no panic").expect("its turn"));
     println!("served {:?} after the server had caught up", thawed.elapsed());
+}
+
+/// Each answer comes a second late.
+#[tokio::test(flavor = "multi_thread")]
+async fn doctor_finds_answers_that_are_slow() {
+    let server = shared();
+    let space = namespace(server);
+    let front = Proxy::plain(server.port()).expect("a proxy");
+    front.delay(Direction::ToClient, SEC);
+    let report = examine(&proxied(server, &front, &space)).await;
+    let found = report.find("latency").expect("it measures");
+    let expected = (Severity::Warning, "use a longer ttl, or find out why the API server is slow");
+    assert_eq!((found.severity, &*found.remedy), expected, "{report:#?}");
 }
 
 /// A server that takes one write at a time refuses the others by 429: they come again, and nobody fails.
