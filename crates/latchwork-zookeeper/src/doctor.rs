@@ -11,7 +11,7 @@ use tokio::sync::{Notify, oneshot};
 
 use crate::config::{Endpoint, Scheme, ZooKeeperConfig};
 use crate::names::Names;
-use crate::server::errors::{READ_ONLY, not_sent, refused, strange};
+use crate::server::errors::{MAJORITY_STEP, READ_ONLY, not_sent, refused, strange};
 use crate::server::session::messages::{self, Refusal, Request};
 use crate::server::session::{Ensemble, ask_word, is_read_only, say_hello};
 use crate::server::sessions::{Sessions, USUAL_TTL, ttl_of};
@@ -133,10 +133,10 @@ fn examine(status: &Status) -> Vec<Finding> {
     let mode = match field("Mode:") {
         _ if is_read_only(said) => Finding::critical("serving", READ_ONLY)
             .consequence("it neither grants nor renews locks")
-            .remedy("check that a majority of the servers is running and connected to each other"),
+            .remedy(MAJORITY_STEP),
         None => Finding::critical("serving", "the server does not serve requests")
             .consequence("it neither grants nor renews locks")
-            .remedy("check that a majority of the servers is running and connected to each other"),
+            .remedy(MAJORITY_STEP),
         Some("standalone") => Finding::info("serving", "it is alone, not a member of an ensemble")
             .consequence("if it fails, no lock can be acquired")
             .remedy("use an ensemble of three or five"),
@@ -214,7 +214,10 @@ fn sessions_are(shortest: Duration, longest: Duration) -> Finding {
     let needed = USUAL_TTL * 100 / timeout;
     Finding::info("sessions", found)
         .consequence(format!("a lock without an explicit ttl has {longest:?}"))
-        .remedy(format!("set maxSessionTimeout to {} or more for 30 s", needed.as_millis()))
+        .remedy(format!(
+            "set maxSessionTimeout to {} ms or more for a ttl of 30 s",
+            needed.as_millis()
+        ))
 }
 
 fn access_is(access: Option<&[(i32, String, String)]>, config: &ZooKeeperConfig) -> Finding {

@@ -49,8 +49,9 @@ pub(crate) fn lives_for(
         return Ok(ttl);
     }
     let message = "the servers have not confirmed the session for so long that it may end soon";
-    Err(BackendError::new(BackendErrorKind::Unreachable, Effect::Unknown, message)
-        .with_next_step("check that the servers are running and that this process was not stopped"))
+    Err(BackendError::new(BackendErrorKind::Unreachable, Effect::Unknown, message).with_next_step(
+        "check the load of the servers, and whether this process or its machine was paused",
+    ))
 }
 
 pub(crate) fn token_of(node: &Node) -> Result<u64, BackendError> {

@@ -8,7 +8,7 @@ use crate::server::session::messages::Refusal;
 /// What is said of a server in read-only mode.
 pub(crate) const READ_ONLY: &str =
     "the server is in read-only mode: no majority of the servers is running";
-const MAJORITY_STEP: &str =
+pub(crate) const MAJORITY_STEP: &str =
     "check that a majority of the servers is running and connected to each other";
 
 /// What a refusal of a request on this path means.

@@ -24,6 +24,13 @@ async fn is_fit_and_known(url: &str) {
     assert!(found("version").starts_with("ZooKeeper 3."), "{url}: {report:#?}");
     assert!(found("serving").contains("alone"), "{url}: {report:#?}");
     assert!(found("ticks").starts_with("tickTime 200"), "{url}: {report:#?}");
+    for (code, remedy) in [
+        ("serving", "use an ensemble of three or five"),
+        ("servers", "name all servers: zk://h1,h2,h3"),
+    ] {
+        let finding = report.find(code).unwrap();
+        assert_eq!((finding.severity, &*finding.remedy), (Severity::Info, remedy), "{report:#?}");
+    }
 }
 
 /// H262: a server that is reached by TLS alone, with or without certificates of the clients.
@@ -54,6 +61,30 @@ fn h262_doctor_asks_by_tls_as_the_locks_do() {
             .replace(&strict.secure_port().to_string(), &strict.port().to_string());
         let error = examine(&plain).await.expect_err("no TLS");
         assert!(error.to_string().contains("does not speak TLS"), "{error}");
+    });
+}
+
+/// What doctor says to set is set, and enough.
+#[test]
+fn sessions_that_are_too_short_for_the_usual_ttl_are_named() {
+    let server = |longest: Duration| {
+        ZooKeeperServer::start(&ZooKeeperOptions::new().longest_session(longest)).unwrap()
+    };
+    let (short, mut needed) = (server(6 * SEC), Duration::ZERO);
+    run(async {
+        let report = examine(&short.url()).await.unwrap();
+        let found = report.find("sessions").unwrap();
+        assert_eq!(found.severity, Severity::Info, "{report:#?}");
+        let number = found.remedy.strip_prefix("set maxSessionTimeout to ");
+        let number = number.and_then(|rest| rest.strip_suffix(" ms or more for a ttl of 30 s"));
+        needed =
+            Duration::from_millis(number.unwrap_or_else(|| panic!("{report:#?}")).parse().unwrap());
+    });
+    let long = server(needed);
+    run(async {
+        let report = examine(&long.url()).await.unwrap();
+        let found = report.find("sessions").unwrap();
+        assert_eq!((found.severity, &*found.remedy), (Severity::Ok, ""), "{report:#?}");
     });
 }
 

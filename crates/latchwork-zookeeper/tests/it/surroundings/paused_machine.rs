@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex};
 
 use latchwork::LockManager;
 use latchwork_store::clock::{boot_time, wall_time};
-use latchwork_store::{Clock, Io, Moment, Sleep};
+use latchwork_store::{Backend, Clock, Io, Linger, Moment, Sleep};
 use latchwork_zookeeper::{ZooKeeperBackend, ZooKeeperConfig};
 
 use crate::common::*;
@@ -74,7 +74,7 @@ fn h86_a_machine_that_was_paused_does_not_hold_on_an_old_proof() {
         let io = Io::new(spawn, Arc::new(clock.clone()));
         let config = ZooKeeperConfig::parse(&at(follower)).unwrap();
         let backend = ZooKeeperBackend::connect(config, io.clone()).await.unwrap();
-        let holder = LockManager::on_io(backend, io).ttl(TTL);
+        let holder = LockManager::on_io(backend.clone(), io).ttl(TTL);
         let waiter = client(&at(leader)).await;
         // Heart-beats have proven the session for a while.
         holder.mutex("other").acquire().await.unwrap().release().await.unwrap();
@@ -82,6 +82,12 @@ fn h86_a_machine_that_was_paused_does_not_hold_on_an_old_proof() {
         clock.pause();
         tokio::time::sleep(8 * SEC).await;
         clock.resume();
+        let tried = claim(TTL);
+        let error = backend.try_acquire(&tried).await.expect_err("its session may end soon");
+        let step =
+            "check the load of the servers, and whether this process or its machine was paused";
+        assert_eq!(error.next_step.as_deref(), Some(step), "{error:?}");
+        backend.release(&tried, Linger::None).await.unwrap();
         let guard = holder.mutex("k").acquire_within(20 * SEC).await.unwrap();
         let link = ensemble.link(follower, leader).unwrap();
         link.freeze(Direction::ToServer);
