@@ -92,7 +92,7 @@ const STATES: [(&str, &str, Reaction); 5] = [
 const IS_REPLICA: &str = "this server is a replica: connect to the master, or use redis+sentinel:// or valkey+sentinel://";
 
 /// How a service that checks scripts by their text refuses one.
-const REFUSED_TEXT: &str = "bad lua script";
+pub(crate) const REFUSED_TEXT: &str = "bad lua script";
 /// The next step for that.
 pub(crate) const TEXT_IS_CHECKED: &str = "the service checks the text of scripts: turn its check off (Alibaba Cloud \
     calls it script_check_enable), connect to the servers themselves, or add plain=true to the address of all clients";

@@ -9,7 +9,7 @@ use redis::Value;
 
 use crate::server::access::Probe;
 use crate::server::connection::command;
-use crate::server::errors::{Failure, Reaction, TEXT_IS_CHECKED, is_about_a_command};
+use crate::server::errors::{Failure, REFUSED_TEXT, Reaction, TEXT_IS_CHECKED, is_about_a_command};
 use crate::server::facts::ScriptSupport;
 use crate::server::link::Link;
 
@@ -66,6 +66,10 @@ pub(crate) async fn probe(link: &Link, probe: &Probe) -> Result<ProbeResult, Bac
 }
 
 fn no_scripts(said: &str) -> BackendError {
+    let step = match said.contains(REFUSED_TEXT) {
+        true => TEXT_IS_CHECKED,
+        false => "allow EVAL, or connect to the servers without the proxy",
+    };
     BackendError::new(
         BackendErrorKind::Unsupported,
         Effect::NotApplied,
@@ -74,11 +78,7 @@ fn no_scripts(said: &str) -> BackendError {
              delete in one step, and could free another client's lock"
         ),
     )
-    .with_next_step(if said.contains("bad lua script") {
-        TEXT_IS_CHECKED
-    } else {
-        "allow EVAL, or connect to the servers without the proxy"
-    })
+    .with_next_step(step)
 }
 
 #[derive(Debug, Clone)]

@@ -20,6 +20,9 @@ use crate::server::link::Link;
 use crate::server::reply::{pairs, text};
 use crate::server::responses::Responses;
 
+/// While a master is replaced.
+const FAILOVER_STEP: &str = "wait until the failover has ended";
+
 /// How long to wait for the Sentinels.
 const LIMIT: Duration = Duration::from_secs(1);
 
@@ -149,7 +152,7 @@ impl Sentinels {
                 link.facts.role
             ),
         )
-        .with_next_step("wait until the failover has ended"))
+        .with_next_step(FAILOVER_STEP))
     }
 
     /// Another master was named while a connection to this one was made.
@@ -159,7 +162,7 @@ impl Sentinels {
             Effect::NotApplied,
             format!("the master {:?} has moved from {old} to {new}", self.service),
         )
-        .with_next_step("try again")
+        .with_next_step(FAILOVER_STEP)
     }
 
     /// Reports each failover until `life` ends. It listens at every Sentinel, because one that is stopped

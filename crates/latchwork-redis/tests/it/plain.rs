@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use crate::common::bare::{Bare, LONG};
 use latchwork::{Driver, LockManager};
 use latchwork_redis::{RedisBackend, RedisConfig};
-use latchwork_services::{Cut, Proxy, RedisOptions, RedisServer};
+use latchwork_services::{Cut, Direction, Proxy, RedisOptions, RedisServer};
 use latchwork_store::{
     Attempt, Backend, BackendError, BackendErrorKind, Cause, Claim, Effect, Error, ErrorKind,
     Fencing, Linger, Mode, Query,
@@ -279,4 +279,41 @@ async fn a_claim_that_lost_its_key_before_its_token_is_not_granted() {
     }
     assert_eq!(quick.granted(&held).await.unwrap(), token, "its token was touched");
     quick.released(&held).await.unwrap();
+}
+
+/// The key ends each time before the client has its token, as a short ttl and a slow network make it.
+#[tokio::test]
+async fn a_key_that_ends_before_its_token_is_named() {
+    let server = server();
+    let proxy = Proxy::redis(server.port()).unwrap();
+    let client = connect(&format!("{}?plain=true", proxy.url())).await.unwrap();
+    proxy.delay(Direction::ToClient, Duration::from_millis(20));
+    let short = client.claim("k", Mode::Exclusive).with(|it| it.ttl = Duration::from_millis(2));
+    let error = client.backend.try_acquire(&short).await.unwrap_err();
+    assert_eq!((error.kind, error.effect), (BackendErrorKind::Unreachable, Effect::Unknown));
+    assert_eq!(
+        error.next_step.as_deref().unwrap(),
+        "use a longer ttl, or find out which client deletes the key"
+    );
+    proxy.delay(Direction::ToClient, Duration::ZERO);
+    let usual = client.claim("k", Mode::Exclusive);
+    client.granted(&usual).await.unwrap();
+    client.released(&usual).await.unwrap();
+}
+
+/// A proxy that has no SCAN: a single key is shown all the same.
+#[tokio::test]
+async fn a_store_that_lists_no_keys_says_so() {
+    let server = server();
+    let proxy = Proxy::redis(server.port()).unwrap();
+    proxy.refuse("SCAN", "ERR unknown command 'SCAN'");
+    let client = connect(&proxy.url()).await.unwrap();
+    let own = client.claim("k", Mode::Exclusive);
+    client.granted(&own).await.unwrap();
+    let error = client.backend.inspect(&Query::Prefix("".into())).await.unwrap_err();
+    assert_eq!(error.kind, BackendErrorKind::Unsupported, "{error:?}");
+    assert_eq!(error.next_step.as_deref().unwrap(), "ask for a single key by its name");
+    let one = client.backend.inspect(&Query::Key(own.key.clone())).await.unwrap();
+    assert_eq!(one[0].holders.len(), 1, "{one:?}");
+    client.released(&own).await.unwrap();
 }

@@ -389,10 +389,21 @@ mod tests {
     }
 
     #[test]
+    fn a_port_behind_the_path_is_named() {
+        let error = Parts::read("h1/locks:5433", "database").unwrap_err();
+        assert_eq!(
+            error.next_step().unwrap(),
+            "write the port after the host: host:port/database; a colon in its name is %3A"
+        );
+        assert!(error.to_string().contains("; a colon in its name is %3A"), "{error}");
+    }
+
+    #[test]
     fn the_nearest_option_is_named() {
         let known = ["guard", "max_ttl", "min_replicas"];
         let error = unknown_option("gaurd", &known).to_string();
         assert!(error.contains("did you mean guard? the options are: guard, max_ttl"), "{error}");
+        assert!(unknown_option("colour", &known).to_string().contains("; the options are: "));
         let error = unknown_option("ttls", &["ca", "cert"]).to_string();
         assert!(error.contains("\"ttls\" is unknown") && error.contains("--ttl"), "{error}");
         let error = unknown_option("colour", &known).to_string();
