@@ -1,14 +1,19 @@
 //! Whether a directory is fit for locks.
 
+use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use latchwork_store::doctor::{Finding, Report};
-use latchwork_store::{Backend as _, BackendErrorKind, Error, ErrorKind, Io, Query, clock};
+use latchwork_store::{
+    Backend as _, BackendError, BackendErrorKind, Effect, Error, ErrorKind, Io, Query, clock,
+};
 use rustix::fs::{Access, StatVfs};
+use rustix::io::Errno;
 
 use crate::backend::FileBackend;
 use crate::disk::dir::Dir;
+use crate::disk::failure::{FIND_THE_STOPPED_STEP, failed};
 use crate::disk::fs_check;
 use crate::disk::owner::Owner;
 use crate::protocol::inspect::UNREADABLE;
@@ -23,6 +28,8 @@ const LITTLE_ROOM: u64 = 16 << 20;
 const FEW_INODES: u64 = 1_000;
 /// A backend has three descriptors, a waiter two more for a while.
 const FEW_DESCRIPTORS: u64 = 256;
+const FREE_INODES_STEP: &str =
+    "remove files that are not needed from this file system (`df -i` shows its inodes)";
 /// 2024-01-01: a host that believes in an earlier time has not set its clock.
 const CLOCK_WAS_SET: u64 = 1_704_067_200;
 
@@ -42,32 +49,29 @@ pub async fn doctor(dir: impl AsRef<Path>, io: Io) -> Result<Report, Error> {
     // Of a directory that is still to be made, the place can be judged.
     let place = root.ancestors().find(|path| path.is_dir()).unwrap_or(Path::new("/")).to_owned();
     let exists = place == root;
-    report.add(if exists {
-        Finding::ok("directory", format!("{} is there", root.display()))
-    } else if root.symlink_metadata().is_ok() {
-        Finding::critical("directory", format!("{} is no directory", root.display()))
+    let found = root.symlink_metadata();
+    let can_be_made = found.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::NotFound);
+    report.add(match found {
+        _ if exists => Finding::ok("directory", format!("{} is there", root.display())),
+        Ok(_) => Finding::critical("directory", format!("{} is no directory", root.display()))
             .consequence("no lock can be acquired")
-            .remedy("remove it, or choose another directory")
-    } else {
-        Finding::info("directory", format!("{} does not exist yet", root.display()))
-            .consequence("the first program that uses it creates it, for its own user only")
-            .remedy("to share it between users, create it first, with the mode that it needs")
+            .remedy("remove it, or choose another directory"),
+        Err(_) if can_be_made => {
+            Finding::info("directory", format!("{} does not exist yet", root.display()))
+                .consequence("the first program that uses it creates it, for its own user only")
+                .remedy("to share it between users, create it first, with the mode that it needs")
+        }
+        Err(error) => {
+            let errno = Errno::from_io_error(&error).unwrap_or(Errno::IO);
+            no_lock("directory", failed("examine", &root, errno, Effect::NotApplied))
+        }
     });
     report.add(place_is_kept(&root, &place));
-    match Dir::open(place.clone()) {
-        Ok(open) => report.findings.extend(file_system(&open)),
-        Err(errno) => report.add(
-            Finding::critical("rights", format!("{} cannot be opened: {errno}", place.display()))
-                .consequence("no lock can be acquired")
-                .remedy(
-                    "give this user the right to read and write it, or choose another \
-                    directory",
-                ),
-        ),
+    match look_at(&place, exists) {
+        Ok(findings) => report.findings.extend(findings),
+        Err(error) => report.add(no_lock("rights", error)),
     }
-    report.add(mode(&place, exists));
-    report.add(way(&place));
-    if !exists {
+    if can_be_made {
         report.add(may_make(&place));
     }
     report.add(descriptors());
@@ -101,6 +105,28 @@ fn place_is_kept(root: &Path, place: &Path) -> Finding {
             );
     }
     Finding::ok("temp-directory", "no temp cleaner covers it")
+}
+
+/// Why no lock can be acquired.
+fn no_lock(code: &'static str, error: BackendError) -> Finding {
+    Finding::critical(code, error.message)
+        .consequence("no lock can be acquired")
+        .remedy(error.next_step.unwrap_or_default())
+}
+
+/// What a directory tells without being used.
+fn look_at(place: &Path, exists: bool) -> Result<Vec<Finding>, BackendError> {
+    let failed = |errno| failed("open", place, errno, Effect::NotApplied);
+    let dir = Dir::open(place.to_owned()).map_err(failed)?;
+    let found = rustix::fs::fstat(dir.fd()).map_err(failed)?;
+    let mut findings = file_system(&dir);
+    findings.push(if exists {
+        mode(place, found.st_mode & 0o7777)
+    } else {
+        Finding::ok("mode", "it will be accessible to this user only")
+    });
+    findings.push(way(place, Owner::of_stat(&found)));
+    Ok(findings)
 }
 
 fn file_system(dir: &Dir) -> Vec<Finding> {
@@ -149,58 +175,53 @@ fn space(room: &StatVfs) -> [Finding; 2] {
         _ if room.f_files == 0 => Finding::ok("inodes", "not limited"),
         0 => Finding::critical("inodes", found)
             .consequence("no process can begin a session, and no new key can be locked")
-            .remedy("remove files that are not needed"),
+            .remedy(FREE_INODES_STEP),
         few if few < FEW_INODES => Finding::warning("inodes", found)
             .consequence("soon no process can begin a session, and no new key can be locked")
-            .remedy("remove files that are not needed"),
+            .remedy(FREE_INODES_STEP),
         _ => Finding::ok("inodes", found),
     };
     [bytes, inodes]
 }
 
 /// Who may break the locks.
-fn mode(place: &Path, exists: bool) -> Finding {
-    use std::os::unix::fs::MetadataExt;
-    let mode = match place.metadata() {
-        Ok(found) if exists => found.mode() & 0o7777,
-        _ => return Finding::ok("mode", "it will be accessible to this user only"),
-    };
+fn mode(place: &Path, mode: u32) -> Finding {
     let found = format!("{mode:04o}");
     if mode & 0o002 != 0 {
+        let place = place.display();
         return Finding::warning("mode", found)
             .consequence("every user of this machine can break the locks")
-            .remedy("share it by a group: chgrp and chmod 3770");
+            .remedy(format!("share it by a group: chgrp GROUP {place} && chmod 3770 {place}"));
     }
     if mode & 0o1020 == 0o020 {
         return Finding::info("mode", found)
             .consequence("every user of its group can replace its files")
-            .remedy("set the sticky bit: chmod +t");
+            .remedy(make_sticky(place));
     }
     Finding::ok("mode", found)
 }
 
 /// Who may put another directory in its place.
-fn way(place: &Path) -> Finding {
+fn way(place: &Path, owner: Owner) -> Finding {
     use std::os::unix::fs::MetadataExt;
     let real = place.canonicalize().unwrap_or_else(|_| place.to_owned());
     let open = real
         .ancestors()
         .skip(1)
         .find(|parent| parent.metadata().is_ok_and(|found| found.mode() & 0o1002 == 0o002));
-    if let Some(open) = open {
-        return Finding::warning(
+    match open {
+        Some(open) => Finding::warning(
             "path",
             format!("every user can rename the entries of {}", open.display()),
         )
         .consequence("every user of this machine can replace it with another lock directory")
-        .remedy(format!("set the sticky bit: chmod +t {}", open.display()));
+        .remedy(make_sticky(open)),
+        None => Finding::ok("path", format!("belongs to {owner}")),
     }
-    match real.metadata() {
-        Ok(found) => Finding::ok("path", format!("belongs to {}", Owner::of_file(&found))),
-        Err(error) => Finding::warning("path", format!("cannot be checked: {error}"))
-            .consequence("cannot check which users can replace the directory")
-            .remedy("give this user the right to search the directories of its path"),
-    }
+}
+
+fn make_sticky(dir: &Path) -> String {
+    format!("set the sticky bit: chmod +t {}", dir.display())
 }
 
 /// Whether this user may make what is missing below a directory.
@@ -241,11 +262,7 @@ fn boot_id(root: Option<&PathBuf>) -> Finding {
     let boot = match boot::id() {
         Ok(boot) => boot,
         Err(error) => {
-            return Finding::critical("boot-id", error.message)
-                .consequence(
-                    "claims from before a restart cannot be distinguished from current ones",
-                )
-                .remedy("make /proc readable");
+            return no_lock("boot-id", error);
         }
     };
     let found = format!("{boot:032x}");
@@ -301,10 +318,7 @@ async fn use_it(root: &Path, io: Io, report: &mut Report) {
         Ok(backend) => backend,
         Err(error) => {
             let code = if error.kind == BackendErrorKind::Denied { "rights" } else { "usable" };
-            let finding = Finding::critical(code, error.message)
-                .consequence("no lock can be acquired")
-                .remedy(error.next_step.unwrap_or_default());
-            return report.add(finding);
+            return report.add(no_lock(code, error));
         }
     };
     report.add(Finding::ok("rights", "this user may read and write it"));
@@ -321,7 +335,7 @@ async fn use_it(root: &Path, io: Io, report: &mut Report) {
         return report.add(
             Finding::warning("records", "not all could be checked in time")
                 .consequence("a process may have been stopped in the middle of a change")
-                .remedy("find it (lslocks, fuser), and resume or end it"),
+                .remedy(FIND_THE_STOPPED_STEP),
         );
     };
     report.add(match all {
@@ -344,13 +358,6 @@ async fn use_it(root: &Path, io: Io, report: &mut Report) {
             }
         }
     });
-    if backend.polls() {
-        report.add(
-            Finding::warning("wake-ups", "this process polls, or cannot notify a waiter")
-                .consequence("waiters are notified late")
-                .remedy("raise the limit of open files, or give all users the right to write"),
-        );
-    }
 }
 
 /// The sessions that live, and how many are left of dead processes.
@@ -401,10 +408,17 @@ mod tests {
         let with = |blocks, inodes| {
             let room = StatVfs { f_frsize: 4096, f_bavail: blocks, f_favail: inodes, ..room };
             let room = StatVfs { f_files: 1 << 20, ..room };
-            space(&room).map(|finding| finding.severity.word())
+            space(&room).map(|finding| (finding.severity.word(), finding.remedy))
         };
-        assert_eq!(with(0, 0), ["critical", "critical"]);
-        assert_eq!(with(100, 100), ["warning", "warning"]);
-        assert_eq!(with(1 << 20, 1 << 19), ["ok", "ok"]);
+        let both = |severity, [bytes, inodes]: [&str; 2]| {
+            [(severity, bytes.to_owned()), (severity, inodes.to_owned())]
+        };
+        let free = [
+            "free space on the file system",
+            "remove files that are not needed from this file system (`df -i` shows its inodes)",
+        ];
+        assert_eq!(with(0, 0), both("critical", free));
+        assert_eq!(with(100, 100), both("warning", free));
+        assert_eq!(with(1 << 20, 1 << 19), both("ok", ["", ""]));
     }
 }

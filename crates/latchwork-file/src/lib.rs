@@ -10,7 +10,7 @@ mod doctor;
 mod protocol;
 #[cfg(target_os = "linux")]
 mod records;
-#[cfg(not(target_os = "linux"))]
+#[cfg(any(test, not(target_os = "linux")))]
 mod unsupported;
 
 #[cfg(target_os = "linux")]

@@ -1,5 +1,10 @@
 //! The backend on systems other than Linux, where it is unsupported.
 
+#![cfg_attr(
+    target_os = "linux",
+    allow(dead_code, unreachable_pub, reason = "compiled for its test alone")
+)]
+
 use std::convert::Infallible;
 use std::path::Path;
 use std::sync::Arc;
@@ -76,5 +81,20 @@ impl Backend for FileBackend {
 
     fn inspect<'a>(&'a self, _query: &'a Query) -> Verb<'a, Result<Vec<Snapshot>, BackendError>> {
         match self.0 {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn another_system_is_told_which_stores_it_can_use() {
+        let io = latchwork::Driver::start().unwrap().io();
+        let error = FileBackend::connect("/var/lib/app/locks", io).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Unsupported);
+        assert_eq!(error.message(), "the file backend needs Linux");
+        let step = "use a store on the network, such as Redis, etcd or ZooKeeper";
+        assert_eq!(error.next_step(), Some(step));
     }
 }

@@ -4,9 +4,11 @@
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
+use std::process::Command;
+use std::time::Duration;
 
 use crate::common::{Finished, Holder, Running, Store};
-use latchwork_services::{RedisOptions, RedisServer};
+use latchwork_services::{RedisOptions, RedisServer, ServerClock};
 use serde_json::Value;
 
 fn doctor(store: &Store) -> (Value, i32) {
@@ -78,12 +80,23 @@ fn inspecting_creates_nothing_and_frees_nothing() {
     let store = Store::new();
     let (report, code) = doctor(&store);
     assert_eq!(code, 0);
-    assert_eq!(finding(&report, "directory")["severity"], "info");
+    let directory = finding(&report, "directory");
+    assert_eq!(directory["severity"], "info");
+    assert_eq!(
+        directory["remedy"],
+        "to share it between users, create it first, with the mode that it needs"
+    );
     assert_eq!(finding(&report, "rights")["severity"], "ok");
     assert!(!store.path().exists());
     fs::write(store.path(), "").unwrap();
     let (report, code) = doctor(&store);
     assert_eq!((code, &finding(&report, "directory")["severity"]), (71, &"critical".into()));
+    // Below a file nothing can be made.
+    let done = at(&format!("{}/below", store.url()), &["--json", "doctor"]);
+    let report = serde_json::from_str(&done.stdout).unwrap();
+    let directory = finding(&report, "directory");
+    assert_eq!((done.code(), &directory["severity"]), (71, &"critical".into()));
+    assert_eq!(directory["remedy"], "check the path of the lock directory");
     fs::remove_file(store.path()).unwrap();
     let holder = store.holder(&[], "sleep 300; echo x");
     let ready = holder.ready();
@@ -141,16 +154,99 @@ fn a_damaged_record_is_critical() {
 fn doctor_reports_wrong_version_and_open_mode() {
     let store = Store::new();
     fs::create_dir(store.path()).unwrap();
-    fs::set_permissions(store.path(), fs::Permissions::from_mode(0o777)).unwrap();
-    let (report, code) = doctor(&store);
-    assert_eq!(code, 0);
-    assert_eq!(finding(&report, "mode")["severity"], "warning");
+    let locks = store.path().display().to_string();
+    let sticky = |dir: &str| ["set the sticky bit: chmod +t ", dir].concat();
+    for (mode, severity, remedy) in [
+        (
+            0o777,
+            "warning",
+            ["share it by a group: chgrp GROUP ", &locks, " && chmod 3770 ", &locks].concat(),
+        ),
+        (0o3770, "ok", String::new()),
+        (0o770, "info", sticky(&locks)),
+        (0o1770, "ok", String::new()),
+    ] {
+        fs::set_permissions(store.path(), fs::Permissions::from_mode(mode)).unwrap();
+        let (report, code) = doctor(&store);
+        let told = finding(&report, "mode");
+        assert_eq!(code, 0);
+        assert_eq!((&told["severity"], &told["remedy"]), (&severity.into(), &remedy.into()));
+    }
+    let parent = store.path().parent().unwrap().to_owned();
+    for (mode, severity, remedy) in
+        [(0o777, "warning", sticky(&parent.display().to_string())), (0o1777, "ok", String::new())]
+    {
+        fs::set_permissions(&parent, fs::Permissions::from_mode(mode)).unwrap();
+        let (report, _) = doctor(&store);
+        let told = finding(&report, "path");
+        assert_eq!((&told["severity"], &told["remedy"]), (&severity.into(), &remedy.into()));
+    }
     fs::write(store.path().join("latchwork.format"), "latchwork-file 7\n").unwrap();
     let (report, code) = doctor(&store);
     assert_eq!(code, 71);
     let usable = finding(&report, "usable");
     assert!(usable["found"].as_str().unwrap().contains("latchwork-file 7"), "{usable}");
     assert!(usable["remedy"].as_str().unwrap().contains("same version"), "{usable}");
+}
+
+/// `latchwork` in a mount namespace of its own, after a script has mounted something.
+fn in_a_container(store: &Store, mount: &str, args: &[&str]) -> Finished {
+    let mut command = Command::new("unshare");
+    if !rustix::process::geteuid().is_root() {
+        command.args(["--user", "--map-root-user"]);
+    }
+    command.args(["--mount", "sh", "-c", &format!("{mount} && exec \"$@\""), "sh"]);
+    command.arg(env!("CARGO_BIN_EXE_latchwork")).args(args);
+    Running::start(store.at_this_store(command)).finish()
+}
+
+#[test]
+fn a_container_without_proc_is_critical() {
+    let store = Store::new();
+    let mount = "mount -t tmpfs none /proc";
+    let done = in_a_container(&store, mount, &["--json", "doctor"]);
+    let report = serde_json::from_str(&done.stdout).unwrap();
+    let boot = finding(&report, "boot-id");
+    assert_eq!((done.code(), &boot["severity"]), (71, &"critical".into()), "{report}");
+    assert_eq!(boot["remedy"], "mount /proc in this container");
+    let done = in_a_container(&store, mount, &["run", "x", "--", "true"]);
+    assert!(done.stderr.contains("; mount /proc in this container"), "{done:?}");
+    assert!(!done.stderr.contains("panic"), "{done:?}");
+}
+
+#[test]
+fn few_inodes_are_warned_of_and_none_are_critical() {
+    let store = Store::new();
+    fs::create_dir(store.path()).unwrap();
+    let remedy =
+        "remove files that are not needed from this file system (`df -i` shows its inodes)";
+    for (inodes, severity, code) in [(900, "warning", 0), (10, "warning", 71), (1, "critical", 71)]
+    {
+        let mount = format!("mount -t tmpfs -o nr_inodes={inodes} none {}", store.path().display());
+        let done = in_a_container(&store, &mount, &["--json", "doctor"]);
+        let report: Value = serde_json::from_str(&done.stdout).unwrap();
+        let told = finding(&report, "inodes");
+        let judged = (&told["severity"], &told["remedy"], done.code());
+        assert_eq!(judged, (&severity.into(), &remedy.into(), code), "{report}");
+        if inodes == 10 {
+            let usable = finding(&report, "usable")["remedy"].as_str().unwrap();
+            assert!(usable.starts_with("free space or inodes on the file system"), "{usable}");
+        }
+    }
+}
+
+#[test]
+fn a_wall_clock_that_was_not_set_is_warned_of() {
+    let (store, clock) = (Store::new(), ServerClock::of_clients().unwrap());
+    // A board without a battery starts at the beginning of time.
+    clock.step_back(clock.now() - Duration::from_secs(60)).unwrap();
+    let mut command = store.latchwork(&["--json", "doctor"]);
+    clock.give_to(&mut command);
+    let done = Running::start(command).finish();
+    let report = serde_json::from_str(&done.stdout).unwrap();
+    let wall = finding(&report, "wall-clock");
+    assert_eq!((done.code(), &wall["severity"]), (0, &"warning".into()), "{report}");
+    assert_eq!(wall["remedy"], "set it with a time service (NTP)");
 }
 
 #[test]
@@ -167,6 +263,10 @@ fn the_doctor_names_the_limits_of_memory() {
     let done = at("mem:", &["doctor"]);
     assert_eq!(done.code(), 0);
     assert!(done.stdout.contains("other processes are not excluded"), "{done:?}");
+    assert!(
+        done.stdout.contains("use another store if tokens must outlive the process"),
+        "{done:?}"
+    );
 }
 
 #[test]

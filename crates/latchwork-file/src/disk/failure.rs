@@ -130,6 +130,9 @@ pub(crate) fn removed(root: &Path) -> BackendError {
     )
 }
 
+/// How to go on when a process has stopped in the middle of a change.
+pub(crate) const FIND_THE_STOPPED_STEP: &str = "find it (lslocks, fuser), and resume or end it";
+
 /// The error for a stripe that another process has had for too long.
 pub(crate) fn busy(stripe: &Path) -> BackendError {
     BackendError::new(
@@ -141,7 +144,7 @@ pub(crate) fn busy(stripe: &Path) -> BackendError {
             stripe.display()
         ),
     )
-    .with_next_step("find it (lslocks, fuser), and resume or end it")
+    .with_next_step(FIND_THE_STOPPED_STEP)
 }
 
 /// The error for a renewal whose floor needs a ceiling that is still on its way to the disk.
@@ -169,10 +172,13 @@ fn kind(errno: Errno) -> BackendErrorKind {
 fn next_step(errno: Errno) -> Option<&'static str> {
     Some(match errno {
         Errno::ACCESS | Errno::PERM => {
-            "give this user the right to read and write the lock directory, or choose another one"
+            "give this user the right to read and write the lock directory, and to search the \
+             directories above it, or choose another one"
         }
         Errno::ROFS => "mount the file system for writing, or choose another lock directory",
-        Errno::NOSPC | Errno::DQUOT => "free space on the file system of the lock directory",
+        Errno::NOSPC | Errno::DQUOT => {
+            "free space or inodes on the file system of the lock directory (`df`, `df -i`)"
+        }
         Errno::FBIG => "raise the limit on the size of files (ulimit -f)",
         Errno::XDEV => "put the whole lock directory on one mount",
         Errno::MFILE | Errno::NFILE => "raise the limit of open files (ulimit -n)",

@@ -15,10 +15,6 @@ impl Owner {
         Self(stat.st_uid)
     }
 
-    pub(crate) fn of_file(found: &std::fs::Metadata) -> Self {
-        Self(std::os::unix::fs::MetadataExt::uid(found))
-    }
-
     pub(crate) fn is_root(self) -> bool {
         self.0 == 0
     }

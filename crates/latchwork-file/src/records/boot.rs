@@ -130,7 +130,7 @@ pub(crate) fn undecided(record: &str, life: &str) -> BackendError {
     )
     .with_next_step(
         "give this user the right to read the session files; if the machine was restarted since \
-         then, remove that file",
+         then, remove that session file",
     )
 }
 

@@ -22,6 +22,11 @@ fn child() {
     runtime.block_on(async {
         match role.as_str() {
             "connect" => say(try_to_connect(&dir)),
+            "doctor" => {
+                let report = latchwork_file::doctor(&dir, io()).await.unwrap();
+                let told = report.findings.iter().find(|it| it.code == "directory").unwrap();
+                say(format_args!("{} {}", told.severity.word(), told.remedy));
+            }
             "full" => full(&dir).await,
             "descriptors" => descriptors(&dir).await,
             "renew" => renew_without_descriptors(&dir).await,
@@ -120,8 +125,18 @@ fn without_rights_the_path_and_the_next_step_are_named() {
     mode(&locks.join("sessions"), 0o500);
     let denied = as_nobody(home.path(), &locks);
     assert!(denied.starts_with("Denied "), "{denied}");
-    mode(&locks, 0o700);
     mode(&locks.join("sessions"), 0o700);
+
+    // Whether it is there cannot be known.
+    mode(&locks, 0o600);
+    let next_step = "give this user the right to read and write the lock directory, and to search \
+                     the directories above it, or choose another one";
+    let below = locks.join("below");
+    let denied = as_nobody(home.path(), &below);
+    assert!(denied.starts_with("Denied ") && denied.ends_with(next_step), "{denied}");
+    let told = start_as_nobody(home.path(), "doctor", &below).line();
+    assert_eq!(told, format!("critical {next_step}"));
+    mode(&locks, 0o700);
 }
 
 #[test]

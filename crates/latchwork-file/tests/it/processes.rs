@@ -323,6 +323,9 @@ async fn a_process_stopped_inside_the_lock_blocks_no_thread() {
     }
 }
 
+/// The next step of what a stopped process holds up.
+const FIND_IT: &str = "find it (lslocks, fuser), and resume or end it";
+
 /// Only the claims of the stripe that a stopped process has are in doubt, and the answer comes in
 /// the time that core gives it.
 #[tokio::test]
@@ -347,11 +350,16 @@ async fn a_stopped_process_holds_up_no_renewal_of_another_stripe() {
                 let said = (error.kind, error.effect);
                 assert_eq!(said, (BackendErrorKind::Unreachable, Effect::NotApplied));
                 assert!(error.message.contains(&format!("stripes/{stuck}")), "{error}");
-                assert!(error.message.contains("stopped") && error.next_step.is_some());
+                assert!(error.message.contains("stopped"), "{error}");
+                assert_eq!(error.next_step.as_deref(), Some(FIND_IT));
             }
             Ok(Renewal::Lost) => panic!("nobody said so"),
         }
     }
+    let report = latchwork_file::doctor(dir.path(), io()).await.unwrap();
+    let records = report.findings.iter().find(|finding| finding.code == "records").unwrap();
+    assert_eq!(records.severity, doctor::Severity::Warning);
+    assert_eq!((&*records.found, &*records.remedy), ("not all could be checked in time", FIND_IT));
     process.tell("go on");
     process.signal(Signal::CONT);
     process.end();

@@ -5,6 +5,10 @@ use latchwork_store::*;
 use crate::common::*;
 use crate::verbs::{dir, inspect};
 
+/// What the error of a backend says whose directory others find no longer.
+const NEXT: &str = "exclude it from temp cleaners, name it by a path that stays the same across deploys, and \
+                    restart every program that used it: at its start a program creates what is missing";
+
 /// H81: what a temp cleaner does.
 #[tokio::test]
 async fn h81_a_directory_removed_under_a_holder() {
@@ -20,7 +24,7 @@ async fn h81_a_directory_removed_under_a_holder() {
         let error = backend.try_acquire(&claim(key)).await.unwrap_err();
         assert_eq!((error.kind, error.effect), (BackendErrorKind::Unreachable, Effect::NotApplied));
         assert!(error.message.contains(path.to_str().unwrap()), "{error}");
-        assert!(error.next_step.is_some());
+        assert_eq!(error.next_step.as_deref(), Some(NEXT));
     }
     // Somebody else has begun anew there: still nothing that this backend could rely on.
     let fresh = connect(&path);
@@ -40,7 +44,8 @@ async fn h81_stripe_files_removed_under_a_holder() {
     std::fs::remove_dir_all(dir.path().join("stripes")).unwrap();
     std::fs::remove_dir(dir.path().join("records/00")).unwrap_or_default();
     // Until somebody connects there is nothing to lock by.
-    assert!(a.try_acquire(&claim("k")).await.is_err());
+    let error = a.try_acquire(&claim("k")).await.unwrap_err();
+    assert_eq!(error.next_step.as_deref(), Some(NEXT));
     let b = connect(dir.path());
     for n in 0..200 {
         granted(b.try_acquire(&claim(&format!("other {n}"))).await);
@@ -65,7 +70,8 @@ async fn h81_a_session_file_removed_under_a_holder() {
     std::fs::remove_dir_all(dir.path().join("sessions")).unwrap();
     std::fs::create_dir(dir.path().join("sessions")).unwrap();
     assert_eq!(renew(&a, &held).await, Renewal::Lost, "the others take it for dead");
-    assert!(a.try_acquire(&claim("other")).await.is_err());
+    let error = a.try_acquire(&claim("other")).await.unwrap_err();
+    assert_eq!(error.next_step.as_deref(), Some(NEXT));
     granted(connect(dir.path()).try_acquire(&next).await);
 }
 
@@ -105,7 +111,7 @@ async fn a_moved_path_makes_no_second_holder() {
         let error = a.try_acquire(&claim("k")).await.unwrap_err();
         assert_eq!((error.kind, error.effect), (BackendErrorKind::Unreachable, Effect::NotApplied));
         assert!(error.message.contains(path.to_str().unwrap()), "{error}");
-        assert!(error.next_step.is_some());
+        assert_eq!(error.next_step.as_deref(), Some(NEXT));
         granted(b.try_acquire(&claim("k")).await);
         assert_eq!(renew(&a, &held).await, Renewal::Lost, "b can be granted it");
         granted(b.try_acquire(&claim("held")).await);

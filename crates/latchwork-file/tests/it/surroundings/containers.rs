@@ -224,6 +224,13 @@ fn h89_an_unverifiable_session_blocks_grants() {
     let answer = ask(&mut other, "try");
     assert!(answer.starts_with("error "), "{answer}");
     assert!(answer.contains("boot id") && answer.contains(life.to_str().unwrap()), "{answer}");
+    let next_step = "give this user the right to read the session files; if the machine was restarted since \
+                     then, remove that session file";
+    assert!(answer.ends_with(next_step), "{answer}");
+    // As it says.
+    kill(holder);
+    std::fs::remove_file(&life).unwrap();
+    token(&ask(&mut other, "try"));
 }
 
 /// The one file with this ending.

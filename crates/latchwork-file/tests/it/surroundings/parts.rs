@@ -72,6 +72,6 @@ fn tried(answer: Result<Attempt, BackendError>) -> String {
     match answer {
         Ok(Attempt::Granted(grant)) => format!("granted {}", grant.token),
         Ok(Attempt::Blocked(_)) => "blocked".to_owned(),
-        Err(error) => format!("error {error}"),
+        Err(error) => format!("error {error}; {}", error.next_step.as_deref().unwrap_or("none")),
     }
 }
