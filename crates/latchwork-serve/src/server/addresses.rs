@@ -1,5 +1,6 @@
 //! The addresses to listen on, and whether it is safe to do so.
 
+use std::io;
 use std::net::SocketAddr;
 
 use latchwork::{Error, ErrorKind};
@@ -9,9 +10,13 @@ use super::listener::Listener;
 use crate::domain::access::caller::is_loopback;
 use crate::settings::{DEFAULT_ADDRESS, Listen, Settings};
 
-fn failed(address: &str, error: &std::io::Error) -> Error {
+fn failed(address: &str, error: &io::Error) -> Error {
+    let step = match error.kind() {
+        io::ErrorKind::AddrInUse => "choose another address, or end the process that uses this one",
+        _ => "choose an address of this machine on which this user may listen",
+    };
     Error::new(ErrorKind::Unreachable, format!("listen: cannot listen on {address}: {error}"))
-        .with_next_step("choose another address, or end the process that uses this one")
+        .with_next_step(step)
 }
 
 /// Opens the sockets: those that systemd hands over, or those of the settings.
@@ -90,8 +95,9 @@ fn inherited() -> Result<Vec<Listener>, Error> {
             let socket = tokio::net::UnixListener::from_std(socket);
             Listener::Unix(socket.map_err(|error| failed(&name, &error))?, None)
         } else {
-            let error = std::io::Error::other("it is no stream socket");
-            return Err(failed(&name, &error));
+            let message = format!("listen: {name} is no stream socket");
+            return Err(Error::new(ErrorKind::Invalid, message)
+                .with_next_step("name it by ListenStream in the socket unit"));
         };
         listeners.push(listener);
     }

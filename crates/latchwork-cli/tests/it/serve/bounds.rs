@@ -10,7 +10,7 @@ use rustix::net::{AddressFamily, SocketType, sockopt};
 use rustix::process::{Pid, Signal, kill_process};
 
 use super::Service;
-use super::client::{AT_ONCE, Address, Events, Kept, request};
+use super::client::{self, AT_ONCE, Address, Events, Kept, request};
 use crate::common::eventually;
 
 fn port(service: &Service) -> u16 {
@@ -92,6 +92,22 @@ fn a_body_of_single_bytes_costs_no_more_than_its_length() {
     assert_eq!(&said, b"HTTP/1.1 400", "an empty text is no JSON");
 }
 
+#[test]
+fn a_body_that_is_too_long_or_too_late_is_refused() {
+    let service = Service::start(&[]);
+    let long = " ".repeat(256 * 1024 + 1);
+    let refused = service.ask("POST /v1/holds", &long);
+    refused.is(413).kind("Invalid").step("send a smaller body: fewer or shorter names");
+    let start = Instant::now();
+    let head = [("Content-Length", "2"), ("Content-Type", "application/json")];
+    let mut stream = service.address.send("POST /v1/locks/x", &head, "");
+    stream.write_all(b"{").unwrap();
+    let refused = client::read(stream).unwrap();
+    refused.is(408).kind("TimedOut").step("send the body at once");
+    assert!(start.elapsed() >= Duration::from_secs(10), "{:?}", start.elapsed());
+    assert!(!service.is_held("x"));
+}
+
 /// A service that is busy for a moment loses none of the connections that come meanwhile, also if their clients say nothing.
 #[test]
 fn a_burst_of_connections_waits_to_be_accepted() {
@@ -134,6 +150,8 @@ fn each_address_has_so_many_connections() {
     for bad in ["0", "18446744073709551615"] {
         let refused = service.store.output(&["serve", "--max-connections", bad]);
         assert_eq!(refused.code(), 64, "{refused:?}");
+        assert!(refused.stderr.contains("outside of 1 to 1048576"), "{refused:?}");
+        assert!(refused.stderr.contains("choose another number"), "{refused:?}");
     }
 }
 

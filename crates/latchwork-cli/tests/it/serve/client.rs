@@ -72,6 +72,13 @@ impl Answer {
         assert_eq!(self.get("kind"), kind, "{self:?}");
         self
     }
+
+    /// Checks the next step of an error.
+    #[track_caller]
+    pub(super) fn step(&self, step: &str) -> &Self {
+        assert_eq!(self.get("next_step"), step, "{self:?}");
+        self
+    }
 }
 
 impl Address {

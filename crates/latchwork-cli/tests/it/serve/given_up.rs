@@ -102,6 +102,13 @@ fn h216_a_release_without_an_answer_is_never_confirmed() {
                     Some(answer).filter(|it| it.status != 503)
                 });
                 last.is(410).kind("Unconfirmed");
+                last.step(match succeeds {
+                    true => "the task may run again: begin it to see whether it is done",
+                    false => {
+                        "if an overlap with another holder would do harm, check what was written \
+                         under its token"
+                    }
+                });
                 assert!(!last.head.to_lowercase().contains("retry-after"), "{last:?}");
                 assert_eq!(ask().is(410).json(), last.json());
             });
@@ -125,6 +132,7 @@ fn h217_a_success_after_a_release_is_none() {
     assert_eq!(released.is(200).json()["closed"], false);
     let late = service.succeed(&failed);
     late.is(410).kind("Released");
+    late.step("to run the task again, begin it; at its end, succeed instead of DELETE");
     assert_eq!(service.succeed(&failed).json(), late.json());
     let done = service.begun("job", 60_000);
     for again in [service.succeed(&done), service.succeed(&done), service.release(&done)] {

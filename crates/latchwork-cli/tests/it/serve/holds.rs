@@ -48,8 +48,10 @@ fn a_hold_that_is_not_renewed_is_released() {
     let second = service.lock("x", r#"{"wait_ms": 15000, "holder": "second"}"#);
     second.is(200);
     assert!(start.elapsed() >= Duration::from_secs(1), "released while its client relied on it");
-    service.renew(&hold).is(410).kind("Lost");
-    assert_eq!(service.renew(&hold).get("reason"), "not_renewed");
+    let late = service.renew(&hold);
+    late.is(410).kind("Lost");
+    late.step("stop the work, and check what was written under its token; renew earlier");
+    assert_eq!(late.get("reason"), "not_renewed");
     service.release(&hold).is(410).kind("Lost");
 }
 
@@ -83,8 +85,20 @@ fn a_release_may_be_repeated_and_a_loss_is_told() {
     assert_eq!(service.store.output(&["release", "--force", "x"]).code(), 0);
     // The service learns of it at its next renewal.
     let lost = eventually("the loss", || Some(service.renew(&hold)).filter(|it| it.status == 410));
-    lost.kind("Lost");
+    lost.kind("Lost").step("stop the work, and check what was written under its token");
     assert_eq!(lost.get("reason"), "taken");
+}
+
+#[test]
+fn a_ttl_outside_of_the_range_is_refused() {
+    let service = Service::start(&[]);
+    for ttl in ["0", "99", "86400001"] {
+        let refused = service.lock("x", &format!(r#"{{"ttl_ms": {ttl}}}"#));
+        refused.is(400).kind("Invalid");
+        refused.step("choose a ttl_ms within the range, or leave it out");
+        assert!(refused.get("error").contains("100 to 86400000"), "{refused:?}");
+    }
+    service.lock("x", r#"{"ttl_ms": 100}"#).is(200);
 }
 
 #[test]

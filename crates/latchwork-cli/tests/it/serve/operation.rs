@@ -132,6 +132,27 @@ fn a_certificate_is_served_and_reloaded() {
     assert!(!plain.unwrap().status.success());
 }
 
+#[test]
+fn an_address_that_cannot_be_used_is_refused() {
+    let service = Service::start(&[]);
+    let Address::Tcp(port) = service.address else { unreachable!() };
+    let not_here = "choose an address of this machine on which this user may listen";
+    for (listen, step) in [
+        (
+            format!("127.0.0.1:{port}"),
+            "choose another address, or end the process that uses this one",
+        ),
+        ("192.0.2.1:7117".to_owned(), not_here),
+        (format!("unix:{}", service.store.file("no/folder").display()), not_here),
+    ] {
+        let options = ["serve", "--insecure-plain-http", "--insecure-no-tokens", "--listen"];
+        let refused = service.store.output(&[&options[..], &[&listen]].concat());
+        assert_eq!(refused.code(), 69, "{refused:?}");
+        let told = format!("listen: cannot listen on {listen}: ");
+        assert!(refused.stderr.contains(&told) && refused.stderr.contains(step), "{refused:?}");
+    }
+}
+
 /// As systemd does it: the socket is descriptor 3, and the word goes to `NOTIFY_SOCKET`.
 #[test]
 fn systemd_hands_over_a_socket_and_is_notified() {
@@ -160,6 +181,18 @@ fn systemd_hands_over_a_socket_and_is_notified() {
     process.signal(Signal::TERM);
     assert!(told().contains("STOPPING=1"));
     assert_eq!(process.finish().code(), 0);
+
+    let script = "import os, socket, sys\n\
+         s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)\n\
+         os.dup2(s.fileno(), 3); os.set_inheritable(3, True)\n\
+         os.environ.update(LISTEN_FDS='1', LISTEN_PID=str(os.getpid()))\n\
+         os.execv(sys.argv[1], ['latchwork', 'serve'])\n";
+    let mut command = Command::new("/usr/bin/python3");
+    command.args(["-c", script]).arg(env!("CARGO_BIN_EXE_latchwork"));
+    let refused = Running::start(store.at_this_store(command)).finish();
+    assert_eq!(refused.code(), 64, "{refused:?}");
+    assert!(refused.stderr.contains("inherited socket 0 is no stream socket"), "{refused:?}");
+    assert!(refused.stderr.contains("name it by ListenStream in the socket unit"), "{refused:?}");
 }
 
 /// Starts the service as systemd does, with a watchdog of a second, and returns what hears its words.

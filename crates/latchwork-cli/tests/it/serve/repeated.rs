@@ -25,7 +25,9 @@ fn h157_the_same_key_is_the_same_claim() {
     // It is no renewal.
     assert!(again.number("valid_for_ms") <= 5001, "{again:?}");
     lock(&service, &[("Idempotency-Key", "other")], body).is(409).kind("TimedOut");
-    lock(&service, KEY, r#"{"ttl_ms": 6000}"#).is(422).kind("Mismatch");
+    let another = lock(&service, KEY, r#"{"ttl_ms": 6000}"#);
+    another.is(422).kind("Mismatch");
+    another.step("use a new key for each claim, and the same body when you repeat one");
     service.release(&first.get("hold")).is(200);
     // A late copy takes nothing.
     lock(&service, KEY, body).is(410).kind("Released");

@@ -60,12 +60,12 @@ impl Ending {
                 "hold: it was released, but the store has not confirmed that it was held until then"
                     .to_owned(),
             )
-            .with_next_step("check what was written under its token, if an overlap would do harm"),
+            .with_next_step("if an overlap with another holder would do harm, check what was written under its token"),
             Self::Released(ReleaseKind::Succeed, ReleaseOutcome::Unknown) => gone(
                 Kind::Unconfirmed,
                 "hold: the store has not confirmed that the task is closed for its period".to_owned(),
             )
-            .with_next_step("expect that the task runs again; begin it to see whether it is done"),
+            .with_next_step("the task may run again: begin it to see whether it is done"),
             Self::NotRenewed => gone(
                 Kind::Lost,
                 "hold: it was not renewed within its ttl, so the service released it".to_owned(),
@@ -165,9 +165,9 @@ pub(crate) fn answer(
             ReleaseOutcome::Pending | ReleaseOutcome::Held | ReleaseOutcome::Unknown,
         ) => {
             let message = "hold: it was released before, so the task is not closed for its period";
-            Err(Refusal::new(Kind::Released, message)
-                .key(name)
-                .with_next_step("to run the task again, begin it; succeed before any DELETE"))
+            Err(Refusal::new(Kind::Released, message).key(name).with_next_step(
+                "to run the task again, begin it; at its end, succeed instead of DELETE",
+            ))
         }
         (_, _, ReleaseOutcome::Held) => {
             Ok(Confirmation { is_closed: kind == ReleaseKind::Succeed })

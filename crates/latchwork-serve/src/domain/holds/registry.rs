@@ -283,7 +283,7 @@ impl Registry {
                     "hold: the store has not confirmed the lease in time",
                 )
                 .with_next_step(
-                    "stop before the validity of the last answer ends; renew again at once",
+                    "stop the work before valid_for_ms of the last answer is over; renew again at once",
                 ));
             }
             return Ok(status);
@@ -350,6 +350,27 @@ mod tests {
         let (ttl, now) = (Duration::from_secs(60), clock.now());
         registry.insert(&"me".into(), Guards::One(guard), ttl, now).unwrap();
         (driver, registry, locks)
+    }
+
+    /// A request that arrives when the lease is all but over.
+    #[tokio::test]
+    async fn a_renewal_promises_nothing_of_an_unconfirmed_lease() {
+        let dir = tempfile::tempdir().unwrap();
+        let (_driver, registry, _locks) = held(&dir).await;
+        let (id, until) = {
+            let state = registry.lock();
+            let (id, hold) = state.holds.iter().next().unwrap();
+            (*id, hold.guards.valid_until())
+        };
+        let arrival = |left: u64| Moment::from_nanos(until.as_nanos() - left * 1_000_000);
+        assert!(registry.look(id, "me", arrival(1_000), true).is_ok());
+        let refused = registry.look(id, "me", arrival(1), true).unwrap_err();
+        assert_eq!(refused.kind, Kind::Unreachable);
+        assert_eq!(refused.message, "hold: the store has not confirmed the lease in time");
+        assert_eq!(
+            refused.step,
+            "stop the work before valid_for_ms of the last answer is over; renew again at once"
+        );
     }
 
     /// Clients may rely on them.
