@@ -88,8 +88,11 @@ impl Store {
         }
         let text = |name: &str, value: OsString| {
             value.into_string().map_err(|_| {
-                Error::new(ErrorKind::Invalid, format!("{name}: not UTF-8"))
-                    .with_next_step("write bytes that are not ASCII as %XX")
+                let step = match name {
+                    ADDRESS => "write bytes that are not ASCII as %XX",
+                    _ => "write such a command into a script, and name the script",
+                };
+                Error::new(ErrorKind::Invalid, format!("{name}: not UTF-8")).with_next_step(step)
             })
         };
         if let Some(address) = set(ADDRESS, "an address, for example redis://host")? {

@@ -230,10 +230,10 @@ fn cannot_ask(name: &str, outer: &Outer, why: Option<&io::Error>) -> Error {
             ErrorKind::Denied,
             "but it cannot be asked from here: it belongs to another user or network namespace",
         )
-        .with_next_step("run this command as the same user, outside of the container"),
+        .with_next_step("run this command as the same user and in the same network namespace, outside of the container"),
         Some((io::ErrorKind::TimedOut | io::ErrorKind::WouldBlock, _)) => {
             error(ErrorKind::Unreachable, "but it does not answer")
-                .with_next_step("it may be stopped: continue it (kill -CONT)")
+                .with_next_step("its latchwork process may be stopped: continue it (kill -CONT)")
         }
         Some((_, why)) => error(ErrorKind::Corrupt, &format!("but asking it failed: {why}")),
     }

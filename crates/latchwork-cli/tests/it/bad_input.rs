@@ -1,6 +1,8 @@
 //! Bad input to every verb and option: a message that names the field and the next step, and nothing lost.
 
+use std::ffi::OsStr;
 use std::fs;
+use std::os::unix::ffi::OsStrExt;
 
 use crate::common::{Finished, Running, Store};
 
@@ -218,10 +220,9 @@ fn json_errors_of_the_command_line_carry_the_tip() {
 /// Bytes that are no text cannot be a key.
 #[test]
 fn a_name_that_is_no_text_is_refused() {
-    use std::os::unix::ffi::OsStrExt;
     let store = Store::new();
     let mut command = store.latchwork(&["run"]);
-    command.arg(std::ffi::OsStr::from_bytes(b"\xff")).args(["--", "true"]);
+    command.arg(OsStr::from_bytes(b"\xff")).args(["--", "true"]);
     let done = Running::start(command).finish();
     assert_eq!(done.code(), 64, "{done:?}");
     assert!(done.stderr.contains("UTF-8"), "{done:?}");
@@ -246,6 +247,21 @@ fn bad_variables_are_named() {
         let done = Running::start(command).finish();
         assert_eq!(done.code(), 64, "{name}: {done:?}");
         assert!(done.stderr.contains(part), "{name}: {done:?}");
+        if !name.starts_with("LATCHWORK_STORE") {
+            let option = name.trim_start_matches("LATCHWORK").to_lowercase().replace('_', "-");
+            let step = ["correct or unset ", name, ", or use -", &option].concat();
+            assert!(done.stderr.contains(&step), "{name}: {done:?}");
+        }
+    }
+    for (name, step) in [
+        ("LATCHWORK_STORE", "write bytes that are not ASCII as %XX"),
+        ("LATCHWORK_STORE_COMMAND", "write such a command into a script, and name the script"),
+    ] {
+        let mut command = store.latchwork(&["ls"]);
+        command.env_remove("LATCHWORK_STORE").env(name, OsStr::from_bytes(b"mem:\xff"));
+        let done = Running::start(command).finish();
+        assert_eq!(done.code(), 64, "{name}: {done:?}");
+        assert!(done.stderr.contains(&format!("{name}: not UTF-8; {step}")), "{name}: {done:?}");
     }
     // What another program wrote there is no hold.
     let odd = "[{\"key\":\"x\",\"token\":\"one\",\"holder\":\"me\",\"hold\":\"zz\"}]";

@@ -128,7 +128,8 @@ fn h220_a_stopped_keeper_lends_nothing() {
     let done = shell.finish();
     kill_process(keeper, Signal::CONT).unwrap();
     assert_eq!(done.stdout, "69\n", "{done:?}");
-    assert!(done.stderr.contains("does not answer"), "{done:?}");
+    let step = "its latchwork process may be stopped: continue it (kill -CONT)";
+    assert!(done.stderr.contains(&format!("does not answer; {step}")), "{done:?}");
 }
 
 /// A loss ends the whole group, whatever the shell does, and however the keeper ends.
@@ -325,6 +326,8 @@ fn h224_another_namespace_is_told_as_what_it_is() {
     }
     let done = shell("unshare --net latchwork run --inherit x -- echo in");
     assert_eq!(done.stdout, "77\nheld\n", "{done:?}");
+    let step = "run this command as the same user and in the same network namespace, outside of the container";
+    assert!(done.stderr.contains(step), "{done:?}");
     let done = shell("unshare --net latchwork run --wait 0 x -- echo in");
     assert_eq!(done.stdout, "64\nheld\n", "{done:?}");
     let done = shell("unshare --pid --fork latchwork run --inherit x -- echo in");

@@ -122,6 +122,8 @@ fn a_hold_is_inherited_by_smaller_requests_only() {
         let inner_line = [&["run", "--inherit"][..], inner, &["x", "--", "true"]].concat();
         let done = store.output(&[outer_line, inner_line].concat());
         assert_eq!(done.code(), code, "{outer:?} {inner:?}: {done:?}");
+        let step = "use the same kind in both, and acquire at least as much in the outer command";
+        assert_eq!(done.stderr.contains(step), code == 64, "{outer:?} {inner:?}: {done:?}");
     }
 }
 
