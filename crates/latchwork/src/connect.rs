@@ -421,4 +421,22 @@ mod tests {
         let address = Address::parse(&file_url(path)).unwrap();
         assert_eq!(address, Address::File(path.into()));
     }
+
+    #[test]
+    fn a_store_that_is_not_built_names_its_feature() {
+        for (address, feature, is_built) in [
+            ("file:///locks", "file", cfg!(feature = "file")),
+            ("redis://h", "redis", cfg!(feature = "redis")),
+            ("redlock://a,b,c", "redis", cfg!(feature = "redis")),
+            ("etcd://h", "etcd", cfg!(feature = "etcd")),
+            ("zk://h", "zookeeper", cfg!(feature = "zookeeper")),
+            ("postgres://h/db", "postgres", cfg!(feature = "postgres")),
+            ("k8s://namespace", "kubernetes", cfg!(feature = "kubernetes")),
+        ] {
+            let refused = Store::read(address).err();
+            assert_eq!(refused.is_none(), is_built, "{address}: {refused:?}");
+            let step = ["build with the feature `", feature, "`"].concat();
+            assert!(refused.is_none_or(|it| it.next_step() == Some(&*step)), "{address}");
+        }
+    }
 }

@@ -55,6 +55,30 @@ fn a_holder_without_a_ttl_is_named() {
     assert_eq!(value["holders"][0]["remaining_ms"], Value::Null);
 }
 
+/// A plain key has no queue, and cannot stay closed.
+#[test]
+fn what_a_plain_key_cannot_do_is_refused() {
+    let (store, server) = (Store::new(), server());
+    let url = format!("{}?plain=true", server.url());
+    for (args, told, step) in [
+        (
+            &["run", "--fair", "x", "--", "echo", "ran"][..],
+            "fair: this store does not queue waiters (key \"x\", store ",
+            "leave out `fair`, or use a store with a queue",
+        ),
+        (
+            &["once", "--every", "1d", "x", "--", "echo", "ran"],
+            "once: this store cannot keep a key closed after it was released (key \"x\", store ",
+            "use another store, or a plain lock if the task may run again",
+        ),
+        (&["run", "x", "--", "echo", "ran"], "", ""),
+    ] {
+        let done = latchwork(&store, &server, &[&["--store", &url], args].concat()).finish();
+        assert_eq!(done.stdout == "ran\n", step.is_empty(), "{done:?}");
+        assert!(done.stderr.contains(told) && done.stderr.trim_end().ends_with(step), "{done:?}");
+    }
+}
+
 /// Nobody is told that a lock was taken away which is still there.
 #[test]
 fn a_foreign_holder_is_not_taken_away_by_force() {

@@ -283,7 +283,7 @@ impl Once {
         Err(Error::new(ErrorKind::Unsupported, message)
             .with_key(self.lock.key()?)
             .with_store(capabilities.store.clone())
-            .with_next_step("use another store, or a mutex if the task may be done again"))
+            .with_next_step("use another store, or a plain lock if the task may run again"))
     }
 
     /// The key is closed until a moment that is the end of no period of ours.

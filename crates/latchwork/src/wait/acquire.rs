@@ -79,7 +79,7 @@ pub(crate) async fn acquire(
         return Err(Error::new(ErrorKind::Unsupported, "fair: this store does not queue waiters")
             .with_key(key)
             .with_store(engine.capabilities.store.clone())
-            .with_next_step("leave fair() out, or use a store with a queue"));
+            .with_next_step("leave out `fair`, or use a store with a queue"));
     }
     let deadline = match patience {
         Patience::Within(limit) => start.plus(limit),

@@ -222,6 +222,10 @@ async fn h107_a_silent_store_does_not_block_the_gate() {
     let start = io.now();
     let error = permits.permit().try_acquire().await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unreachable, "{error}");
+    assert_eq!(
+        error.next_step(),
+        Some("check the store's load, and how many tasks of this process wait for the key")
+    );
     assert!(io.now().since(start) <= 4 * SEC, "after {:?}", io.now().since(start));
     // A key of its own has a gate of its own.
     store.is_silent.store(false, Ordering::SeqCst);

@@ -68,6 +68,14 @@ async fn h03_a_grant_older_than_half_its_ttl_is_given_back() {
     assert_eq!(world.store.asked(), (2, 1), "given back under its own name, tried under another");
     assert!(guard.remaining() >= 5 * SEC);
     guard.release().await.unwrap();
+    // A caller that tries once is told.
+    world.store.plan(|asked| match asked {
+        Asked::Try => Fault::DelayAnswer(4950 * MS),
+        _ => Fault::None,
+    });
+    let error = locks.mutex("k").try_acquire().await.unwrap_err();
+    assert_eq!((error.kind(), error.may_have_applied()), (ErrorKind::Unreachable, false));
+    assert_eq!(error.next_step(), Some("use a longer ttl, or check the store and the network"));
     world.io.sleep(SEC).await;
     assert!(world.is_empty().await);
 }
