@@ -394,10 +394,11 @@ local function what_blocks(turn, ahead)
   local behind = math.min(math.max(ahead, 0) * 10, SPREAD)
   if kind == 'f' then
     local left = redis.call('PTTL', KEYS[1])
+    local ttl = left >= 0 and '' or '-'
     if ahead <= 0 then
-      return 'f', left >= 0 and math.min(200, left + 1) or 200, ''
+      return 'f', left >= 0 and math.min(200, left + 1) or 200, ttl
     end
-    return 'f', left >= 0 and left + 1 + behind or -1, ''
+    return 'f', left >= 0 and left + 1 + behind or -1, ttl
   elseif (hold.closed or 0) >= now then
     return 'c', math.max(1, hold.closed - now), hold.kind == 'c' and hold.holder or ''
   elseif kind == 'x' or kind == 'w' then
@@ -1106,10 +1107,11 @@ local function what_blocks(turn, ahead)
   local behind = math.min(math.max(ahead, 0) * 10, SPREAD)
   if kind == 'f' then
     local left = redis.call('PTTL', KEYS[1])
+    local ttl = left >= 0 and '' or '-'
     if ahead <= 0 then
-      return 'f', left >= 0 and math.min(200, left + 1) or 200, ''
+      return 'f', left >= 0 and math.min(200, left + 1) or 200, ttl
     end
-    return 'f', left >= 0 and left + 1 + behind or -1, ''
+    return 'f', left >= 0 and left + 1 + behind or -1, ttl
   elseif (hold.closed or 0) >= now then
     return 'c', math.max(1, hold.closed - now), hold.kind == 'c' and hold.holder or ''
   elseif kind == 'x' or kind == 'w' then

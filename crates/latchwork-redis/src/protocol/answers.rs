@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use latchwork_store::{
     Attempt, BackendError, BackendErrorKind, Blocked, Cause, Claim, Effect, FencingToken, Grant,
-    Released, Renewal, Shape,
+    Holder, Released, Renewal, Shape,
 };
 use redis::Value;
 
@@ -22,11 +22,19 @@ pub(crate) fn blocked_by(value: &[u8], claim: &Claim) -> Result<Attempt, Backend
         KeyValue::Alone { holder, .. } => (Cause::Held, Some(holder)),
         KeyValue::Readers { .. } | KeyValue::Permits { .. } => (Cause::Held, None),
         KeyValue::Closed { by } => (Cause::Linger, by),
-        KeyValue::Foreign => (Cause::Foreign, None),
+        KeyValue::Foreign => (Cause::Foreign, Some(foreign(false))),
         KeyValue::NoLock => return Err(no_lock(value)),
     };
     let blocked = Blocked::by(cause).with(|it| it.holder = holder);
     Ok(Attempt::Blocked(blocked))
+}
+
+/// How the holder of a key is shown that is no lock of Latchwork.
+pub(crate) fn foreign(is_endless: bool) -> Holder {
+    Holder::new(match is_endless {
+        false => "a client of another kind",
+        true => "a client of another kind without a ttl",
+    })
 }
 
 pub(crate) fn mismatch(shape: Shape, claim: &Claim) -> BackendError {
@@ -109,7 +117,10 @@ pub(crate) fn attempt(answer: &Value, claim: &Claim) -> Result<Attempt, BackendE
                 Some(Ok(Attempt::Blocked(Blocked::by(cause).with(|it| {
                     it.retry_after = number(retry).map(Duration::from_millis);
                     it.ahead = number(ahead).and_then(|n| u32::try_from(n).ok());
-                    it.holder = stored.map(|stored| read_holder(&stored).0);
+                    it.holder = match cause {
+                        Cause::Foreign => Some(foreign(stored.is_some())),
+                        _ => stored.map(|stored| read_holder(&stored).0),
+                    };
                     it.store_time = Some(store_time);
                 }))))
             }

@@ -6,6 +6,7 @@ use std::time::Duration;
 use latchwork_store::{ClaimId, Key, Mode, Party, Shape, Snapshot};
 use redis::Value;
 
+use crate::protocol::answers::foreign;
 use crate::protocol::names::Names;
 use crate::protocol::value::{KeyValue, read_holder, shown};
 use crate::server::reply::{number, pairs, text, time};
@@ -129,7 +130,7 @@ fn hold(
                 );
             }
             snapshot.shape = Some(Shape::Mutex);
-            let party = Party::new(Mode::Exclusive, "a client of another kind");
+            let party = Party::new(Mode::Exclusive, foreign(false));
             snapshot.holders.push(party.with(|it| it.remaining = left));
         }
         KeyValue::NoLock => {

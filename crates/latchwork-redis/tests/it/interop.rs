@@ -345,3 +345,25 @@ async fn on_cluster_the_name_for_others_is_shown() {
         assert_eq!(ours.release(&own, Linger::None).await.unwrap(), Released::Yes);
     }
 }
+
+/// An acquire that times out names the holder, and says if it has no ttl.
+#[tokio::test]
+async fn a_timeout_names_a_client_of_another_kind() {
+    let server = server();
+    for option in ["", "?plain=true"] {
+        let locks = locks(&format!("{}{option}", server.url())).await;
+        for (set, holder) in [
+            ("SET k v PX 60000", "held by a client of another kind ("),
+            ("SET k v", "held by a client of another kind without a ttl ("),
+        ] {
+            assert_eq!(cli(server.port(), set), "OK");
+            for limit in [Duration::ZERO, Duration::from_millis(50)] {
+                let error = locks.mutex("k").acquire_within(limit).await.unwrap_err();
+                let text = error.to_string();
+                assert!(text.contains(holder), "{option} {set} {limit:?}: {text}");
+                assert_eq!(text.contains("timed out without waiting: "), limit.is_zero(), "{text}");
+            }
+        }
+        assert_eq!(cli(server.port(), "DEL k"), "1");
+    }
+}

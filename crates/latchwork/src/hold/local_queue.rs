@@ -78,6 +78,10 @@ impl InTheWay {
         match blocked.cause {
             Cause::Quarantine => Some(Self::Quarantine(blocked.retry_after)),
             Cause::Linger => text.map(Self::Closed),
+            Cause::Foreign => {
+                let text = text.unwrap_or_else(|| "a client of another kind".into());
+                Some(Self::Holder(text, blocked.ahead))
+            }
             _ => text.map(|text| Self::Holder(text, blocked.ahead)),
         }
     }

@@ -39,6 +39,9 @@ pub(crate) fn timed_out(
     in_the_way: Option<InTheWay>,
 ) -> Error {
     let within = match patience {
+        Patience::Within(Duration::ZERO) | Patience::Until(_, Duration::ZERO) => {
+            " without waiting".to_owned()
+        }
         Patience::Within(limit) | Patience::Until(_, limit) => format!(" after {limit:?}"),
         Patience::Once | Patience::Endless => String::new(),
     };
