@@ -312,7 +312,7 @@ pub(crate) struct OnceArgs {
     #[arg(value_parser = values::name)]
     pub(crate) name: String,
 
-    /// The period: 30s, 15m, 6h, or of the calendar 1d, 1w, 1mo, 1y
+    /// The period: 30s, 15m, 6h, of the calendar 1d, 1w, 1mo, 1y, or of cron '0 3 * * *'
     #[arg(
         long,
         value_name = "PERIOD",

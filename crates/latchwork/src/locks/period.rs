@@ -10,6 +10,10 @@ use jiff::{Timestamp, ToSpan};
 
 use latchwork_store::{Error, ErrorKind};
 
+use self::cron::Cron;
+
+mod cron;
+
 const DAY: u64 = 24 * 60 * 60;
 const LONGEST: Duration = Duration::from_secs(100 * 366 * DAY);
 /// 1970-01-05, so that weeks begin on Mondays (ISO 8601).
@@ -20,22 +24,26 @@ const EPOCH: Date = jiff::civil::date(1970, 1, 1);
 ///
 /// Calendar periods (days, weeks from Monday, months, years, and several of them) begin at midnight
 /// in a time zone, however long the day is there; plain intervals (seconds, minutes, hours) are
-/// counted from 1970 in UTC. So equal periods on several hosts have the same bounds.
+/// counted from 1970 in UTC. The five fields of cron bound periods that begin at their moments. So equal periods on
+/// several hosts have the same bounds.
 ///
 /// ```
 /// use latchwork::Period;
 ///
 /// let daily = Period::parse("1d", Some("Europe/Berlin")).unwrap();
 /// let hourly = Period::parse("1h", None).unwrap();
+/// let at_three = Period::parse("0 3 * * *", Some("Europe/Berlin")).unwrap();
 /// assert_eq!(daily.to_string(), "1d in Europe/Berlin");
 /// assert!(Period::parse("1d", Some("Europe/Atlantis")).is_err());
-/// # let _ = hourly;
+/// # let _ = (hourly, at_three);
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Period {
     number: u32,
     unit: Unit,
     zone: TimeZone,
+    /// The moments that bound it, in place of number and unit.
+    cron: Option<Cron>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -83,12 +91,23 @@ impl Period {
     /// Parses `30s`, `15m`, `6h` (plain intervals), `1d`, `2w`, `1mo`, `1y` (of the calendar). The
     /// time zone is a name of the IANA database. Default: UTC.
     ///
+    /// Also `0 3 * * *`, the five fields of cron, and `@daily` and the like: a period begins at each of their moments. A
+    /// time that clocks skip counts as much later, and one that they show twice counts once.
+    ///
     /// # Errors
     ///
     /// `Invalid`, and the message names the field: `every` for what is no period, one of zero or of
     /// more than a hundred years, `tz` for an unknown zone and for one beside a plain interval,
     /// where it would mean nothing.
     pub fn parse(every: &str, tz: Option<&str>) -> Result<Self, Error> {
+        if Cron::is_meant(every) {
+            let cron = Cron::parse(every).map_err(|why| {
+                invalid(format!("every: {why}"))
+                    .with_next_step("write minute, hour, day, month and weekday: 0 3 * * *")
+            })?;
+            let zone = tz.map_or(Ok(TimeZone::UTC), zone)?;
+            return Ok(Self { number: 1, unit: Unit::Days, zone, cron: Some(cron) });
+        }
         let digits = every.len() - every.trim_start_matches(|c: char| c.is_ascii_digit()).len();
         let (number, unit) = every.split_at(digits);
         let number = number.parse().ok().filter(|number| (1..=100_000_000).contains(number));
@@ -96,7 +115,7 @@ impl Period {
             return Err(invalid(format!("every: {every:?} is not a period"))
                 .with_next_step("write 30s, 15m, 6h, 1d, 1w, 1mo or 1y"));
         };
-        let period = Self { number, unit, zone: TimeZone::UTC };
+        let period = Self { number, unit, zone: TimeZone::UTC, cron: None };
         if period.length_at_most() > LONGEST {
             return Err(invalid(format!("every: {every:?} is longer than a hundred years")));
         }
@@ -107,11 +126,7 @@ impl Period {
                 Err(invalid(message)
                     .with_next_step("leave it out, or use a period of days and more"))
             }
-            Some(tz) => match TimeZone::get(tz) {
-                Ok(zone) => Ok(Self { zone, ..period }),
-                Err(error) => Err(invalid(format!("tz: {error}"))
-                    .with_next_step("use a name of the IANA time zones, such as Europe/Berlin")),
-            },
+            Some(tz) => Ok(Self { zone: zone(tz)?, ..period }),
         }
     }
 
@@ -139,7 +154,7 @@ impl Period {
             .find(|(_, length)| seconds.is_multiple_of(*length))
             .unwrap_or((Unit::Seconds, 1));
         let number = u32::try_from(seconds / length).ok();
-        let period = number.map(|number| Self { number, unit, zone: TimeZone::UTC });
+        let period = number.map(|number| Self { number, unit, zone: TimeZone::UTC, cron: None });
         period
             .filter(|it| it.length_at_most() <= LONGEST)
             .ok_or_else(|| bad("is longer than a hundred years"))
@@ -177,6 +192,11 @@ impl Period {
 
     fn calendar(&self, wall: Duration) -> Result<Range<Duration>, jiff::Error> {
         let now = Timestamp::from_duration(wall.try_into().unwrap_or(jiff::SignedDuration::MAX))?;
+        if let Some(cron) = &self.cron {
+            let found = cron.around(now, &self.zone)?;
+            let since = |moment: Timestamp| moment.as_duration().try_into().unwrap_or_default();
+            return Ok(since(found.start)..since(found.end));
+        }
         let today = now.to_zoned(self.zone.clone()).date();
         let number = i64::from(self.number);
         let days = |date: Date| date.since(EPOCH).map(|span| i64::from(span.get_days()));
@@ -220,6 +240,13 @@ impl Period {
     }
 }
 
+fn zone(name: &str) -> Result<TimeZone, Error> {
+    TimeZone::get(name).map_err(|error| {
+        invalid(format!("tz: {error}"))
+            .with_next_step("use a name of the IANA time zones, such as Europe/Berlin")
+    })
+}
+
 fn year(year: i64) -> Result<Date, jiff::Error> {
     // What does not fit is out of range, and said to be so.
     Date::new(year.try_into().unwrap_or(i16::MAX), 1, 1)
@@ -236,7 +263,10 @@ fn invalid(message: String) -> Error {
 
 impl fmt::Display for Period {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}{}", self.number, self.unit.letter())?;
+        match &self.cron {
+            Some(cron) => f.write_str(cron.text())?,
+            None => write!(f, "{}{}", self.number, self.unit.letter())?,
+        }
         match self.zone.iana_name() {
             Some(zone) if self.unit.seconds().is_none() => write!(f, " in {zone}"),
             _ => Ok(()),
@@ -290,6 +320,16 @@ mod tests {
     }
 
     #[test]
+    fn the_fields_of_cron_bound_periods() {
+        let berlin = Some("Europe/Berlin");
+        let found = around("0 3 * * *", berlin, "2026-11-21T12:00:00Z");
+        assert_eq!(found, (at("2026-11-21T02:00:00Z"), at("2026-11-22T02:00:00Z")));
+        let period = Period::parse("0  3 * * *", berlin).unwrap();
+        assert_eq!(period.to_string(), "0 3 * * * in Europe/Berlin");
+        assert_eq!(period, Period::parse("0 3 * * *", berlin).unwrap());
+    }
+
+    #[test]
     fn names_the_field_that_is_wrong() {
         for (every, tz, field) in [
             ("", None, "every"),
@@ -301,6 +341,9 @@ mod tests {
             ("99999999y", None, "every"),
             ("1d", Some("Mars/Olympus"), "tz"),
             ("1h", Some("Europe/Berlin"), "tz"),
+            ("0 3 * * *", Some("Mars/Olympus"), "tz"),
+            ("0 24 * * *", None, "every: hour"),
+            ("@reboot", None, "every"),
         ] {
             let error = Period::parse(every, tz).unwrap_err();
             assert_eq!(error.kind(), ErrorKind::Invalid);
@@ -312,7 +355,7 @@ mod tests {
 
     #[test]
     fn an_uncountable_moment_is_refused() {
-        for every in ["30s", "6h", "1d", "1y"] {
+        for every in ["30s", "6h", "1d", "1y", "0 3 * * *"] {
             let error = Period::parse(every, None).unwrap().around(Duration::MAX).unwrap_err();
             assert_eq!(error.kind(), ErrorKind::Invalid, "{every}: {error}");
             assert!(error.message().starts_with("every: "), "{every}: {error}");
