@@ -44,6 +44,11 @@ impl TestStore {
         }))
     }
 
+    fn pause_machine(&self, by: f64) -> PyResult<()> {
+        self.0.pause_machine(duration(by, "seconds")?);
+        Ok(())
+    }
+
     fn settle(&self) -> Operation {
         let store = self.0.clone();
         Operation::new(async move {

@@ -149,6 +149,13 @@ def test_a_test_forces_a_loss_a_timeout_and_silence():
         with store.running_clock(), pytest.raises(latchwork.TimedOut, match="another client"):
             locks.lock("stock").acquire(timeout=60)
     guard = locks.lock("stock").acquire()
+    with store.in_doubt():
+        with pytest.raises(latchwork.Suspect) as doubted:
+            guard.ensure_held()
+        assert guard.state == "suspect" and isinstance(doubted.value, latchwork.NotHeld)
+    assert guard.ensure_held() == guard.token
+    guard.release()
+    guard = locks.lock("stock").acquire()
     with store.unreachable():
         with pytest.raises(latchwork.Unreachable):
             locks.lock("other").try_acquire()

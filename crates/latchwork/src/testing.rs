@@ -276,6 +276,15 @@ impl TestStore {
         self.settle().await;
     }
 
+    /// Advances the wall clock by `by` and no other, as on a virtual machine that was paused. By more
+    /// than a second, each hold is [`Suspect`](crate::HoldState::Suspect) until the store confirms it.
+    ///
+    /// The engine asks the store at once, on another thread. To see the doubt, make the store
+    /// [unreachable](Self::set_reachable) before.
+    pub fn pause_machine(&self, by: Duration) {
+        self.hands().step_wall(by);
+    }
+
     /// Runs `work`, advancing the clock whenever everything waits.
     ///
     /// Use it for calls that wait for a retry, a time limit, or another holder's ttl. Each step

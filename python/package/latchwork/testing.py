@@ -89,6 +89,16 @@ class Store:
             self._native.set_reachable(True)
 
     @contextlib.contextmanager
+    def in_doubt(self) -> Iterator[None]:
+        """While the block runs, each hold is in doubt, as after a pause of the machine: ``ensure_held()`` raises
+        :class:`Suspect`. The store does not answer meanwhile. At the end it confirms the holds, and the clock has moved
+        by 10 s."""
+        with self.unreachable():
+            self._native.pause_machine(2.0)
+            yield
+        self.advance(10)
+
+    @contextlib.contextmanager
     def running_clock(self, step: Duration = 0.25) -> Iterator[None]:
         """While the block runs, the clock runs much faster than the real one, so that timeouts of minutes end at once.
 

@@ -37,7 +37,6 @@ impl Clock for StandingClock {
     }
 
     fn stepped(&self) -> Sleep {
-        // Nobody sets the wall clock against the boot clock.
         self.0.steps.next()
     }
 }
@@ -90,6 +89,12 @@ impl Hands {
     /// Lets the wall clock show this, as time since 1970, where it starts.
     pub(super) fn set_wall_at_start(&self, wall: Duration) {
         self.lock().wall_at_start = wall;
+    }
+
+    /// Moves the wall clock alone, and tells those who watch it.
+    pub(super) fn step_wall(&self, by: Duration) {
+        self.lock().wall_at_start += by;
+        self.steps.tell();
     }
 
     /// Moves to the next sleeper's time and wakes it; `false` if none sleeps until `end`, and then the

@@ -88,3 +88,17 @@ async fn an_unrenewed_hold_is_lost_by_the_clock() {
     assert_eq!(lost.reason, LostReason::Expired);
     assert!(store.elapsed() < TTL);
 }
+
+/// A pause of the machine puts a hold in doubt until the store answers.
+#[tokio::test]
+async fn a_pause_of_the_machine_puts_a_hold_in_doubt() {
+    let store = TestStore::new();
+    let guard = store.locks().mutex("k").acquire().await.unwrap();
+    store.set_reachable(false);
+    store.pause_machine(TTL / 2);
+    assert_eq!(guard.ensure_held(), Err(NotHeld::Suspect));
+    store.set_reachable(true);
+    store.advance(TTL / 10).await;
+    assert_eq!(guard.ensure_held(), Ok(guard.token()));
+    assert_eq!(store.elapsed(), TTL / 10, "the machine's pause is none of the boot clock");
+}
