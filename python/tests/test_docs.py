@@ -69,7 +69,7 @@ def test_a_typed_program_is_accepted_and_runs():
     said = subprocess.run([*command, "-c", wrong], cwd=recipe.parent, capture_output=True, text=True)
     assert said.returncode == 1 and "timeout" in said.stdout, said
     said = subprocess.run([*command, "-c", WRONG_CALLS], cwd=recipe.parent, capture_output=True, text=True)
-    assert said.stdout.count("error: ") == 4, said
+    assert said.stdout.count("error: ") == 8, said
 
 
 #: Decorators keep the parameters of a function, for threads and for tasks.
@@ -92,6 +92,11 @@ async def tasks(locks: latchwork.aio.Locks) -> None:
         return "renamed"
     await rename("7")
     (await rename(7)).upper()
+def arguments_of_other_locks(locks: latchwork.Locks, tasks: latchwork.aio.Locks) -> None:
+    locks.lock("a").acquire(blocking=False)
+    locks.lock("a", timeout=30)
+    latchwork.lock("a", sleep=0.1)
+    tasks.lock("a", ttl=30).acquire(blocking_timeout=5)
 """
 
 
@@ -115,7 +120,7 @@ def test_pyright_accepts_a_typed_program_and_knows_every_type(tmp_path):
     said = pyright(wrong)
     assert said.returncode == 1 and "timeout" in said.stdout and "upper" in said.stdout, said.stdout
     wrong.write_text(WRONG_CALLS)
-    assert pyright(wrong).stdout.count(" - error: ") == 4, pyright(wrong).stdout
+    assert pyright(wrong).stdout.count(" - error: ") == 8, pyright(wrong).stdout
 
 
 def test_the_first_page_shows_code_that_runs(redis_server, monkeypatch):

@@ -5,6 +5,7 @@ import contextlib
 import functools
 import gc
 import inspect
+import re
 import sys
 import threading
 import weakref
@@ -448,5 +449,51 @@ def test_a_loss_is_noted_once(locks):
                     await tasks.force_release("stock")
                     await guard.run(asyncio.sleep(60))
             assert getattr(caught.value, "__notes__", []) == []
+
+    asyncio.run(main())
+
+
+#: What users of other locks write, and a word of what they are told to write.
+OF_ACQUIRE = {
+    "blocking": (False, "try_acquire"), "blocking_timeout": (5, "timeout=5"), "sleep": (0.1, "notified"),
+    "poll_interval": (0.05, "notified"), "token": ("x", "guard.token"), "ephemeral": (True, "ttl"), "nonsense": (1, None),
+}
+OF_LOCK = {
+    "timeout": (30, "ttl=30.*timeout=5"), "sleep": (0.1, "notified"), "thread_local": (False, "guard is the hold"),
+    "blocking": (False, "try_acquire"), "blocking_timeout": (5, "acquire.timeout=5"), "expire": (60, "ttl=30"),
+    "auto_renewal": (True, "renewed"), "is_singleton": (True, "reentrant"), "identifier": ("me", "holder="),
+    "id": ("me", "holder="), "nonsense": (1, None),
+}
+
+
+def refused(call, name, value, hint):
+    with pytest.raises(TypeError) as caught:
+        call(**{name: value})
+    said = str(caught.value)
+    assert f"() got an unexpected keyword argument {name!r}" in said, said
+    assert (": " in said) == (hint is not None) and re.search(hint or "", said), said
+
+
+def test_the_arguments_of_other_locks_are_refused_with_what_to_write():
+    with latchwork.connect("mem:") as locks:
+        for name, (value, hint) in OF_ACQUIRE.items():
+            for lock in locks.lock("a"), locks.reentrant("a"), locks.rwlock("a").read, latchwork.lock("a"):
+                refused(lock.acquire, name, value, hint)
+        for name, (value, hint) in OF_LOCK.items():
+            for make in locks.lock, locks.rwlock, locks.reentrant, latchwork.lock, aio.lock:
+                refused(functools.partial(make, "a"), name, value, hint)
+            refused(functools.partial(locks.semaphore, "a", 3), name, value, hint)
+            refused(functools.partial(locks.multi, ["a"]), name, value, hint)
+        refused(functools.partial(locks.semaphore, "a", 3), "max_leases", 3, "of=3")
+        for value, hint in (True, "leave it out"), (False, "try_acquire"), (-1, "leave it out"):
+            with pytest.raises(latchwork.Invalid, match=hint):
+                locks.lock("a").acquire(value)
+
+    async def main():
+        async with aio.connect("mem:") as tasks:
+            for name, (value, hint) in OF_ACQUIRE.items():
+                # At the call, before anything is awaited.
+                for lock in tasks.lock("a"), tasks.reentrant("a"), aio.lock("a"):
+                    refused(lock.acquire, name, value, hint)
 
     asyncio.run(main())

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import sys
-from typing import Any, Callable, Coroutine, Dict, Optional
+from typing import Any, Callable, Coroutine, Dict, NoReturn, Optional
 
 from . import _default, _native
 from ._aio_locks import Lock, Locks, connect
+from ._elsewhere import of_acquire, of_lock
 from ._factory import text
 from ._guards import AsyncGuard
 from ._loops import Acquiring, task
@@ -38,8 +39,10 @@ class DefaultLock(Lock):
     async def _lock(self) -> Lock:
         return (await locks()).lock(self._name, **self._options)
 
-    def acquire(self, timeout: Optional[Duration] = None) -> Acquiring[AsyncGuard]:
+    def acquire(self, timeout: Optional[Duration] = None, **unknown: NoReturn) -> Acquiring[AsyncGuard]:
         """Connects if this process has not, and waits for the lock, as :meth:`Lock.acquire`."""
+        if unknown:
+            raise of_acquire(unknown)
         limit = maybe(timeout, "timeout")
 
         async def acquired() -> AsyncGuard:
@@ -71,8 +74,11 @@ def lock(
     holder: Optional[str] = None,
     max_hold: Optional[Duration] = None,
     lock_delay: Optional[Duration] = None,
+    **unknown: NoReturn,
 ) -> Lock:
     """Returns a mutex of the default store, as :func:`latchwork.lock`: ``async with latchwork.aio.lock("stock/42"):``."""
+    if unknown:
+        raise of_lock(unknown, "lock")
     options = {"ttl": ttl, "fair": fair, "holder": holder, "max_hold": max_hold, "lock_delay": lock_delay}
     return DefaultLock(name, options)
 

@@ -6,12 +6,13 @@ import asyncio
 import os
 import sys
 from types import TracebackType
-from typing import Any, Callable, Coroutine, Generator, List, Optional, Type, TypeVar, Union
+from typing import TYPE_CHECKING, Any, Callable, Coroutine, Generator, List, NoReturn, Optional, Type, TypeVar, Union
 
 from . import _address, _configured, _connecting, _loops, _native
 from ._aio_elections import Election
 from ._aio_once import Once
 from ._contexts import ByTasks
+from ._elsewhere import of_acquire
 from ._errors import Lost
 from ._factory import Factory, Sides, maybe_text
 from ._guards import AsyncGuard
@@ -33,12 +34,14 @@ class Lock(ByTasks[_native.Lock, AsyncGuard]):
 
     _module = "aio."
 
-    def acquire(self, timeout: Optional[Duration] = None) -> Acquiring[AsyncGuard]:
+    def acquire(self, timeout: Optional[Duration] = None, **unknown: NoReturn) -> Acquiring[AsyncGuard]:
         """Waits for the lock: ``guard = await lock.acquire()``, or ``async with lock.acquire(timeout=5) as guard``.
 
         :raises TimedOut: The lock was not free within ``timeout``; the message names the holder.
         :raises Unreachable: The store did not answer.
         """
+        if unknown:
+            raise of_acquire(unknown)
         return Acquiring(self._native.acquire(maybe(timeout, "timeout")).giving(AsyncGuard))
 
     def try_acquire(self) -> Coroutine[Any, Any, Optional[AsyncGuard]]:
@@ -57,9 +60,11 @@ class ReentrantLock(ByTasks[_native.Lock, AsyncGuard]):
     _module = "aio."
 
     def acquire(
-        self, timeout: Optional[Duration] = None, owner: Optional[str] = None
+        self, timeout: Optional[Duration] = None, owner: Optional[str] = None, **unknown: NoReturn
     ) -> Acquiring[AsyncGuard]:
         """Waits for the lock, unless the owner has it already."""
+        if unknown:
+            raise of_acquire(unknown)
         return Acquiring(self._acquire(maybe(timeout, "timeout"), maybe_text(owner, "owner")))
 
     async def _acquire(self, timeout: Optional[float], owner: Optional[str]) -> AsyncGuard:

@@ -8,21 +8,13 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Coroutine, Dict, Generic, List, Optional, Tuple, Type, TypeVar
 
 from . import _loops, _native
+from ._elsewhere import ATTRIBUTES
 from ._guards import AsyncGuard
 from ._places import block, is_closed
 
 N = TypeVar("N")
 G = TypeVar("G")
 A = TypeVar("A")
-
-#: What the locks of `threading` and redis-py have, and where it is here.
-_ELSEWHERE = {
-    "release": "the guard that acquire() returned has it",
-    "owned": "ask the guard that acquire() returned: guard.ensure_held(), guard.state",
-    "locked": "see Locks.show(name).holders; the answer may be old when it arrives",
-    "extend": "a lock that is held is renewed in the background",
-    "reacquire": "a lock that is held is renewed in the background",
-}
 
 
 class Named(Generic[N]):
@@ -52,7 +44,7 @@ class Named(Generic[N]):
 
         def __getattr__(self, name: str) -> Any:
             message = f"{type(self).__name__!r} object has no attribute {name!r}"
-            hint = _ELSEWHERE.get(name)
+            hint = ATTRIBUTES.get(name)
             raise AttributeError(message if hint is None else f"{message}: {hint}")
 
 

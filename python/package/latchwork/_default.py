@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
-from typing import Any, Callable, Dict, Optional, Tuple
+from typing import Any, Callable, Dict, NoReturn, Optional, Tuple
 
+from ._elsewhere import of_lock
 from ._factory import text
 from ._locks import Lock, Locks
 from ._native import Lock as NativeLock
@@ -65,6 +66,7 @@ def lock(
     holder: Optional[str] = None,
     max_hold: Optional[Duration] = None,
     lock_delay: Optional[Duration] = None,
+    **unknown: NoReturn,
 ) -> Lock:
     """Returns a mutex of the default store (:func:`default_store`). Its parameters are those of :meth:`Locks.lock`.
 
@@ -77,6 +79,8 @@ def lock(
     ...     guard.key
     'stock/42'
     """
+    if unknown:
+        raise of_lock(unknown, "lock")
     options = {"ttl": ttl, "fair": fair, "holder": holder, "max_hold": max_hold, "lock_delay": lock_delay}
     return DefaultLock(name, options)
 

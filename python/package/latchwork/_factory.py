@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from datetime import timedelta
-from typing import Any, Generic, Iterable, List, Optional, Type, TypeVar, Union
+from typing import TYPE_CHECKING, Any, Generic, Iterable, List, NoReturn, Optional, Type, TypeVar, Union
 
 from . import _errors, _events, _native
 from ._contexts import Named
+from ._elsewhere import of_lock
 from ._times import Duration, maybe, seconds
 from ._views import LockView
 
@@ -71,6 +72,7 @@ class Factory(Generic[L, W, R, E, O]):
         holder: Optional[str] = None,
         max_hold: Optional[Duration] = None,
         lock_delay: Optional[Duration] = None,
+        **unknown: NoReturn,
     ) -> L:
         """Returns a mutex: one holder at a time among all users of the store.
 
@@ -81,6 +83,8 @@ class Factory(Generic[L, W, R, E, O]):
         :param max_hold: The longest hold; after it the lock is lost, even if the guard lives.
         :param lock_delay: How long the key stays closed after a hold that ended without a release.
         """
+        if unknown:
+            raise of_lock(unknown, "Locks.lock")
         own = _options(ttl, fair, holder, max_hold, lock_delay)
         return self._lock(self._native.lock(text(name, "name"), own), name)
 
@@ -93,6 +97,7 @@ class Factory(Generic[L, W, R, E, O]):
         holder: Optional[str] = None,
         max_hold: Optional[Duration] = None,
         lock_delay: Optional[Duration] = None,
+        **unknown: NoReturn,
     ) -> W:
         """Returns a read-write lock: ``with rw.read:`` and ``with rw.write:``, for tasks ``async with``.
 
@@ -103,6 +108,8 @@ class Factory(Generic[L, W, R, E, O]):
         ...         catalogue.write.try_acquire() is None
         True
         """
+        if unknown:
+            raise of_lock(unknown, "Locks.rwlock")
         own = _options(ttl, fair, holder, max_hold, lock_delay)
         read, write = self._native.rwlock(text(name, "name"), own)
         return self._rwlock(self._lock(read, name), self._lock(write, name))
@@ -118,6 +125,7 @@ class Factory(Generic[L, W, R, E, O]):
         holder: Optional[str] = None,
         max_hold: Optional[Duration] = None,
         lock_delay: Optional[Duration] = None,
+        **unknown: NoReturn,
     ) -> L:
         """Returns a lock that takes ``permits`` of the ``of`` permits of a semaphore.
 
@@ -130,6 +138,8 @@ class Factory(Generic[L, W, R, E, O]):
         ...         gpu.try_acquire() is None
         True
         """
+        if unknown:
+            raise of_lock(unknown, "Locks.semaphore")
         own = _options(ttl, fair, holder, max_hold, lock_delay)
         _count(of, "of")
         return self._lock(self._native.semaphore(text(name, "name"), of, _count(permits, "permits"), own), name)
@@ -143,6 +153,7 @@ class Factory(Generic[L, W, R, E, O]):
         holder: Optional[str] = None,
         max_hold: Optional[Duration] = None,
         lock_delay: Optional[Duration] = None,
+        **unknown: NoReturn,
     ) -> R:
         """Returns a mutex that its thread, or its task, may acquire again.
 
@@ -153,6 +164,8 @@ class Factory(Generic[L, W, R, E, O]):
         ...         outer.token == inner.token
         True
         """
+        if unknown:
+            raise of_lock(unknown, "Locks.reentrant")
         own = _options(ttl, fair, holder, max_hold, lock_delay)
         return self._reentrant(self._native.reentrant(text(name, "name"), own), name)
 
@@ -165,6 +178,7 @@ class Factory(Generic[L, W, R, E, O]):
         holder: Optional[str] = None,
         max_hold: Optional[Duration] = None,
         lock_delay: Optional[Duration] = None,
+        **unknown: NoReturn,
     ) -> L:
         """Returns several mutexes that are acquired together: all or none, in an order that cannot deadlock.
 
@@ -174,6 +188,8 @@ class Factory(Generic[L, W, R, E, O]):
         ...         sorted(guard.tokens)
         ['account/7', 'account/9']
         """
+        if unknown:
+            raise of_lock(unknown, "Locks.multi")
         own = _options(ttl, fair, holder, max_hold, lock_delay)
         every = _names(names)
         return self._lock(self._native.multi(every, own), ", ".join(every))

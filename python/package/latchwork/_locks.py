@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any, Callable, List, Optional, TypeVar, Union
+from typing import TYPE_CHECKING, Any, Callable, List, NoReturn, Optional, TypeVar, Union
 
 from . import _greenlets, _native
 from ._contexts import ByTasks, ByThreads
 from ._elections import Election
+from ._elsewhere import of_acquire
 from ._errors import Lost
 from ._factory import Factory, Sides, maybe_text
 from ._guards import AsyncGuard, Guard
@@ -42,7 +43,7 @@ class Lock(ByThreads[_native.Lock, Guard], ByTasks[_native.Lock, AsyncGuard]):
 
     __slots__ = ()
 
-    def acquire(self, timeout: Optional[Duration] = None) -> Guard:
+    def acquire(self, timeout: Optional[Duration] = None, **unknown: NoReturn) -> Guard:
         """Waits for the lock. Without ``timeout`` it waits without a limit.
 
         Ctrl-C ends the wait within 50 ms and leaves no claim behind.
@@ -50,6 +51,8 @@ class Lock(ByThreads[_native.Lock, Guard], ByTasks[_native.Lock, AsyncGuard]):
         :raises TimedOut: The lock was not free within ``timeout``; the message names the holder.
         :raises Unreachable: The store did not answer.
         """
+        if unknown:
+            raise of_acquire(unknown)
         guard: Guard = self._native.acquire(maybe(timeout, "timeout")).giving(Guard).wait()
         return guard
 
@@ -75,8 +78,12 @@ class ReentrantLock(ByThreads[_native.Lock, Guard]):
 
     __slots__ = ()
 
-    def acquire(self, timeout: Optional[Duration] = None, owner: Optional[str] = None) -> Guard:
+    def acquire(
+        self, timeout: Optional[Duration] = None, owner: Optional[str] = None, **unknown: NoReturn
+    ) -> Guard:
         """Waits for the lock, unless the owner has it already."""
+        if unknown:
+            raise of_acquire(unknown)
         who = _greenlets.owner() if owner is None else owner
         native = self._native.acquire(maybe(timeout, "timeout"), maybe_text(who, "owner"))
         guard: Guard = native.giving(Guard).wait()

@@ -14,7 +14,9 @@ def seconds(value: Duration, field: str) -> float:
     """Returns the duration in seconds, or raises ``Invalid`` with the field's name."""
     number = value.total_seconds() if isinstance(value, timedelta) else value
     if isinstance(number, bool) or not isinstance(number, (int, float)):
-        hint = "; to try once, call try_acquire()" if field == "timeout" and value is False else ""
+        hint = ""
+        if field == "timeout" and isinstance(value, bool):
+            hint = "; to wait without a limit, leave it out" if value else "; to try once, call try_acquire()"
         raise _errors.invalid(field, f"{value!r} is neither a number of seconds nor a timedelta{hint}")
     # Neither does a NaN pass, nor an int that no float can hold.
     if not 0 <= number <= 1e9:
