@@ -1,4 +1,4 @@
-//! Greenlets of gevent: while one waits for an operation, the thread runs the others.
+//! Greenlets of gevent and eventlet: while one waits for an operation, the thread runs the others.
 
 use std::future::Future;
 use std::os::fd::AsRawFd as _;
@@ -16,21 +16,35 @@ use pyo3::types::PyDict;
 
 use crate::bell::Bell;
 
-/// What a greenlet waits by, if this thread has greenlets: `wait(descriptor, seconds)`.
-pub(crate) fn waiting(py: Python<'_>) -> PyResult<Option<Bound<'_, PyAny>>> {
+/// The modules of this program.
+pub(crate) fn modules(py: Python<'_>) -> PyResult<&Bound<'_, PyDict>> {
     static MODULES: PyOnceLock<Py<PyDict>> = PyOnceLock::new();
     let modules = MODULES.get_or_try_init(py, || {
         Ok::<_, PyErr>(py.import("sys")?.getattr("modules")?.cast_into::<PyDict>()?.unbind())
     })?;
-    if modules.bind(py).get_item(intern!(py, "gevent.monkey"))?.is_none() {
+    Ok(modules.bind(py))
+}
+
+/// What a greenlet waits by, if this thread has greenlets: `wait(descriptor, seconds)`.
+pub(crate) fn waiting(py: Python<'_>) -> PyResult<Option<Bound<'_, PyAny>>> {
+    let modules = modules(py)?;
+    if modules.get_item(intern!(py, "gevent.monkey"))?.is_none()
+        && modules.get_item(intern!(py, "eventlet.patcher"))?.is_none()
+    {
         return Ok(None);
     }
     let waiting = py.import("latchwork._greenlets")?.getattr("waiting")?.call0()?;
     Ok(if waiting.is_none() { None } else { Some(waiting) })
 }
 
-/// Wakes a greenlet, from any thread.
-struct Ring(Bell);
+/// Wakes a greenlet, or a task of trio, from any thread.
+pub(crate) struct Ring(pub(crate) Bell);
+
+impl Ring {
+    pub(crate) fn new() -> std::io::Result<Arc<Self>> {
+        Ok(Arc::new(Self(Bell::new()?)))
+    }
+}
 
 impl Wake for Ring {
     fn wake(self: Arc<Self>) {
@@ -50,8 +64,7 @@ pub(crate) fn wait<T: Send>(
     limit: Option<Duration>,
     waiting: &Bound<'_, PyAny>,
 ) -> PyResult<Option<T>> {
-    let bell = Bell::new().map_err(|error| PyOSError::new_err(error.to_string()))?;
-    let ring = Arc::new(Ring(bell));
+    let ring = Ring::new().map_err(|error| PyOSError::new_err(error.to_string()))?;
     let waker = Waker::from(ring.clone());
     let end = limit.map(|limit| boot_time().plus(limit));
     let mut future = pin!(future);

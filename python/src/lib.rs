@@ -12,6 +12,7 @@ mod managers;
 mod news;
 mod operation;
 mod outcomes;
+mod polled;
 mod stores;
 mod test_stores;
 mod then;
@@ -28,6 +29,7 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<bridge::Bridge>()?;
     module.add_class::<operation::Operation>()?;
     module.add_class::<waiter::Waiter>()?;
+    module.add_class::<polled::Polled>()?;
     module.add_class::<managers::Manager>()?;
     module.add_class::<locks::Lock>()?;
     module.add_class::<locks::Observing>()?;

@@ -7,16 +7,19 @@ use std::task::{Context, Poll, Waker};
 
 use latchwork::Error;
 use pyo3::exceptions::{PyRuntimeError, PyStopIteration};
+use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple, PyType};
 
 use crate::bridge::Bridge;
+use crate::greenlets::modules;
 use crate::outcomes::{Outcome, duration};
+use crate::polled::Polled;
 use crate::then::{Then, warn_unawaited};
 use crate::waiter::{Slot, Waiter};
 use crate::waiting::wait;
 
-type Work = Pin<Box<dyn Future<Output = Result<Outcome, Error>> + Send>>;
+pub(crate) type Work = Pin<Box<dyn Future<Output = Result<Outcome, Error>> + Send>>;
 
 /// An operation that has not begun. `wait()` blocks until it ends; `await` polls it on the running loop.
 #[pyclass(frozen, module = "latchwork._native")]
@@ -61,6 +64,12 @@ impl Operation {
         let work: Work = Box::pin(work);
         let state = State { work: Some(work), then: Then::Given, side: None, is_awaitable: false };
         Self { state: Mutex::new(state) }
+    }
+
+    /// Takes it out, for a wait of another kind than that of asyncio.
+    fn begin(&self) -> PyResult<(Work, Then)> {
+        let mut state = self.lock();
+        Ok((state.work.take().ok_or_else(again)?, std::mem::take(&mut state.then)))
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -175,10 +184,7 @@ impl Operation {
     #[pyo3(signature = (timeout=None))]
     fn wait(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<Py<PyAny>> {
         let limit = timeout.map(|timeout| duration(timeout, "timeout")).transpose()?;
-        let (work, then) = {
-            let mut state = self.lock();
-            (state.work.take().ok_or_else(again)?, std::mem::take(&mut state.then))
-        };
+        let (work, then) = self.begin()?;
         let (outcome, inside) = wait(py, work, limit)?;
         let value = outcome.map_or_else(|| Ok(py.None()), |outcome| then.apply(py, outcome));
         drop(inside);
@@ -211,8 +217,21 @@ impl Operation {
         Self::with(slf, Then::Left(raised))
     }
 
-    fn __await__(slf: PyRef<'_, Self>) -> PyRef<'_, Self> {
-        slf
+    /// The same operation for a task of trio, which polls it.
+    fn polled(&self) -> PyResult<Polled> {
+        let (work, then) = self.begin()?;
+        Polled::new(work, then)
+    }
+
+    fn __await__(slf: Bound<'_, Self>) -> PyResult<Bound<'_, PyAny>> {
+        let py = slf.py();
+        if modules(py)?.get_item(intern!(py, "trio"))?.is_some() {
+            let awaited = py.import("latchwork._trio")?.getattr("awaited")?.call1((&slf,))?;
+            if !awaited.is_none() {
+                return Ok(awaited);
+            }
+        }
+        Ok(slf.into_any())
     }
 
     fn __iter__(slf: PyRef<'_, Self>) -> PyRef<'_, Self> {

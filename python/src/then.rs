@@ -26,6 +26,11 @@ pub(crate) enum Then {
 }
 
 impl Then {
+    /// Whether the outcome becomes a guard.
+    pub(crate) fn acquires(&self) -> bool {
+        matches!(self, Self::Guard(_) | Self::Entered(..))
+    }
+
     pub(crate) fn apply(
         self,
         py: Python<'_>,
@@ -62,12 +67,11 @@ fn running_task(py: Python<'_>) -> PyResult<Bound<'_, PyAny>> {
     let current = CURRENT.get_or_try_init(py, || {
         Ok::<_, PyErr>(py.import("asyncio")?.getattr("current_task")?.unbind())
     })?;
-    let task = current.bind(py).call0()?;
-    if task.is_none() {
-        // It says what is missing.
-        return py.import("latchwork._loops")?.getattr("task")?.call0();
+    match current.bind(py).call0() {
+        Ok(task) if !task.is_none() => Ok(task),
+        // It knows the tasks of trio, and says what is missing.
+        _ => py.import("latchwork._loops")?.getattr("task")?.call0(),
     }
-    Ok(task)
 }
 
 fn push(

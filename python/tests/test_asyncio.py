@@ -263,16 +263,6 @@ def test_anyio_works_on_asyncio(redis_server):
     anyio.run(main)
 
 
-def test_trio_is_refused_with_the_reason():
-    import trio
-
-    async def main():
-        with pytest.raises(latchwork.Unsupported, match="trio"):
-            await aio.connect("mem:")
-
-    trio.run(main)
-
-
 def test_outside_of_a_loop_the_error_says_so():
     operation = aio.connect("mem:")
     with pytest.raises(RuntimeError, match="no event loop is running"):

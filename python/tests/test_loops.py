@@ -347,3 +347,65 @@ asyncio.run(main())
     assert said.returncode == 3, said
     with latchwork.connect(redis_server, namespace="exit") as locks:
         locks.lock("stock").acquire(timeout=5).release()
+
+
+@pytest.mark.skipif(sys.version_info < (3, 12), reason="eager tasks are of Python 3.12")
+def test_eager_tasks_take_locks(url):
+    async def main():
+        asyncio.get_running_loop().set_task_factory(asyncio.eager_task_factory)
+        inside = []
+        async with aio.connect(url, namespace="eager", ttl=5) as locks:
+            lock = locks.lock("stock")
+
+            async def work(n):
+                async with lock:
+                    inside.append(n)
+                    assert len(inside) == 1
+                    await asyncio.sleep(0)
+                    inside.pop()
+                async with lock.acquire(timeout=20) as guard:
+                    return guard.token
+
+            async with asyncio.TaskGroup() as group:
+                tasks = [group.create_task(work(n)) for n in range(30)]
+            assert len({task.result() for task in tasks}) == 30
+            async with lock:
+                waiting = [asyncio.create_task(lock.acquire()) for _ in range(10)]
+                assert not any(task.done() for task in waiting)
+                for task in waiting:
+                    task.cancel()
+                assert all(isinstance(it, asyncio.CancelledError) for it in await asyncio.gather(*waiting, return_exceptions=True))
+            guard = await asyncio.create_task(lock.try_acquire())
+            with pytest.raises(ZeroDivisionError):
+                await guard.run(fails())
+            assert guard.ensure_held()
+            await guard.release()
+
+    async def fails():
+        raise ZeroDivisionError
+
+    asyncio.run(main())
+
+
+def test_a_debugger_awaits_while_the_loop_is_stopped(redis_server):
+    """A debugger that stands at a breakpoint of a task evaluates `await ...` by a loop of another thread."""
+
+    async def main():
+        async with aio.connect(redis_server, namespace="debugger", ttl=2) as locks:
+            lock, seen = locks.lock("stock"), []
+
+            async def expression():
+                seen.append([await lock.try_acquire(), (await locks.show("stock")).holders[0].token])
+                async with locks.lock("other").acquire(timeout=20):
+                    pass
+
+            async with lock as guard:
+                evaluates = threading.Thread(target=lambda: asyncio.run(expression()))
+                evaluates.start()
+                # The loop of this thread does nothing meanwhile.
+                evaluates.join(20)
+                assert seen == [[None, guard.token]]
+            async with locks.lock("other").acquire(timeout=20):
+                pass
+
+    asyncio.run(main())

@@ -15,7 +15,7 @@ What differs from ``threading.Lock`` and ``redis.lock.Lock``:
 - It is not reentrant: see :meth:`Locks.reentrant`.
 - ``acquire`` returns a guard, and raises :class:`TimedOut`. ``try_acquire`` returns ``None`` if the lock is not free.
 
-For asyncio see :mod:`latchwork.aio`.
+For asyncio and trio see :mod:`latchwork.aio`.
 """
 
 from __future__ import annotations

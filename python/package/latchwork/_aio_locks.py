@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import sys
 from types import TracebackType
@@ -100,13 +99,7 @@ class Locks(Factory[Lock, RWLock, ReentrantLock, Election, Once]):
         """Calls ``callback(lost)`` at each loss of a lock of this connection, on the event loop that runs now. Otherwise as
         :meth:`latchwork.Locks.on_lost`."""
         blocking(callback, "on_lost")
-        event_loop = asyncio.get_running_loop()
-
-        def called(lost: Lost) -> None:
-            if not event_loop.is_closed():
-                event_loop.call_soon_threadsafe(callback, lost)
-
-        self._lost.called.append(called)
+        self._lost.called.append(_loops.soon(callback))
         return callback
 
     def synchronized(

@@ -1,20 +1,22 @@
-"""Event loops: the bridge of each, and what needs asyncio."""
+"""Event loops: the bridge of each, and what needs asyncio. It is imported at the first use: programs without tasks do
+without it."""
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import sys
 import threading
 import warnings
 import weakref
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Coroutine, Generator, Optional, Type, TypeVar
+from typing import TYPE_CHECKING, Any, Callable, Coroutine, Generator, Optional, Type, TypeVar
 
 from . import _errors, _native
 from ._places import is_closed, level
 
 if TYPE_CHECKING:
+    import asyncio
+
     from ._guards import AsyncGuard, Loss
 
 T = TypeVar("T")
@@ -35,6 +37,8 @@ _bridges: "weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, weakref.ref[_nat
 
 def bridge() -> _native.Bridge:
     """Returns the bridge of the running loop. The native half asks once for each loop that runs on a thread."""
+    import asyncio
+
     try:
         event_loop = asyncio.get_running_loop()
     except RuntimeError:
@@ -62,6 +66,8 @@ def _new(event_loop: asyncio.AbstractEventLoop) -> _native.Bridge:
 def _end_closed() -> None:
     """Ends the bridges of loops that are closed: what they watched is free for the next loop, and their tasks can be
     collected."""
+    import asyncio
+
     for reference in _bridges.keyrefs():
         event_loop = reference()
         if event_loop is None or not event_loop.is_closed():
@@ -81,37 +87,41 @@ _FORKED = "this process was forked inside of a running event loop, which is its 
 _CONNECT = "start a loop of its own in the child, and connect there"
 
 
-def _is_in_trio() -> bool:
-    trio = sys.modules.get("trio")
-    try:
-        return trio is not None and trio.lowlevel.current_trio_token() is not None
-    except RuntimeError:
-        return False
+def _trio() -> Any:
+    """The module, if the caller is a task of trio."""
+    if "trio" not in sys.modules:
+        return None
+    from ._trio import trio
+
+    return trio()
 
 
 def _no_loop() -> BaseException:
-    if _is_in_trio():
-        return _errors.Unsupported(
-            "trio is not supported: it has no way to watch Latchwork's descriptor from an awaitable; "
-            "use asyncio (also through anyio), or latchwork.connect() in trio.to_thread.run_sync()"
-        )
     if _local.event_loop is not None and _local.event_loop.is_running():
         # It runs in the parent. asyncio has no running loop in a child that was forked from inside one.
         return _errors.from_native("forked", f"{_FORKED}; {_CONNECT}", _FORKED, _CONNECT, None, None, None)
-    return RuntimeError("no event loop is running: await this inside asyncio, or use latchwork.connect()")
+    return RuntimeError("no event loop is running: await this inside of asyncio or trio, or use latchwork.connect()")
 
 
 def warn_if_blocked() -> None:
     """Warns that a call has blocked the event loop of this thread for long, if there is one."""
-    if asyncio._get_running_loop() is not None:
+    asyncio: Any = sys.modules.get("asyncio")
+    if asyncio is not None and asyncio._get_running_loop() is not None or _trio() is not None:
         text = (
             "this call blocks the event loop for more than a second: no task goes on, not even one that holds the lock; "
-            "connect by latchwork.aio, or call it by asyncio.to_thread()"
+            "connect by latchwork.aio, or call it in a thread: asyncio.to_thread(), trio.to_thread.run_sync()"
         )
         warnings.warn(text, RuntimeWarning, stacklevel=level())
 
 
 async def run_while(work: Coroutine[Any, Any, T], guard: "AsyncGuard") -> T:
+    trio = _trio()
+    if trio is not None:
+        from ._trio import run_while as run_in_trio
+
+        return await run_in_trio(trio, work, guard)
+    import asyncio
+
     task = asyncio.ensure_future(work)
     watch = asyncio.ensure_future(_awaited(guard.lost))
     closed = False
@@ -144,29 +154,62 @@ async def _awaited(lost: "Loss") -> Optional[str]:
     return await lost
 
 
-def task() -> "asyncio.Task[Any]":
-    """The task that runs."""
+def task() -> Any:
+    """The task that runs, of asyncio or of trio."""
+    trio = _trio()
+    if trio is not None:
+        return trio.lowlevel.current_task()
+    import asyncio
+
     running = asyncio.current_task()
     if running is None:
         raise RuntimeError("`async with` on a lock needs a task; use `async with await lock.acquire()`")
     return running
 
 
-_numbers: "weakref.WeakKeyDictionary[asyncio.Task[Any], int]" = weakref.WeakKeyDictionary()
+def soon(callback: Callable[[Any], Any]) -> Callable[[Any], None]:
+    """What has the running loop call this, from any thread."""
+    trio = _trio()
+    if trio is not None:
+        token = trio.lowlevel.current_trio_token()
+
+        def called_by_trio(value: Any) -> None:
+            with contextlib.suppress(trio.RunFinishedError):
+                token.run_sync_soon(callback, value)
+
+        return called_by_trio
+    import asyncio
+
+    event_loop = asyncio.get_running_loop()
+
+    def called(value: Any) -> None:
+        if not event_loop.is_closed():
+            event_loop.call_soon_threadsafe(callback, value)
+
+    return called
+
+
+_numbers: "weakref.WeakKeyDictionary[Any, int]" = weakref.WeakKeyDictionary()
 _last = 0
 
 
 def task_owner() -> str:
     """The owner of a reentrant lock that this task is: a number that no other task of the process gets."""
     global _last
-    task = asyncio.current_task()
-    if task is None:
+    running = _trio()
+    if running is not None:
+        running = running.lowlevel.current_task()
+    else:
+        import asyncio
+
+        running = asyncio.current_task()
+    if running is None:
         raise RuntimeError("a reentrant lock needs a task, or a name: acquire(owner=...)")
-    number = _numbers.get(task)
+    number = _numbers.get(running)
     if number is None:
         _last += 1
-        number = _numbers[task] = _last
-    return f"asyncio task {number}"
+        number = _numbers[running] = _last
+    return f"task {number}"
 
 
 async def nothing() -> None:

@@ -1,4 +1,4 @@
-"""The same API for asyncio: every verb is awaited, and every lock is used with ``async with``.
+"""The same API for asyncio and trio: every verb is awaited, and every lock is used with ``async with``.
 
 >>> import asyncio
 >>> from latchwork import aio
@@ -11,8 +11,7 @@
 True
 
 Cancellation at any ``await`` leaves nothing behind: an acquire that was cancelled leaves no claim in the store, and a
-release that was cancelled continues in the background. It works on asyncio and on uvloop, and below anyio; trio is
-refused.
+release that was cancelled continues in the background. It works on asyncio and uvloop, on trio, and below anyio.
 
 ``asyncio.wait_for`` on Python 3.9 to 3.11 can swallow a result when its own cancellation comes at the same moment: the
 guard is then released with a ``RuntimeWarning``. Use ``acquire(timeout=...)`` in its place.
