@@ -268,3 +268,43 @@ def test_ls_and_doctor_show_the_store(url, monkeypatch):
         return await aio.doctor(url)
 
     assert asyncio.run(main()).store == report.store
+
+
+def test_the_fields_of_cron_bound_the_periods_of_a_task():
+    from datetime import datetime
+    from zoneinfo import ZoneInfo
+
+    from latchwork.testing import Store
+
+    store, ran = Store(), []
+    locks = store.locks()
+
+    @locks.once("mail", cron="* * * * *")
+    def mail():
+        ran.append(store.elapsed)
+
+    for _ in range(3):
+        assert mail().ran and mail().skipped.why == "done"
+        store.advance(60)
+    assert ran == [0, 60, 120]
+    with locks.once("report", cron="30 3 * * 1-5", tz="Europe/Berlin") as run:
+        begin, end = (datetime.fromtimestamp(it, ZoneInfo("Europe/Berlin")) for it in run.period)
+        assert (begin.hour, begin.minute, end.hour, end.minute) == (3, 30, 3, 30)
+        assert begin.weekday() < 5 and end.weekday() < 5 and (end - begin).days in (0, 1, 2, 3)
+    for every, cron, words in [
+        (None, "0 24 * * *", "every: hour"), (None, "0 3 * *", "five fields"), (None, "", "five fields"),
+        (None, 7, "cron: 7 is not a str"), ("1d", "0 3 * * *", "one of every and cron"), (None, None, "one of every and cron"),
+    ]:
+        with pytest.raises(latchwork.Invalid, match=words):
+            locks.once("x", every, cron=cron)
+
+    async def main():
+        tasks = store.aio_locks()
+
+        @tasks.once("tasks", cron="@daily")
+        async def task():
+            return 7
+
+        assert (await task()).value == 7 and not (await task()).ran
+
+    asyncio.run(main())

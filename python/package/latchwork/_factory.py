@@ -221,6 +221,7 @@ class Factory(Generic[L, W, R, E, O]):
         name: str,
         every: Union[str, Duration],
         *,
+        cron: Optional[str] = None,
         tz: Optional[str] = None,
         ttl: Optional[Duration] = None,
         holder: Optional[str] = None,
@@ -231,10 +232,13 @@ class Factory(Generic[L, W, R, E, O]):
 
         :param every: The period: ``"1d"``, ``"1h"``, ``"15m"``, ``"1mo"`` ..., or seconds, or a timedelta. A timedelta of
             whole days is so many days of the calendar; ``"1w"`` begins on Mondays, seven days on Thursdays.
-        :param tz: The time zone of days, weeks and months, such as ``"Europe/Berlin"``. Default: UTC.
+        :param cron: In place of ``every``, the five fields of cron: ``"0 3 * * *"``. A period begins at each of their
+            moments, and the first call after it runs the task. Start the calls as often as you like, for example each
+            minute.
+        :param tz: The time zone of days, weeks, months and cron, such as ``"Europe/Berlin"``. Default: UTC.
         """
         own = _options(ttl, False, holder, max_hold, lock_delay)
-        return self._once(self._native.once(text(name, "name"), _period(every), maybe_text(tz, "tz"), own), name)
+        return self._once(self._native.once(text(name, "name"), _period(every, cron), maybe_text(tz, "tz"), own), name)
 
     def namespace(self: _F, namespace: str) -> _F:
         """Returns the same connection with all keys in a namespace: ``namespace:name``."""
@@ -296,8 +300,14 @@ def _names(names: Iterable[str]) -> List[str]:
     return [text(name, "names") for name in names]
 
 
-def _period(every: Union[str, Duration]) -> str:
+def _period(every: Union[None, str, Duration], cron: Optional[str]) -> str:
     """The period as the engine reads it. Whole days are of the calendar."""
+    if (every is None) == (cron is None):
+        raise _errors.invalid("every", "give one of every and cron")
+    if cron is not None:
+        if len(text(cron, "cron").split()) != 5 and not cron.startswith("@"):
+            raise _errors.invalid("cron", f"{cron!r} has not the five fields minute, hour, day, month and weekday")
+        return cron
     if isinstance(every, str):
         return text(every, "every")
     if isinstance(every, timedelta) and every.days > 0 and every == timedelta(days=every.days):
