@@ -4,6 +4,7 @@
 
 mod bell;
 mod bridge;
+mod counts;
 mod errors;
 mod greenlets;
 mod holds;
@@ -39,6 +40,7 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<news::News>()?;
     module.add_class::<test_stores::TestStore>()?;
     module.add_function(wrap_pyfunction!(errors::import_errors, module)?)?;
+    module.add_function(wrap_pyfunction!(counts::counts, module)?)?;
     module.add_function(wrap_pyfunction!(managers::connect, module)?)?;
     module.add_function(wrap_pyfunction!(managers::connect_from, module)?)?;
     module.add_function(wrap_pyfunction!(managers::close_all, module)?)?;

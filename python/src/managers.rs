@@ -194,7 +194,7 @@ impl Manager {
 
     /// Tells of its events, under this number.
     fn observed(&self, news: &News, number: u64) -> Self {
-        let seen = self.shared.seen.get_or_init(|| news.observer(number)).clone();
+        let seen = self.shared.seen.get_or_init(|| news.observer(number, self.store())).clone();
         self.with(self.locks.clone().observer(seen))
     }
 

@@ -7,11 +7,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use latchwork::{Event, Observer};
 use latchwork_store::clock::{Moment, boot_time};
-use latchwork_store::{FencingToken, Key};
+use latchwork_store::{FencingToken, Holder, Key};
 use pyo3::prelude::*;
 use pyo3::types::PyType;
 use tokio::sync::{Notify, mpsc};
 
+use crate::counts::Counts;
 use crate::operation::Operation;
 use crate::outcomes::{Object, Outcome, duration, seconds};
 
@@ -57,8 +58,18 @@ struct Counted {
     waits: Mutex<Waits>,
 }
 
-/// The keys of connections that calls wait for: how many, and since when.
-type Waits = HashMap<(u64, Key), (usize, Moment)>;
+/// The keys of connections that calls wait for.
+type Waits = HashMap<(u64, Key), Wait>;
+
+struct Wait {
+    calls: usize,
+    since: Moment,
+    /// The last holder that is known.
+    holder: Option<Arc<str>>,
+}
+
+/// Connection, key, seconds, and the holder if it is known.
+type LongWait = (u64, String, f64, Option<String>);
 
 impl Counted {
     fn waits(&self) -> MutexGuard<'_, Waits> {
@@ -96,14 +107,16 @@ impl News {
         self.ended.notify_one();
     }
 
-    /// The keys that calls have waited for longer than that, with the connection and the seconds.
-    fn waits(&self, longer_than: f64) -> PyResult<Vec<(u64, String, f64)>> {
+    /// The keys that calls have waited for longer than that.
+    fn waits(&self, longer_than: f64) -> PyResult<Vec<LongWait>> {
         let (limit, now) = (duration(longer_than, "longer_than")?, boot_time());
         let waits = self.shared.waits();
-        let long = waits.iter().map(|((connection, key), (_, since))| {
-            (*connection, key.as_str().to_owned(), now.since(*since))
+        let long = waits.iter().filter(|(_, wait)| now.since(wait.since) >= limit);
+        let long = long.map(|((connection, key), wait)| {
+            let holder = wait.holder.as_deref().map(str::to_owned);
+            (*connection, key.as_str().to_owned(), seconds(now.since(wait.since)), holder)
         });
-        Ok(long.filter(|it| it.2 >= limit).map(|it| (it.0, it.1, seconds(it.2))).collect())
+        Ok(long.collect())
     }
 
     /// How many events were dropped since the last call, because nobody took them.
@@ -113,9 +126,10 @@ impl News {
 }
 
 impl News {
-    pub(crate) fn observer(&self, connection: u64) -> Arc<Seen> {
+    pub(crate) fn observer(&self, connection: u64, store: &str) -> Arc<Seen> {
         Arc::new(Seen {
             connection,
+            counts: Counts::of(store),
             sent: self.sent.clone(),
             shared: self.shared.clone(),
             is_closing: AtomicBool::new(false),
@@ -129,6 +143,7 @@ pub(crate) struct Seen {
     pub(crate) connection: u64,
     sent: mpsc::Sender<Item>,
     shared: Arc<Counted>,
+    counts: Arc<Counts>,
     is_closing: AtomicBool,
     /// The keys whose last request has failed.
     failing: Mutex<HashSet<Key>>,
@@ -181,27 +196,32 @@ impl Seen {
 
 impl Observer for Seen {
     fn event(&self, event: &Event<'_>) {
+        self.counts.event(event);
         match *event {
             Event::WaitBegan { key } => {
                 let mut waits = self.shared.waits();
-                let begun = || (0, boot_time());
-                waits.entry((self.connection, key.clone())).or_insert_with(begun).0 += 1;
+                let begun = || Wait { calls: 0, since: boot_time(), holder: None };
+                waits.entry((self.connection, key.clone())).or_insert_with(begun).calls += 1;
             }
             Event::WaitEnded { key, .. } => {
                 let wait = (self.connection, key.clone());
                 let mut waits = self.shared.waits();
                 if let Some(waiting) = waits.get_mut(&wait) {
-                    waiting.0 -= 1;
-                    if waiting.0 == 0 {
+                    waiting.calls -= 1;
+                    if waiting.calls == 0 {
                         waits.remove(&wait);
                     }
                 }
             }
-            Event::Waiting { key, .. }
-            | Event::Acquired { key, .. }
-            | Event::Renewed { key, .. } => {
+            Event::Waiting { key, blocked } => {
                 self.answers(key);
+                let holder = blocked.holder.as_ref().map(Holder::shown);
+                let mut waits = self.shared.waits();
+                if let Some(waiting) = waits.get_mut(&(self.connection, key.clone())) {
+                    waiting.holder = holder;
+                }
             }
+            Event::Acquired { key, .. } | Event::Renewed { key, .. } => self.answers(key),
             Event::TryFailed { key, error } => {
                 self.fails("unreachable", key, None, format!("an acquire is retried: {error}"));
             }

@@ -73,6 +73,7 @@ pub(crate) fn after_fork() {
     INSIDE.store(0, Ordering::SeqCst);
     PARKED.store(0, Ordering::SeqCst);
     ENDS.store(false, Ordering::SeqCst);
+    crate::counts::after_fork();
 }
 
 /// Waits for a future with the GIL released, until `limit` has passed: then the result is `None`. In the main thread,

@@ -94,6 +94,35 @@ def test_a_long_wait_is_logged(monkeypatch, caplog):
         assert news.waits(0.0) == []
 
 
+def test_a_key_of_another_client_without_a_ttl_is_named(redis_server, monkeypatch, caplog):
+    """A plain key that nobody deletes is waited for, and the wait, the timeout and `show` say what it is."""
+    import redis as package
+
+    what = "held by a client of another kind without a ttl"
+    with package.Redis.from_url(redis_server) as client, latchwork.connect(redis_server) as locks:
+        client.set("plain", "v")
+        # A list has what Latchwork wrote: the keys of other programs are their data.
+        assert locks.ls("plain") == [] and "without a ttl" in " ".join(locks.show("plain").notes)
+        for limit, words in (0, "timed out without waiting: "), (0.05, "timed out after 50ms: "):
+            with pytest.raises(latchwork.TimedOut) as caught:
+                locks.lock("plain").acquire(timeout=limit)
+            assert caught.value.message == words + what, caught.value
+        monkeypatch.setattr(_events, "LONG_WAIT", 0.05)
+        waiting = threading.Thread(target=lambda: locks.lock("plain").acquire().release())
+        waiting.start()
+        news = _events._news[1]
+
+        def said():
+            _events._report_waits(news)
+            return f"plain: waiting for 0 s, {what}" in caplog.text
+
+        wait_until(said, "the wait is reported, with what it waits for")
+        # A key that is waited for has a queue, which is Latchwork's.
+        assert [len(view.waiters) for view in locks.ls("plain")] == [1]
+        client.delete("plain")
+        waiting.join(20)
+
+
 def test_the_events_end_with_the_process_and_begin_again_in_a_child():
     said = run(
         """

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import threading
 import time
@@ -11,15 +10,12 @@ from typing import Any, Callable, Dict, List, Optional, Tuple
 
 from . import _errors, _native
 
-logger = logging.getLogger("latchwork")
+# `logging` is imported by the thread, for what there is to report: it takes a tenth of the package's own import.
 
 #: A wait is reported after it, and again each time that it has doubled.
 LONG_WAIT = 10.0
 
-_LEVELS = {
-    "lost": logging.ERROR, "suspect": logging.WARNING, "unreachable": logging.WARNING, "release_failed": logging.WARNING,
-    "answers": logging.INFO,
-}
+_LEVELS = {"lost": "ERROR", "suspect": "WARNING", "unreachable": "WARNING", "release_failed": "WARNING"}
 
 
 class Callbacks:
@@ -74,23 +70,33 @@ def _take(news: _native.News) -> None:
             _report_waits(news)
 
 
+def _logger() -> Any:
+    import logging
+
+    return logging.getLogger("latchwork")
+
+
 def _report_waits(news: _native.News) -> None:
-    waits = {(number, key): waited for number, key, waited in news.waits(LONG_WAIT)}
+    waits = {(number, key): (waited, holder) for number, key, waited, holder in news.waits(LONG_WAIT)}
     for ended in set(_reported) - set(waits):
         del _reported[ended]
-    for wait, waited in waits.items():
+    for wait, (waited, holder) in waits.items():
         if waited >= 2 * _reported.get(wait, 0.0):
             _reported[wait] = waited
-            logger.warning("%s: waiting for %.0f s; `latchwork show` tells who holds it", wait[1], waited)
+            held = "" if holder is None else f", held by {holder}"
+            _logger().warning("%s: waiting for %.0f s%s; see `latchwork show` and Locks.show()", wait[1], waited, held)
     dropped = news.dropped()
     if dropped:
-        logger.warning("%d events were not logged: there were too many", dropped)
+        _logger().warning("%d events were not logged: there were too many", dropped)
 
 
 def _tell(number: int, kind: str, key: str, token: Optional[int], text: str, reason: Optional[str]) -> None:
     more = {"latchwork_event": kind, "latchwork_key": key, "latchwork_token": token}
     of = "" if token is None else f" (token {token})"
-    logger.log(_LEVELS.get(kind, logging.INFO), "%s%s: %s: %s", key, of, kind.replace("_", " "), text, extra=more)
+    import logging
+
+    level = getattr(logging, _LEVELS.get(kind, "INFO"))
+    _logger().log(level, "%s%s: %s: %s", key, of, kind.replace("_", " "), text, extra=more)
     wanted = _callbacks.get(number)
     if kind != "lost" or wanted is None:
         return
@@ -102,4 +108,4 @@ def _tell(number: int, kind: str, key: str, token: Optional[int], text: str, rea
             try:
                 callback(error)
             except Exception:
-                logger.exception("%s: the callback for its loss raised", key)
+                _logger().exception("%s: the callback for its loss raised", key)
