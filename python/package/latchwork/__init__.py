@@ -24,6 +24,8 @@ import atexit as _atexit
 import os as _os
 import socket as _socket
 import sys as _sys
+from typing import TYPE_CHECKING as _TYPE_CHECKING
+from typing import Any as _Any
 from typing import Callable as _Callable
 from typing import Optional as _Optional
 from typing import Union as _Union
@@ -57,7 +59,28 @@ from ._names import publish as _publish
 from ._once import Once, Outcome, Run, Skipped
 from ._times import Duration
 from ._times import seconds as _seconds
-from ._views import Finding, ForceReleased, LockView, Party, Prepared, Report
+
+if _TYPE_CHECKING:
+    from ._clients import Client as _Client
+    from ._clients import ClusterClient as _ClusterClient
+    from ._views import Finding, ForceReleased, Leader, LockView, Outcome, Party, Prepared, Report, Skipped
+
+    _Source = _Union[None, str, _os.PathLike[str], _Callable[[], str], _Client, _ClusterClient]
+else:
+    _Source = _Any
+
+    def __getattr__(name):
+        # Those of `_views`, at their first use.
+        if name in __all__:
+            from . import _views
+
+            globals()[name] = found = getattr(_views, name)
+            return found
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+    def __dir__():
+        return sorted({*globals(), *__all__})
+
 
 _native.refuse_subinterpreters()
 _native.import_errors()
@@ -111,7 +134,7 @@ def _configured(
 
 
 def connect(
-    url: "_Union[None, str, _os.PathLike[str], _Callable[[], str]]" = None,
+    url: "_Source" = None,
     *,
     store_file: "_Union[None, str, _os.PathLike[str]]" = None,
     store_command: _Optional[str] = None,
@@ -128,7 +151,8 @@ def connect(
     :param url: ``mem:`` (this process), ``file:///path`` (this machine), ``redis://host``, ``valkey://host``,
         ``redlock://a,b,c``, ``etcd://a,b,c``, ``zk://a,b,c`` or ``postgres://user@host/db``. Default: :func:`default_store`.
         A path (``pathlib.Path``) is a folder for a store on files. A function that returns an address is called again,
-        in a thread, when the store refuses the login.
+        in a thread, when the store refuses the login. A client of redis-py or valkey-py, also of Sentinels or of a
+        Cluster, is asked for its address, its login and its certificates: Latchwork has a connection of its own.
     :param store_file: A file with the address in its only line, in place of ``url``. It is read again when the store
         refuses the login.
     :param store_command: A command that prints the address, in place of ``url``. ``sh -c`` runs it, and again when the
@@ -147,7 +171,7 @@ def connect(
 
 
 def _connecting(
-    url: "_Union[None, str, _os.PathLike[str], _Callable[[], str]]",
+    url: "_Source",
     store_file: "_Union[None, str, _os.PathLike[str]]",
     store_command: _Optional[str],
 ) -> _native.Operation:
@@ -159,7 +183,9 @@ def _connecting(
         return _native.connect_from(None, _text(store_command, "store_command"), None)
     if not isinstance(url, _os.PathLike) and callable(url):
         return _native.connect_from(None, None, url)
-    return _native.connect(_address(url))
+    from ._clients import connecting
+
+    return connecting(url)
 
 
 def _address(url: "_Union[None, str, _os.PathLike[str]]") -> str:

@@ -22,6 +22,9 @@ from ._times import Duration, maybe
 from ._views import ForceReleased, LockView, Prepared, Report
 from ._work import blocking
 
+if TYPE_CHECKING:
+    from . import _Source
+
 _L = TypeVar("_L", bound="Locks")
 C = TypeVar("C", bound=Callable[[Lost], Any])
 
@@ -184,7 +187,7 @@ class Connecting(Coroutine[Any, Any, Locks]):
 
 
 def connect(
-    url: "Union[None, str, os.PathLike[str], Callable[[], str]]" = None,
+    url: "_Source" = None,
     *,
     store_file: "Union[None, str, os.PathLike[str]]" = None,
     store_command: Optional[str] = None,
