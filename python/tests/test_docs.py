@@ -158,3 +158,22 @@ def test_everything_public_has_a_docstring():
                     if not member.startswith("_") and callable(value) and not inspect.getdoc(value):
                         missing.append(f"{name}.{member}")
     assert missing == []
+
+
+def test_a_program_of_threads_imports_what_it_uses():
+    """The import of these takes longer than that of the package."""
+    heavy = ["asyncio", "dataclasses", "inspect", "logging", "socket", "urllib.parse"]
+    said = subprocess.run(
+        [sys.executable, "-I", "-c", f"""
+import sys
+before = set(sys.modules)
+import latchwork
+with latchwork.connect("mem:") as locks, locks.lock("stock").acquire(timeout=5) as guard:
+    guard.ensure_held()
+print([name for name in {heavy} if name in set(sys.modules) - before])
+"""], capture_output=True, text=True,
+    )
+    assert said.stdout == "[]\n", said
+    assert {*latchwork.__all__} <= {*dir(latchwork)} and latchwork.Leader("me", 1).term == 1
+    with pytest.raises(AttributeError, match="no attribute 'Lokcs'"):
+        latchwork.Lokcs

@@ -22,7 +22,6 @@ from __future__ import annotations
 
 import atexit as _atexit
 import os as _os
-import socket as _socket
 import sys as _sys
 from typing import TYPE_CHECKING as _TYPE_CHECKING
 from typing import Any as _Any
@@ -32,7 +31,7 @@ from typing import Union as _Union
 
 from . import _events, _native
 from ._default import lock, synchronized
-from ._elections import Election, Leader
+from ._elections import Election
 from ._errors import (
     Busy,
     Closed,
@@ -56,7 +55,7 @@ from ._factory import text as _text
 from ._guards import AsyncGuard, Guard, Loss
 from ._locks import Lock, Locks, ReentrantLock, RWLock
 from ._names import publish as _publish
-from ._once import Once, Outcome, Run, Skipped
+from ._once import Once, Run
 from ._times import Duration
 from ._times import seconds as _seconds
 
@@ -119,7 +118,7 @@ def _configured(
     renew_every: _Optional[Duration],
 ) -> _native.Manager:
     if holder is None:
-        holder = f"{_socket.gethostname()} {_native.this_process()} ({_script()})"
+        holder = f"{_os.uname().nodename} {_native.this_process()} ({_script()})"
     native = native.set_text("holder", _text(holder, "holder"))
     if namespace is not None:
         native = native.set_text("namespace", _text(namespace, "namespace"))
@@ -181,7 +180,9 @@ def _connecting(
         return _native.connect_from(_os.fsdecode(store_file), None, None)
     if store_command is not None:
         return _native.connect_from(None, _text(store_command, "store_command"), None)
-    if not isinstance(url, _os.PathLike) and callable(url):
+    if url is None or isinstance(url, (str, _os.PathLike)):
+        return _native.connect(_address(url))
+    if callable(url):
         return _native.connect_from(None, None, url)
     from ._clients import connecting
 
@@ -219,6 +220,8 @@ def doctor(url: _Optional[str] = None) -> Report:
     >>> latchwork.doctor("mem:").is_fit
     True
     """
+    from ._views import Report
+
     return Report.of(_native.doctor(_address(url)).wait())
 
 
@@ -229,6 +232,8 @@ def init(url: _Optional[str] = None) -> Prepared:
     >>> latchwork.init("mem:").steps
     ()
     """
+    from ._views import Prepared
+
     return Prepared.of(_native.init(_address(url)).wait())
 
 
@@ -259,7 +264,7 @@ def _close_with_multiprocessing() -> None:
     _hooked = _os.getpid()
 
 
-_publish(__name__, [globals()[_name] for _name in __all__])
+_publish(__name__, [globals()[_name] for _name in __all__ if _name in globals()])
 
 # One hook for all connections of the process. It runs before the interpreter ends, so waiters are refused first and
 # then every lock is released: those of guards in globals and in frames, too.

@@ -7,10 +7,11 @@ from typing import Any, AsyncIterator, Callable, Coroutine, Optional, TypeVar
 
 from . import _errors, _native
 from ._contexts import Named
-from ._elections import Leader, leader_of
+from ._elections import leader_of
 from ._guards import AsyncGuard
 from ._loops import Acquiring
 from ._times import Duration, maybe
+from ._views import Leader
 from ._work import awaited
 
 T = TypeVar("T")

@@ -19,7 +19,7 @@ from ._loops import Acquiring
 from ._places import is_closed
 from ._synchronized import W, refused, synchronized
 from ._times import Duration, maybe
-from ._views import ForceReleased, LockView, Prepared, Report
+from ._views import ForceReleased, LockView, LockViews, Prepared, Report
 from ._work import blocking
 
 if TYPE_CHECKING:
@@ -130,7 +130,7 @@ class Locks(Factory[Lock, RWLock, ReentrantLock, Election, Once]):
     async def ls(self, prefix: str = "") -> List[LockView]:
         """Lists the keys that are held, waited for or closed. Changes nothing."""
         prefix, namespace = self._own(prefix, "prefix"), self._namespace
-        return [LockView.of(view, namespace) for view in await self._native.list(prefix)]
+        return LockViews(LockView.of(view, namespace) for view in await self._native.list(prefix))
 
     async def show(self, name: Union[str, LockView]) -> LockView:
         """Returns the holders and the waiters of a key, as :meth:`latchwork.Locks.show`. Changes nothing."""

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any, Callable, Coroutine, Optional, Tuple, Typ
 from . import _errors, _loops, _native
 from ._contexts import ByTasks
 from ._guards import AsyncGuard
-from ._once import Outcome, Skipped
 from ._places import block
 from ._times import Duration, maybe
+from ._views import Outcome, Skipped
 from ._work import awaited
 
 if TYPE_CHECKING:

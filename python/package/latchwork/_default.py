@@ -7,10 +7,9 @@ from typing import Any, Callable, Dict, NoReturn, Optional, Tuple
 
 from ._elsewhere import of_lock
 from ._factory import text
-from ._locks import Lock, Locks
+from ._locks import Lock, Locks, W
 from ._native import Lock as NativeLock
 from ._native import Manager
-from ._synchronized import W
 from ._times import Duration
 
 #: The connections of this process and, if it was forked, of its parent. The end of the process closes them.

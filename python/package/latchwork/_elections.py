@@ -2,30 +2,25 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any, Callable, Iterator, Optional, Tuple, TypeVar
+from typing import TYPE_CHECKING, Any, Callable, Iterator, Optional, Tuple, TypeVar
 
 from . import _errors, _native
 from ._contexts import Named
 from ._guards import Guard
 from ._times import Duration, maybe
-from ._work import blocking, finished
+
+if TYPE_CHECKING:
+    from ._views import Leader
 
 T = TypeVar("T")
 
 
-@dataclass(frozen=True)
-class Leader:
-    """The leader as others see it."""
-
-    #: What the leader says of itself, usually an address.
-    candidate: str
-    #: The number of its term: its fencing token.
-    term: int
-
-
 def leader_of(said: Optional[Tuple[str, int]]) -> Optional[Leader]:
-    return None if said is None else Leader(*said)
+    if said is None:
+        return None
+    from ._views import Leader
+
+    return Leader(*said)
 
 
 class Election(Named[_native.Lock]):
@@ -60,6 +55,8 @@ class Election(Named[_native.Lock]):
         A thread cannot be stopped from outside: ``work`` has to check ``leadership.ensure_held()`` before each step.
         If that raises :class:`Lost`, the candidate campaigns again.
         """
+        from ._work import blocking, finished
+
         blocking(work, "lead")
         while True:
             leadership = self.campaign()

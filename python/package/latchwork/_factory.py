@@ -9,7 +9,9 @@ from . import _errors, _events, _native
 from ._contexts import Named
 from ._elsewhere import of_lock
 from ._times import Duration, maybe, seconds
-from ._views import LockView
+
+if TYPE_CHECKING:
+    from ._views import LockView
 
 L = TypeVar("L", bound="Named[Any]")
 W = TypeVar("W", bound="Sides[Any]")
@@ -219,7 +221,7 @@ class Factory(Generic[L, W, R, E, O]):
     def once(
         self,
         name: str,
-        every: Union[str, Duration],
+        every: Union[None, str, Duration] = None,
         *,
         cron: Optional[str] = None,
         tz: Optional[str] = None,
@@ -247,7 +249,11 @@ class Factory(Generic[L, W, R, E, O]):
     def _own(self, name: Union[str, LockView], field: str = "name") -> str:
         """The name of a key in this namespace. A key with its namespace would be another key."""
         before = f"{self._namespace}:" if self._namespace else ""
-        if isinstance(name, LockView):
+        if not isinstance(name, str):
+            from ._views import LockView
+
+            if not isinstance(name, LockView):
+                return text(name, field)
             if not name.key.startswith(before):
                 raise _errors.invalid(field, f"{name.key!r} is not in the namespace {self._namespace!r}")
             return name.key[len(before):]
@@ -312,6 +318,7 @@ def _period(every: Union[None, str, Duration], cron: Optional[str]) -> str:
         return text(every, "every")
     if isinstance(every, timedelta) and every.days > 0 and every == timedelta(days=every.days):
         return f"{every.days}d"
+    assert every is not None
     length = seconds(every, "every")
     if length < 1 or length != int(length):
         raise _errors.invalid("every", f"{every!r} is not a whole number of seconds from 1 up")

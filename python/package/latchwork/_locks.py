@@ -13,13 +13,14 @@ from ._factory import Factory, Sides, maybe_text
 from ._guards import AsyncGuard, Guard
 from ._loops import Acquiring
 from ._once import Once
-from ._synchronized import W, synchronized
 from ._times import Duration, maybe
-from ._views import ForceReleased, LockView
-from ._work import blocking
+
+if TYPE_CHECKING:
+    from ._views import ForceReleased, LockView
 
 _L = TypeVar("_L", bound="Locks")
 C = TypeVar("C", bound=Callable[[Lost], Any])
+W = TypeVar("W", bound=Callable[..., Any])
 
 
 class Lock(ByThreads[_native.Lock, Guard], ByTasks[_native.Lock, AsyncGuard]):
@@ -143,6 +144,8 @@ class Locks(Factory[Lock, RWLock, ReentrantLock, Election, Once]):
         'user/7 is Ada'
         >>> locks.close()
         """
+        from ._synchronized import synchronized
+
         limit = maybe(timeout, "timeout")
 
         def made(key: str) -> Lock:
@@ -164,20 +167,26 @@ class Locks(Factory[Lock, RWLock, ReentrantLock, Election, Once]):
 
         Each loss is also logged, by the logger ``latchwork``.
         """
+        from ._work import blocking
+
         blocking(callback, "on_lost")
         self._lost.called.append(callback)
         return callback
 
     def ls(self, prefix: str = "") -> List[LockView]:
         """Lists the keys that are held, waited for or closed. Changes nothing."""
+        from ._views import LockView, LockViews
+
         prefix, namespace = self._own(prefix, "prefix"), self._namespace
-        return [LockView.of(view, namespace) for view in self._native.list(prefix).wait()]
+        return LockViews(LockView.of(view, namespace) for view in self._native.list(prefix).wait())
 
     def show(self, name: Union[str, LockView]) -> LockView:
         """Returns the holders and the waiters of a key. Changes nothing.
 
         :param name: The name, without the namespace, or what :meth:`ls` gave.
         """
+        from ._views import LockView
+
         return LockView.of(self._native.inspect(self._own(name)).wait()[0], self._namespace)
 
     def force_release(self, name: Union[str, LockView]) -> ForceReleased:
@@ -186,6 +195,8 @@ class Locks(Factory[Lock, RWLock, ReentrantLock, Election, Once]):
 
         :param name: The name, without the namespace, or what :meth:`ls` gave.
         """
+        from ._views import ForceReleased
+
         return ForceReleased.of(self._native.force_release(self._own(name)).wait())
 
     def close(self) -> None:

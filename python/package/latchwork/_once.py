@@ -3,61 +3,22 @@
 from __future__ import annotations
 
 import functools
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Callable, Generic, Optional, Tuple, TypeVar, Union
+from typing import TYPE_CHECKING, Any, Callable, Optional, Tuple, TypeVar, Union
 
 from . import _errors, _native
 from ._contexts import ByThreads
 from ._guards import Guard
 from ._times import Duration, maybe
-from ._work import blocking, finished
 
 if TYPE_CHECKING:
     # Checkers know it without the package.
     from typing_extensions import Literal, ParamSpec
 
+    from ._views import Outcome, Skipped
+
     P = ParamSpec("P")
 
 T = TypeVar("T")
-
-
-@dataclass(frozen=True)
-class Skipped:
-    """Why there was nothing to do. It is false, as ``if run:`` expects."""
-
-    #: ``"done"``, ``"running"`` or ``"quarantine"``.
-    why: str
-    #: The same for people: ``done by web-2 pid 812 (report.py)``.
-    text: str
-    #: The holder that did it or is running it, if the store knows.
-    holder: Optional[str] = None
-    #: The seconds for which it stays so, if the store knows.
-    closed_for: Optional[float] = None
-    #: When it was done, in seconds since 1970 by the clock of that host.
-    at: Optional[float] = None
-
-    def __bool__(self) -> "Literal[False]":
-        return False
-
-    def __str__(self) -> str:
-        return self.text
-
-
-@dataclass(frozen=True)
-class Outcome(Generic[T]):
-    """The result of a decorated task."""
-
-    #: Whether it ran here and succeeded.
-    ran: bool
-    #: What the function returned, if it ran.
-    value: Optional[T] = None
-    #: Why it did not run.
-    skipped: Optional[Skipped] = None
-    #: The task ran, but its period could not be closed: another host may run it again.
-    not_closed: Optional[_errors.LatchworkError] = None
-
-    def __bool__(self) -> bool:
-        return self.ran
 
 
 class Run(Guard):
@@ -87,7 +48,7 @@ class Run(Guard):
         return self._succeed() if raised is None else self._release()
 
 
-class Once(ByThreads[_native.Once, Union[Run, Skipped]]):
+class Once(ByThreads[_native.Once, "Union[Run, Skipped]"]):
     """A task that runs once in each period, on one of the callers.
 
     As a decorator:
@@ -118,8 +79,12 @@ class Once(ByThreads[_native.Once, Union[Run, Skipped]]):
 
         Without ``timeout`` it returns :class:`Skipped` at once if the task is running elsewhere.
         """
-        begun = self._native.begin(maybe(timeout, "timeout")).giving(Run).wait()
-        return begun if isinstance(begun, Run) else Skipped(**begun)
+        begun: Any = self._native.begin(maybe(timeout, "timeout")).giving(Run).wait()
+        if isinstance(begun, Run):
+            return begun
+        from ._views import Skipped
+
+        return Skipped(**begun)
 
     def reset(self) -> str:
         """Opens the task again in this period: ``"opened"``, ``"not_closed"`` or ``"running"``."""
@@ -129,12 +94,16 @@ class Once(ByThreads[_native.Once, Union[Run, Skipped]]):
     def __call__(self, work: "Callable[P, T]") -> "Callable[P, Outcome[T]]":
         """Decorates a function. What is no work (a coroutine function, a generator, no function at all) is refused with
         ``TypeError``, and opens the task for others."""
+        from ._work import blocking, finished
+
         blocking(work, "once")
 
         @functools.wraps(work)
         def task(*args: "P.args", **kwargs: "P.kwargs") -> "Outcome[T]":
+            from ._views import Outcome
+
             run = self.begin()
-            if isinstance(run, Skipped):
+            if not isinstance(run, Run):
                 return Outcome(False, skipped=run)
             try:
                 value = work(*args, **kwargs)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-import inspect
 import os
 import sys
 from types import FrameType
 from typing import Optional, Tuple, Type
 
+#: As the module `inspect` has it, whose import takes long.
+_CO_ASYNC_GENERATOR = 0x200
 _PACKAGE = os.path.dirname(os.path.abspath(__file__)) + os.sep
 #: `ExitStack` enters and leaves from here.
 _STACKS = contextlib.ExitStack.enter_context.__code__.co_filename
@@ -46,4 +47,4 @@ def block(frame: FrameType) -> int:
 def is_closed(kind: Optional[Type[BaseException]], frame: FrameType) -> bool:
     """Whether a block ends because its coroutine is closed, as those of an event loop are that has ended: then it must
     not await. An asynchronous generator that is closed may."""
-    return kind is GeneratorExit and not frame.f_code.co_flags & inspect.CO_ASYNC_GENERATOR
+    return kind is GeneratorExit and not frame.f_code.co_flags & _CO_ASYNC_GENERATOR

@@ -1,9 +1,31 @@
-"""What a store shows: locks, their holders, and how fit it is."""
+"""What a store shows: locks, their holders, how fit it is, and what became of tasks. Each is imported at its first use, for
+the import of dataclasses takes longer than the rest of the package.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, Dict, List, Optional, Tuple
+from typing import TYPE_CHECKING, Any, Dict, Generic, List, Optional, Sequence, Tuple, TypeVar
+
+from . import _errors
+
+if TYPE_CHECKING:
+    # Checkers know it without the package.
+    from typing_extensions import Literal
+
+T = TypeVar("T")
+
+
+def _table(head: Tuple[str, ...], rows: Sequence[Tuple[str, ...]], caption: str) -> str:
+    """A table for notebooks."""
+    from html import escape
+
+
+    def cells(kind: str, row: Tuple[str, ...]) -> str:
+        return "".join(f"<{kind}>{escape(text)}</{kind}>" for text in row)
+
+    lines = "".join(f"<tr>{cells('td', row)}</tr>" for row in rows)
+    return f"<table><caption>{escape(caption)}</caption><tr>{cells('th', head)}</tr>{lines}</table>"
 
 
 @dataclass(frozen=True)
@@ -42,6 +64,9 @@ class LockView:
     #: The key without the namespace of the connection: what ``lock()`` and ``show()`` take.
     name: str = ""
 
+    def _repr_html_(self) -> str:
+        return _table(_HEAD, [_row(self)], self.key)
+
     @property
     def is_free(self) -> bool:
         """Whether nobody holds the key or waits for it, and it is not closed."""
@@ -57,6 +82,29 @@ class LockView:
             tuple(Party(**party) for party in view["waiters"]),
             view["closed_for"], view["closed_by"], tuple(view["notes"]), name,
         )
+
+
+class LockViews(List[LockView]):
+    """The list that ``ls()`` returns. A notebook shows it as a table."""
+
+    def _repr_html_(self) -> str:
+        return _table(_HEAD, [_row(view) for view in self], f"{len(self)} keys that are held, waited for or closed")
+
+
+_HEAD = ("name", "kind", "state", "holders", "token", "waiters", "notes")
+
+
+def _row(view: LockView) -> Tuple[str, ...]:
+    kind = view.kind or ""
+    state = "held" if view.holders else "free" if view.is_free else "waited for"
+    if view.closed_for is not None:
+        state = f"closed for {view.closed_for:.0f} s" + (f" by {view.closed_by}" if view.closed_by else "")
+    holders = [f"{it.holder} for {it.age:.0f} s" if it.age is not None else it.holder for it in view.holders]
+    tokens = [str(it.token) for it in view.holders if it.token is not None]
+    return (
+        view.name, f"{kind} of {view.permits}" if view.permits else kind, state, ", ".join(holders), ", ".join(tokens),
+        str(len(view.waiters)), "; ".join(view.notes),
+    )
 
 
 @dataclass(frozen=True)
@@ -129,11 +177,74 @@ class Report:
                 f"{'':10}{word:>{width}}  {said}"
                 for word, said in (("then", finding.consequence), ("do", finding.remedy)) if said
             ]
+        return "\n".join([*lines, "", self._verdict()])
+
+    def _verdict(self) -> str:
         worst = max((finding.severity for finding in self.findings), key=_SEVERITIES.index, default="ok")
-        return "\n".join([*lines, "", f"{'fit' if self.is_fit else 'NOT fit'} for locks; the worst is {worst}"])
+        return f"{'fit' if self.is_fit else 'NOT fit'} for locks; the worst is {worst}"
+
+    def _repr_html_(self) -> str:
+        rows = [
+            (it.severity, f"{it.code} ({it.part})" if it.part else it.code, it.found, it.consequence, it.remedy)
+            for it in self.findings
+        ]
+        return _table(("severity", "check", "found", "then", "do"), rows, f"{self.store}: {self._verdict()}")
 
     @classmethod
     def of(cls, said: Tuple[str, List[Dict[str, Any]]]) -> "Report":
         """Makes it of what the engine returns."""
         store, findings = said
         return cls(store, tuple(Finding(**finding) for finding in findings))
+
+
+@dataclass(frozen=True)
+class Leader:
+    """The leader as others see it."""
+
+    #: What the leader says of itself, usually an address.
+    candidate: str
+    #: The number of its term: its fencing token.
+    term: int
+
+
+@dataclass(frozen=True)
+class Skipped:
+    """Why there was nothing to do. It is false, as ``if run:`` expects."""
+
+    #: ``"done"``, ``"running"`` or ``"quarantine"``.
+    why: str
+    #: The same for people: ``done by web-2 pid 812 (report.py)``.
+    text: str
+    #: The holder that did it or is running it, if the store knows.
+    holder: Optional[str] = None
+    #: The seconds for which it stays so, if the store knows.
+    closed_for: Optional[float] = None
+    #: When it was done, in seconds since 1970 by the clock of that host.
+    at: Optional[float] = None
+
+    def __bool__(self) -> "Literal[False]":
+        return False
+
+    def __str__(self) -> str:
+        return self.text
+
+
+@dataclass(frozen=True)
+class Outcome(Generic[T]):
+    """The result of a decorated task."""
+
+    #: Whether it ran here and succeeded.
+    ran: bool
+    #: What the function returned, if it ran.
+    value: Optional[T] = None
+    #: Why it did not run.
+    skipped: Optional[Skipped] = None
+    #: The task ran, but its period could not be closed: another host may run it again.
+    not_closed: Optional[_errors.LatchworkError] = None
+
+    def __bool__(self) -> bool:
+        return self.ran
+
+
+for _class in (Finding, ForceReleased, Leader, LockView, LockViews, Outcome, Party, Prepared, Report, Skipped):
+    _class.__module__ = "latchwork"

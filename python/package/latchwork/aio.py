@@ -23,11 +23,10 @@ from ._aio_default import lock, synchronized
 from ._aio_elections import Election
 from ._aio_locks import Lock, Locks, ReentrantLock, RWLock, connect, doctor, init, ls
 from ._aio_once import Once, Run
-from ._elections import Leader
 from ._guards import AsyncGuard as Guard
 from ._guards import Loss
 from ._names import publish as _publish
-from ._once import Outcome, Skipped
+from ._views import Leader, Outcome, Skipped
 
 __all__ = [
     "Election", "Guard", "Leader", "Lock", "Locks", "Loss", "Once", "Outcome", "RWLock", "ReentrantLock", "Run", "Skipped",
