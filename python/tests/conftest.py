@@ -83,10 +83,14 @@ def unraisable():
         sys.unraisablehook = before
 
 
+#: Python 3.12 and later warn of each fork of a process with threads.
+WARNINGS = ["-W", "always", "-W", "ignore:This process:DeprecationWarning"]
+
+
 def start(code, *args, **more):
     """Starts a process of Python that runs this code; it prints a line when it is ready."""
     return subprocess.Popen(
-        [sys.executable, "-W", "always", "-c", textwrap.dedent(code), *map(str, args)],
+        [sys.executable, *WARNINGS, "-c", textwrap.dedent(code), *map(str, args)],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -97,7 +101,7 @@ def start(code, *args, **more):
 def run(code, *args, limit=60, **more):
     """Runs this code in a process of Python to its end."""
     return subprocess.run(
-        [sys.executable, "-W", "always", "-c", textwrap.dedent(code), *map(str, args)],
+        [sys.executable, *WARNINGS, "-c", textwrap.dedent(code), *map(str, args)],
         capture_output=True,
         text=True,
         timeout=limit,

@@ -71,7 +71,7 @@ def test_h234_a_fence_in_memory_refuses_what_is_no_token():
 
 
 def test_h234_a_fence_in_sqlite_refuses_what_is_no_token():
-    import sqlalchemy
+    sqlalchemy = pytest.importorskip("sqlalchemy", reason="it needs Python 3.10")
 
     db, fences = sqlite3.connect(":memory:"), fence.SqlFence("sqlite")
     fences.create(db.cursor())
@@ -99,7 +99,7 @@ def test_h234_a_spoilt_row_of_sqlite_is_an_error_with_a_next_step():
 
 
 def test_h234_a_fence_in_postgresql_refuses_what_is_no_token(postgres_server):
-    import psycopg
+    psycopg = pytest.importorskip("psycopg", reason="it needs Python 3.10")
 
     fences = fence.SqlFence("postgresql", "strange_fences")
     with psycopg.connect(postgres_server) as connection, connection.cursor() as cursor:
@@ -178,7 +178,7 @@ def test_a_fence_in_sqlite_refuses_older_tokens(tmp_path):
 
 
 def test_a_fence_by_sqlalchemy_rolls_the_write_back(tmp_path):
-    import sqlalchemy
+    sqlalchemy = pytest.importorskip("sqlalchemy", reason="it needs Python 3.10")
 
     engine = sqlalchemy.create_engine(f"sqlite:///{tmp_path}/shop.db")
     fences = fence.SqlFence("sqlite")

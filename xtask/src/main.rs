@@ -52,8 +52,10 @@ cargo xtask COMMAND
   package            packs each published crate and builds it from its package
   book               makes the guide as a book of HTML, by mdBook
   readme             makes the library's README from that of the repository
-  python             builds the Python package and tests it in an environment of
-                     its own, which it makes
+  python [--each [PYTHON...]]
+                     builds the Python package and tests it in an environment of
+                     its own, which it makes; with --each, the core of the tests
+                     on these Pythons, or on all that are installed
   wheel              builds the wheel as it is published, and tries it
   release --dry-run  tries a release up to the publishing; docs/releasing.md
                      has the rest
@@ -86,7 +88,7 @@ fn main() -> ExitCode {
         Some("package") => package::run(),
         Some("book") => book::write(),
         Some("readme") => readme::write(),
-        Some("python") => python::run(),
+        Some("python") => python::run(&rest),
         // A part of `test`.
         Some("python-prepare") => python::prepare(&rest),
         Some("wheel") => python::wheel(),

@@ -62,9 +62,9 @@ pub(crate) fn prepare(args: &[String]) -> Result<(), String> {
     install(&tools, &wheel)
 }
 
-/// Runs pytest with these arguments on what was installed.
-fn pytest(args: &[&str]) -> Result<(), String> {
-    let mut pytest = Command::new(folder().join("venv/bin/python"));
+/// Runs pytest with these arguments on what was installed for this Python.
+fn pytest(python: &Path, args: &[&str]) -> Result<(), String> {
+    let mut pytest = Command::new(python);
     pytest.args(["-m", "pytest"]).current_dir(root().join(PACKAGE));
     pytest.env("PYTHONDONTWRITEBYTECODE", "1").args(["-p", "no:cacheprovider"]).args(args);
     ran(&mut pytest)
@@ -74,17 +74,115 @@ fn pytest(args: &[&str]) -> Result<(), String> {
 pub(crate) fn test() -> Result<(), String> {
     let start = Instant::now();
     // Most tests wait, and each of the two has servers of its own.
-    pytest(&["--numprocesses=2"])?;
+    pytest(&folder().join("venv/bin/python"), &["--numprocesses=2"])?;
     // The last test: the wheel needs nothing but Python.
     bare(&wheel_in(Build::Test)?)?;
     println!("the Python package: tested in {:.0?}", start.elapsed());
     Ok(())
 }
 
-/// All of it, for `cargo xtask python`.
-pub(crate) fn run() -> Result<(), String> {
-    prepare(&[])?;
-    test()
+/// All of it, for `cargo xtask python`; with `--each`, the core of it on each of these Pythons.
+pub(crate) fn run(args: &[String]) -> Result<(), String> {
+    match args {
+        [] => {
+            prepare(&[])?;
+            test()
+        }
+        [each, pythons @ ..] if each == "--each" => {
+            prepare(&[])?;
+            on_each(pythons)
+        }
+        _ => Err("usage: cargo xtask python [--each [PYTHON...]]".to_owned()),
+    }
+}
+
+/// The versions that are tried if none is named: those that are installed of them.
+const VERSIONS: [&str; 7] = ["3.9", "3.10", "3.11", "3.12", "3.13", "3.14", "3.15"];
+
+/// What the tests of the core need of the requirements.
+const CORE_NEEDS: [&str; 14] = [
+    "pytest",
+    "pytest-xdist",
+    "anyio",
+    "eventlet",
+    "gevent",
+    "nest-asyncio",
+    "opentelemetry-sdk",
+    "prometheus-client",
+    "redis",
+    "trio",
+    "uvloop",
+    "valkey",
+    "psycopg[binary]",
+    "sqlalchemy",
+];
+
+/// The tests of the core: not those of recipes and of types, which are about other packages.
+const CORE_TESTS: [&str; 15] = [
+    "asyncio",
+    "clients",
+    "fence",
+    "greenlets",
+    "kinds",
+    "loops",
+    "mutex",
+    "one_line",
+    "processes",
+    "seen",
+    "signals",
+    "stores",
+    "telemetry",
+    "traps",
+    "trio",
+];
+
+/// Tests one wheel on several Pythons: all that are found, or those that are named.
+fn on_each(named: &[String]) -> Result<(), String> {
+    let wheel = wheel_in(Build::Test)?;
+    let mut failed = Vec::new();
+    let installed: Vec<_> = VERSIONS.iter().map(|version| format!("python{version}")).collect();
+    let pythons = if named.is_empty() { &installed } else { named };
+    let version = |python: &String| {
+        let asked = "import sys, sysconfig; print('%d.%d.%d%s' % (*sys.version_info[:3], \
+                     't' if sysconfig.get_config_var('Py_GIL_DISABLED') else ''))";
+        let said = Command::new(python).args(["-c", asked]).output().ok()?;
+        let text = String::from_utf8(said.stdout).ok()?.trim().to_owned();
+        (said.status.success() && !text.is_empty()).then(|| (python.clone(), text))
+    };
+    let found: Vec<_> = pythons.iter().filter_map(version).collect();
+    if found.is_empty() || (!named.is_empty() && found.len() < named.len()) {
+        return Err(format!("not all of these run: {}", pythons.join(", ")));
+    }
+    for (python, version) in &found {
+        println!("CPython {version}");
+        if let Err(error) = on_one(python, version, &wheel) {
+            println!("{error}");
+            failed.push(version.as_str());
+        }
+    }
+    let all: Vec<_> = found.iter().map(|(_, version)| version.as_str()).collect();
+    if !failed.is_empty() {
+        return Err(format!("it failed on {}", failed.join(", ")));
+    }
+    println!("the Python package: tested on {}", all.join(", "));
+    Ok(())
+}
+
+fn on_one(python: &str, version: &str, wheel: &Path) -> Result<(), String> {
+    let venv = folder().join("each").join(version);
+    ran(Command::new(python).args(["-m", "venv", "--clear"]).arg(&venv))?;
+    let python = venv.join("bin/python");
+    let requirements = fs::read_to_string(root().join(PACKAGE).join(REQUIREMENTS));
+    let requirements = requirements.map_err(|error| format!("{REQUIREMENTS}: {error}"))?;
+    let needed = requirements.lines().filter(|line| {
+        let name = line.split("==").next().unwrap_or_default();
+        CORE_NEEDS.contains(&name)
+    });
+    ran(pip(&python).args(needed))?;
+    install(&python, wheel)?;
+    let tests = CORE_TESTS.map(|name| format!("tests/test_{name}.py"));
+    let tests: Vec<_> = tests.iter().map(String::as_str).collect();
+    pytest(&python, &[&["--numprocesses=2"], &tests[..]].concat())
 }
 
 /// Builds the wheel that is measured.
