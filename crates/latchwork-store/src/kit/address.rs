@@ -118,6 +118,7 @@ impl fmt::Display for Endpoint {
 
 /// The parts of an address after its scheme, `[login@]hosts[/path][?options]`, as they are written.
 #[derive(Clone, Copy)]
+#[derive(Debug)]
 pub struct Parts<'a> {
     /// What stands before the last @, if there is one.
     pub login: Option<&'a str>,
