@@ -275,3 +275,11 @@ def test_the_command_is_in_the_wheel(redis_server):
         capture_output=True, text=True,
     )
     assert run_.stdout == "done\n", run_
+
+
+def test_a_command_that_is_missing_is_named_with_its_package(tmp_path, monkeypatch):
+    import latchwork.__main__ as main
+
+    monkeypatch.setattr(main, "_folders", lambda: iter([str(tmp_path)]))
+    with pytest.raises(SystemExit, match="pip install latchwork-cli"):
+        main.command()

@@ -56,7 +56,8 @@ cargo xtask COMMAND
                      builds the Python package and tests it in an environment of
                      its own, which it makes; with --each, the core of the tests
                      on these Pythons, or on all that are installed
-  wheel              builds the wheel as it is published, and tries it
+  wheel              builds the wheels and the sources as they are published, and tries them
+  notices            writes the licences of what is linked into the wheels
   release --dry-run  tries a release up to the publishing; docs/releasing.md
                      has the rest
   map                prints what is in each file, by its first sentence
@@ -92,6 +93,7 @@ fn main() -> ExitCode {
         // A part of `test`.
         Some("python-prepare") => python::prepare(&rest),
         Some("wheel") => python::wheel(),
+        Some("notices") => python::all_notices(),
         Some("release") => release::run(&rest),
         Some("map") => house::map(),
         Some("simulate") => stages::simulate(&rest),

@@ -7,21 +7,19 @@ use std::path::Path;
 
 use serde_json::Value;
 
-use crate::workspace::{cargo_command, root};
+use crate::workspace::cargo_command;
 
-/// Writes the notices of two packages, each in its own workspace, into one file.
-pub(crate) fn write(file: &Path, packages: &[(&str, &str)]) -> Result<(), String> {
+/// Writes the notices of what is linked into a package.
+pub(crate) fn write(file: &Path, manifest: &Path, package: &str) -> Result<(), String> {
     // By their text: hundreds of crates have the same.
     let mut texts: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
     let mut names = BTreeMap::new();
-    for (manifest, package) in packages {
-        for linked in linked_into(&metadata(manifest)?, package)? {
-            let name = format!("{} {}", linked.name, linked.version);
-            for text in licences(Path::new(&linked.folder))? {
-                texts.entry(text).or_default().insert(name.clone());
-            }
-            names.insert(name, linked.license);
+    for linked in linked_into(&metadata(manifest)?, package)? {
+        let name = format!("{} {}", linked.name, linked.version);
+        for text in licences(Path::new(&linked.folder))? {
+            texts.entry(text).or_default().insert(name.clone());
         }
+        names.insert(name, linked.license);
     }
     let mut said =
         String::from("The wheel of Latchwork contains these packages, under these licences:\n\n");
@@ -42,10 +40,10 @@ struct Linked {
     folder: String,
 }
 
-fn metadata(manifest: &str) -> Result<Value, String> {
+fn metadata(manifest: &Path) -> Result<Value, String> {
     let mut command = cargo_command();
     command.args(["metadata", "--format-version", "1", "--locked", "--manifest-path"]);
-    command.arg(root().join(manifest));
+    command.arg(manifest);
     let said = command.output().map_err(|error| format!("cannot run {command:?}: {error}"))?;
     if !said.status.success() {
         return Err(format!("{command:?}: {}", String::from_utf8_lossy(&said.stderr)));
@@ -111,12 +109,13 @@ fn licences(folder: &Path) -> Result<Vec<String>, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::workspace::root;
 
     #[test]
     fn the_notices_name_what_is_linked_in() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("notices");
-        write(&file, &[("python/Cargo.toml", "latchwork-python")]).unwrap();
+        write(&file, &root().join("python/Cargo.toml"), "latchwork-python").unwrap();
         let said = fs::read_to_string(file).unwrap();
         assert!(said.contains("\ntokio 1."), "{said}");
         assert!(said.contains("Permission is hereby granted"), "no text");

@@ -10,56 +10,68 @@ use crate::workspace::{cargo_command, root};
 const PACKAGE: &str = "python";
 const REQUIREMENTS: &str = "tests/requirements.txt";
 
+/// What is published, each in a wheel of its own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Package {
+    Library,
+    Command,
+}
+
+const PACKAGES: [Package; 2] = [Package::Library, Package::Command];
+
+impl Package {
+    fn folder(self) -> PathBuf {
+        root().join(match self {
+            Self::Library => PACKAGE,
+            Self::Command => "crates/latchwork-cli",
+        })
+    }
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::Library => "latchwork-python",
+            Self::Command => "latchwork-cli",
+        }
+    }
+
+    /// A wheel that is larger than this is not published.
+    fn largest(self) -> u64 {
+        match self {
+            Self::Library => 6_000_000,
+            Self::Command => 8_000_000,
+        }
+    }
+}
+
 /// How a wheel is built.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Build {
-    /// For tests, without optimization.
+enum Build {
+    /// For tests, without optimization, with lints.
     Test,
-    /// To be measured.
-    Bench,
-    /// As it is published: as fast, and with a smaller command.
+    /// As it is published, and as it is measured: as fast, and small.
     Wheel,
 }
 
 impl Build {
-    /// Those of the library.
-    fn arguments(self) -> &'static [&'static str] {
-        match self {
-            Self::Test => &[],
-            // What is measured is what is published.
-            Self::Bench | Self::Wheel => &["--profile", "wheel", "--compression-level", "9"],
-        }
-    }
-
-    /// The profile of the command.
-    fn profile(self) -> &'static str {
-        match self {
-            Self::Test => "dev",
-            Self::Bench => "release",
-            Self::Wheel => "wheel",
-        }
-    }
-
     fn folder(self) -> &'static str {
         match self {
             Self::Test => "debug",
-            Self::Bench => "release",
             Self::Wheel => "wheel",
         }
     }
 }
 
-/// A wheel that is larger than this is not published.
-const LARGEST: u64 = 12_000_000;
-
 /// Builds the wheel, with lints, and the environment of the tests. The command may be that of the tests beside these.
 pub(crate) fn prepare(args: &[String]) -> Result<(), String> {
     if args != ["--command-is-built"] {
-        command(Build::Test)?;
+        let mut command = cargo_command();
+        command.args(["build", "--quiet", "--package", "latchwork-cli", "--target-dir"]);
+        ran(command.arg(target()))?;
     }
-    let tools = environment()?;
-    let wheel = package(&tools, Build::Test, true)?;
-    install(&tools, &wheel)
+    let tools = environment("venv", REQUIREMENTS)?;
+    let wheel = build(&tools, Package::Library, Build::Test)?;
+    install(&tools, &wheel)?;
+    install(&environment("airflow", "tests/requirements-airflow.txt")?, &wheel)
 }
 
 /// Runs pytest with these arguments on what was installed for this Python.
@@ -76,7 +88,7 @@ pub(crate) fn test() -> Result<(), String> {
     // Most tests wait, and each of the two has servers of its own.
     pytest(&folder().join("venv/bin/python"), &["--numprocesses=2"])?;
     // The last test: the wheel needs nothing but Python.
-    bare(&wheel_in(Build::Test)?)?;
+    bare(&wheel_in(Package::Library, Build::Test)?, None)?;
     println!("the Python package: tested in {:.0?}", start.elapsed());
     Ok(())
 }
@@ -187,104 +199,154 @@ fn on_one(python: &str, version: &str, wheel: &Path) -> Result<(), String> {
 
 /// Builds the wheel that is measured.
 pub(crate) fn bench() -> Result<PathBuf, String> {
-    build(&environment()?, Build::Bench)
+    build(&environment("venv", REQUIREMENTS)?, Package::Library, Build::Wheel)
 }
 
-/// Builds the wheel as it is published, and tries it in an environment with nothing else.
+/// Builds the wheels and the source distribution as they are published, and tries them in environments with nothing else.
 pub(crate) fn wheel() -> Result<(), String> {
-    let wheel = build(&environment()?, Build::Wheel)?;
-    let size = fs::metadata(&wheel).map_err(|e| format!("{}: {e}", wheel.display()))?.len();
-    println!("{}: {:.1} MB", wheel.display(), size as f64 / 1e6);
-    if size > LARGEST {
-        return Err(format!("the wheel has {size} bytes: more than {LARGEST}"));
+    let tools = environment("venv", REQUIREMENTS)?;
+    let mut wheels = Vec::new();
+    for package in PACKAGES {
+        let wheel = build(&tools, package, Build::Wheel)?;
+        let size = fs::metadata(&wheel).map_err(|e| format!("{}: {e}", wheel.display()))?.len();
+        println!("{}: {:.1} MB", wheel.display(), size as f64 / 1e6);
+        if size > package.largest() {
+            return Err(format!("the wheel has {size} bytes: more than {}", package.largest()));
+        }
+        wheels.push(wheel);
     }
-    bare(&wheel)
+    bare(&wheels[0], Some(&wheels[1]))?;
+    sources(&tools)
 }
 
-/// Installs the wheel into an environment that has nothing else, and uses it.
-fn bare(wheel: &Path) -> Result<(), String> {
+/// Installs the wheel into an environment that has nothing else, and uses it; then the command's.
+fn bare(library: &Path, command: Option<&Path>) -> Result<(), String> {
     let venv = folder().join("bare");
     ran(Command::new(python()?).args(["-m", "venv", "--clear"]).arg(&venv))?;
     let python = venv.join("bin/python");
-    ran(pip(&python).args(["--no-deps", "--no-index"]).arg(wheel))?;
-    ran(Command::new(&python).args([
-        "-c",
-        "import importlib.metadata as it\nsaid = it.metadata('latchwork').get_all('License-File')\n\
-         assert 'THIRD-PARTY.txt' in said, said",
-    ]))?;
-    ran(Command::new(&python).args([
-        "-c",
+    let run = |code: &str| ran(Command::new(&python).args(["-c", code]));
+    let licences = |package: &str| {
+        run(&format!(
+            "import importlib.metadata as it\nsaid = it.metadata('{package}').get_all('License-File')\n\
+             assert {{'THIRD-PARTY.txt', 'LICENSE-MIT', 'LICENSE-APACHE'}} <= set(said), said"
+        ))
+    };
+    ran(pip(&python).args(["--no-deps", "--no-index"]).arg(library))?;
+    licences("latchwork")?;
+    run(
         "import latchwork\nwith latchwork.connect('mem:') as locks, locks.lock('a') as guard: guard.ensure_held()",
-    ]))?;
+    )?;
+    run(
+        "import subprocess, sys\nsaid = subprocess.run([sys.executable, '-m', 'latchwork'], capture_output=True, text=True)\n\
+         assert said.returncode == 1 and 'pip install latchwork-cli' in said.stderr, said",
+    )?;
+    let Some(command) = command else { return Ok(()) };
+    ran(pip(&python).args(["--no-deps", "--no-index"]).arg(command))?;
+    licences("latchwork-cli")?;
     ran(Command::new(&python).args(["-m", "latchwork", "--version"]))
 }
 
-fn build(tools: &Path, build: Build) -> Result<PathBuf, String> {
-    command(build)?;
-    package(tools, build, false)
-}
-
-/// Builds the command.
-fn command(build: Build) -> Result<(), String> {
-    let mut command = cargo_command();
-    command.args(["build", "--quiet", "--package", "latchwork-cli", "--target-dir"]).arg(target());
-    ran(command.args(["--profile", build.profile()]))
-}
-
-/// Builds the package, with the command that was built.
-fn package(tools: &Path, build: Build, with_lints: bool) -> Result<PathBuf, String> {
-    // What is there is installed beside Python as it is.
-    let scripts = root().join(PACKAGE).join("latchwork.data/scripts");
-    let said = |what: &Path, error: std::io::Error| format!("{}: {error}", what.display());
-    fs::create_dir_all(&scripts).map_err(|error| said(&scripts, error))?;
-    let command = target().join(build.folder()).join("latchwork");
-    let copy = scripts.join("latchwork");
-    ran(Command::new("strip").arg("-o").arg(&copy).arg(&command))?;
-    let linked = [("python/Cargo.toml", "latchwork-python"), ("Cargo.toml", "latchwork-cli")];
-    crate::notices::write(&root().join(PACKAGE).join("THIRD-PARTY.txt"), &linked)?;
-    let wheels = folder().join(build.folder());
-    if wheels.exists() {
-        fs::remove_dir_all(&wheels).map_err(|error| said(&wheels, error))?;
-    }
+/// Builds the source distribution, and the wheel from it in an empty folder.
+fn sources(tools: &Path) -> Result<(), String> {
+    let made = emptied(folder().join("sdist"))?;
     let mut maturin = Command::new(tools.with_file_name("maturin"));
-    maturin.args(["build", "--quiet"]).args(build.arguments());
-    if with_lints {
+    maturin.args(["sdist", "--out"]).arg(&made);
+    // It lists the files of the package by cargo.
+    maturin.env("CARGO_TARGET_DIR", target()).arg("--manifest-path");
+    ran(maturin.arg(Package::Library.folder().join("Cargo.toml")))?;
+    let sdist = only_file(&made)?;
+    let from = emptied(folder().join("from-sdist"))?;
+    let mut pip = Command::new(tools);
+    pip.args(["-m", "pip", "wheel", "--quiet", "--no-deps", "--no-index", "--no-build-isolation"]);
+    pip.env("MATURIN_PEP517_ARGS", "--profile dev").env("CARGO_TARGET_DIR", target());
+    pip.env("PATH", path_with(tools)?).current_dir(&from).arg("--wheel-dir").arg(&from);
+    ran(pip.arg(sdist))?;
+    bare(&only_file(&from)?, None)
+}
+
+/// The path of this process, with the tools first.
+fn path_with(tools: &Path) -> Result<std::ffi::OsString, String> {
+    let own = std::env::var_os("PATH").unwrap_or_default();
+    let first = tools.parent().map(Path::to_path_buf);
+    let all = first.into_iter().chain(std::env::split_paths(&own));
+    std::env::join_paths(all).map_err(|error| format!("PATH: {error}"))
+}
+
+/// Builds the wheel of a package.
+fn build(tools: &Path, package: Package, build: Build) -> Result<PathBuf, String> {
+    notices(package)?;
+    let wheels = emptied(folder().join(build.folder()).join(package.name()))?;
+    let mut maturin = Command::new(tools.with_file_name("maturin"));
+    maturin.args(["build", "--quiet"]);
+    match build {
         // The native half is no member of the workspace: its lints are those of its own build.
-        crate::trials::lint(&mut maturin)?;
+        Build::Test => crate::trials::lint(&mut maturin)?,
+        Build::Wheel => {
+            maturin.args(["--profile", "wheel", "--compression-level", "9", "--strip"]);
+        }
     }
-    maturin.arg("--manifest-path").arg(manifest()).arg("--target-dir").arg(target());
+    maturin.arg("--manifest-path").arg(package.folder().join("Cargo.toml"));
+    maturin.arg("--target-dir").arg(target());
     ran(maturin.arg("--out").arg(&wheels).arg("--interpreter").arg(tools))?;
-    wheel_in(build)
+    wheel_in(package, build)
+}
+
+/// Writes what is linked into each package, for builds by maturin alone.
+pub(crate) fn all_notices() -> Result<(), String> {
+    PACKAGES.into_iter().try_for_each(notices)
+}
+
+fn notices(package: Package) -> Result<(), String> {
+    let folder = package.folder();
+    let file = folder.join("THIRD-PARTY.txt");
+    crate::notices::write(&file, &folder.join("Cargo.toml"), package.name())
+}
+
+fn emptied(folder: PathBuf) -> Result<PathBuf, String> {
+    let said = |error: std::io::Error| format!("{}: {error}", folder.display());
+    if folder.exists() {
+        fs::remove_dir_all(&folder).map_err(said)?;
+    }
+    fs::create_dir_all(&folder).map_err(said)?;
+    Ok(folder)
 }
 
 /// What was built last.
-fn wheel_in(build: Build) -> Result<PathBuf, String> {
-    let wheels = folder().join(build.folder());
-    let made = fs::read_dir(&wheels).map_err(|error| format!("{}: {error}", wheels.display()))?;
+fn wheel_in(package: Package, build: Build) -> Result<PathBuf, String> {
+    only_file(&folder().join(build.folder()).join(package.name()))
+}
+
+fn only_file(folder: &Path) -> Result<PathBuf, String> {
+    let made = fs::read_dir(folder).map_err(|error| format!("{}: {error}", folder.display()))?;
     let made = made.flatten().map(|entry| entry.path()).next();
-    made.ok_or(format!("{}: maturin has made no wheel", wheels.display()))
+    made.ok_or(format!("{}: maturin has made nothing", folder.display()))
 }
 
 /// An environment with what the tests need; its Python.
-fn environment() -> Result<PathBuf, String> {
-    let venv = folder().join("venv");
+fn environment(name: &str, requirements: &str) -> Result<PathBuf, String> {
+    let venv = folder().join(name);
     let python = venv.join("bin/python");
-    let requirements = root().join(PACKAGE).join(REQUIREMENTS);
-    let text = fs::read_to_string(&requirements).map_err(|e| format!("{REQUIREMENTS}: {e}"))?;
+    let file = root().join(PACKAGE).join(requirements);
+    let text = fs::read_to_string(&file).map_err(|e| format!("{requirements}: {e}"))?;
     let stamp = venv.join("installed");
     if fs::read_to_string(&stamp).is_ok_and(|installed| installed == text) {
         return Ok(python);
     }
     ran(Command::new(self::python()?).args(["-m", "venv", "--clear"]).arg(&venv))?;
-    ran(pip(&python).arg("--requirement").arg(&requirements))?;
-    // It fetches its program at its first use, which is not to be in a test.
-    ran(Command::new(&python).args(["-m", "pyright", "--version"]))?;
+    ran(pip(&python).arg("--requirement").arg(&file))?;
+    if text.contains("pyright") {
+        // It fetches its program at its first use, which is not to be in a test.
+        ran(Command::new(&python).args(["-m", "pyright", "--version"]))?;
+    }
     fs::write(&stamp, text).map_err(|e| format!("{}: {e}", stamp.display()))?;
     Ok(python)
 }
 
+/// Installs the wheel, and the command of the tests beside it.
 fn install(python: &Path, wheel: &Path) -> Result<(), String> {
-    ran(pip(python).args(["--no-deps", "--no-index", "--force-reinstall"]).arg(wheel))
+    ran(pip(python).args(["--no-deps", "--no-index", "--force-reinstall"]).arg(wheel))?;
+    let command = python.with_file_name("latchwork");
+    ran(Command::new("strip").arg("-o").arg(command).arg(target().join("debug/latchwork")))
 }
 
 fn pip(python: &Path) -> Command {
@@ -311,10 +373,6 @@ fn target() -> PathBuf {
     root().join("target")
 }
 
-fn manifest() -> PathBuf {
-    root().join(PACKAGE).join("Cargo.toml")
-}
-
 fn ran(command: &mut Command) -> Result<(), String> {
     let status = command.status().map_err(|error| format!("cannot run {command:?}: {error}"))?;
     if status.success() { Ok(()) } else { Err(format!("{command:?}: {status}")) }
@@ -331,9 +389,9 @@ mod tests {
 
     #[test]
     fn the_python_package_has_the_version_of_the_crates() {
-        let own = fs::read_to_string(manifest()).unwrap();
+        let own = fs::read_to_string(Package::Library.folder().join("Cargo.toml")).unwrap();
         let workspace = fs::read_to_string(root().join("Cargo.toml")).unwrap();
-        for name in ["version", "edition", "rust-version", "license"] {
+        for name in ["version", "edition", "rust-version", "license", "repository"] {
             assert_eq!(field(&own, name), field(&workspace, name), "{name}");
         }
     }

@@ -1,4 +1,4 @@
-"""``python -m latchwork`` is the command ``latchwork``, which the wheel installs beside Python."""
+"""``python -m latchwork`` is the command ``latchwork``, which ``latchwork-cli`` installs beside Python."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def command() -> str:
         path = os.path.join(folder, "latchwork")
         if os.path.isfile(path) and os.access(path, os.X_OK):
             return path
-    raise SystemExit(f"latchwork: the command is in none of {', '.join(tried)}; reinstall the package")
+    raise SystemExit(f"latchwork: the command is in none of {', '.join(tried)}; install it: pip install latchwork-cli")
 
 
 def main() -> NoReturn:
