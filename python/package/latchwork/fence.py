@@ -44,7 +44,7 @@ Token = Union[int, str, _Held]
 _LAST = 2**63 - 1
 
 
-def _number(token: Token, field: str = "token") -> int:
+def token_number(token: Token, field: str = "token") -> int:
     """The number of a token: of a guard, as a number, or as the decimal text that JSON carries."""
     if isinstance(token, _Held):
         return token.token
@@ -65,7 +65,7 @@ class Fence:
 
     def __init__(self, starting_at: Token = 0) -> None:
         self._lock = threading.Lock()
-        self._written = _number(starting_at, "starting_at")
+        self._written = token_number(starting_at, "starting_at")
         self._read = 0
 
     def check_write(self, token: Token) -> None:
@@ -73,7 +73,7 @@ class Fence:
 
         :raises Fenced: The holder was superseded.
         """
-        number = _number(token)
+        number = token_number(token)
         with self._lock:
             newest = max(self._written, self._read)
             if number < newest:
@@ -85,7 +85,7 @@ class Fence:
 
         :raises Fenced: The holder was superseded.
         """
-        number = _number(token)
+        number = token_number(token)
         with self._lock:
             if number < self._written:
                 raise Fenced(f"token {number} was superseded by {self._written}: stop working", number, self._written)
@@ -137,7 +137,7 @@ class SqlFence:
         :raises Invalid: That is not a token; nothing was sent.
         :raises Mismatch: The table holds something else than a token for the resource.
         """
-        number = _number(token)
+        number = token_number(token)
         if self._dialect == "mysql":
             cursor.execute(*self._positional(self._register, resource, number))
         cursor.execute(*self._positional(self._admit, resource, number))
@@ -148,7 +148,7 @@ class SqlFence:
 
     async def check_async(self, cursor: Any, resource: str, token: Token) -> None:
         """As :meth:`check`, for cursors whose methods are awaited: psycopg's ``AsyncCursor``, aiomysql."""
-        number = _number(token)
+        number = token_number(token)
         if self._dialect == "mysql":
             await cursor.execute(*self._positional(self._register, resource, number))
         await cursor.execute(*self._positional(self._admit, resource, number))
@@ -161,7 +161,7 @@ class SqlFence:
         """As :meth:`check`, for a ``Connection`` or a ``Session`` of SQLAlchemy."""
         from sqlalchemy import text
 
-        number = _number(token)
+        number = token_number(token)
         values = {"resource": resource, "token": number}
         if self._dialect == "mysql":
             connection.execute(text(self._named(self._register)), values)
@@ -239,7 +239,7 @@ class RedisFence:
 
         :raises Fenced: The holder was superseded; nothing was written.
         """
-        keys, args = [self._key, *(keys or [])], [str(_number(token)), *(args or [])]
+        keys, args = [self._key, *(keys or [])], [str(token_number(token)), *(args or [])]
         try:
             answer = self._client.eval(_native.fence_check() + script, len(keys), *keys, *args)
         except Exception as error:
