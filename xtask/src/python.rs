@@ -150,7 +150,7 @@ const CORE_TESTS: [&str; 15] = [
 
 /// Tests one wheel on several Pythons: all that are found, or those that are named.
 fn on_each(named: &[String]) -> Result<(), String> {
-    let wheel = wheel_in(Build::Test)?;
+    let wheel = wheel_in(Package::Library, Build::Test)?;
     let mut failed = Vec::new();
     let installed: Vec<_> = VERSIONS.iter().map(|version| format!("python{version}")).collect();
     let pythons = if named.is_empty() { &installed } else { named };

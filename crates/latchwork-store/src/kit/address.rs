@@ -117,8 +117,7 @@ impl fmt::Display for Endpoint {
 }
 
 /// The parts of an address after its scheme, `[login@]hosts[/path][?options]`, as they are written.
-#[derive(Clone, Copy)]
-#[derive(Debug)]
+#[derive(Debug, Clone, Copy)]
 pub struct Parts<'a> {
     /// What stands before the last @, if there is one.
     pub login: Option<&'a str>,
