@@ -469,10 +469,3 @@ async fn forgotten_claims_do_not_fill_the_book() {
     }
     assert!(process.quorum.shared.book().len() < 1_000);
 }
-
-#[test]
-fn no_nodes_make_no_quorum() {
-    let error = crate::combine(&[], crate::Size::of(0)).unwrap_err();
-    assert_eq!(error.kind(), latchwork_store::ErrorKind::Invalid);
-    assert_eq!(error.next_step().unwrap(), "name three or five independent stores");
-}

@@ -35,7 +35,7 @@ pub(super) async fn examine(server: &Server, config: &RedisConfig) -> Vec<Findin
         }
     }
     findings.push(protocol(server));
-    findings.push(encryption(server, config));
+    findings.push(encryption(config, &server.link.endpoint().host));
     findings
 }
 
@@ -213,7 +213,7 @@ fn disk(server: &Server) -> impl Iterator<Item = Finding> {
                     "the server may refuse all writes: no lock is acquired, renewed or released \
                      (MISCONF)",
                 )
-                .remedy("check its disk and its log")
+                .remedy("check the server's disk and its log")
         })
 }
 
@@ -341,14 +341,13 @@ fn protocol(server: &Server) -> Finding {
     .remedy("use Redis 6.0 or newer, or Valkey, without a proxy")
 }
 
-fn encryption(server: &Server, config: &RedisConfig) -> Finding {
-    let here = is_here(&server.link.endpoint().host);
+fn encryption(config: &RedisConfig, host: &str) -> Finding {
     match &config.tls {
         Some(tls) if tls.insecure => Finding::warning("tls", "on, and any certificate is trusted")
             .consequence("anyone between the client and the server can read and change everything")
             .remedy("leave insecure out, and name the authority with ca=/path"),
         Some(_) => Finding::ok("tls", "on"),
-        None if here => Finding::ok("tls", "off, on this machine"),
+        None if is_here(host) => Finding::ok("tls", "off, on this machine"),
         None => Finding::warning("tls", "off")
             .consequence(
                 "anyone on the network can read names, holders and the password, and \
@@ -380,6 +379,10 @@ mod tests {
             ("redis", false),
         ] {
             assert_eq!(is_here(host), here, "{host}");
+            let found = encryption(&RedisConfig::parse("redis://h").unwrap(), host);
+            let step =
+                if here { "" } else { "use the scheme rediss or valkeys, or a private network" };
+            assert_eq!(found.remedy, step, "{host}");
         }
     }
 
@@ -447,6 +450,14 @@ mod tests {
             let config = RedisConfig::parse("valkey://h").unwrap();
             let findings = version(&fields, commands, &config);
             assert_eq!((&*findings[0].found, findings[0].severity), (found, severity), "{info}");
+            let step = match (commands, severity) {
+                (_, Severity::Ok | Severity::Info) => "",
+                (Some(_), _) => "use Redis 7.0 or newer, or Valkey",
+                (None, _) => {
+                    "use Redis 7.0 or newer, or Valkey, or a server that names its redis_version in INFO"
+                }
+            };
+            assert_eq!(findings[0].remedy, step, "{info}");
             assert_eq!(findings.get(1).map(|one| one.severity), tested, "{info}: {findings:?}");
             if let Some(one) = findings.get(1) {
                 assert!(found.starts_with(one.found.split(" is ").next().unwrap()), "{one:?}");
@@ -486,6 +497,7 @@ mod tests {
             slave1:ip=10.0.0.3,port=6379,state=wait_bgsave,offset=0,lag=9\r\n";
         let judged = |bytes: &[u8]| replicas(&crate::doctor::server::info(&bulk(bytes)), false);
         assert!(judged(sample).found.contains("10.0.0.3:6379 is wait_bgsave"));
+        assert_eq!(judged(b"connected_slaves:0").remedy, "add a replica");
         // A server that lies about how many there are keeps nobody busy.
         let lie = b"connected_slaves:18446744073709551615\r\nslave0:ip=h,port=1,state=online,lag=0";
         assert!(judged(lie).found.contains("none is late"));

@@ -83,7 +83,7 @@ impl Scripted {
         if claim.floor > FencingToken::LAST_GRANT {
             let message = format!("floor: {} is above {}", claim.floor, FencingToken::LAST_GRANT);
             return Err(BackendError::new(BackendErrorKind::Invalid, Effect::NotApplied, message)
-                .with_next_step("ask for a token that exists: all others were given"));
+                .with_next_step("use a lower floor: no greater token can be granted"));
         }
         if let Some(guard) = &self.store.guard {
             guard.check(claim)?;

@@ -200,7 +200,7 @@ pub(crate) fn failure(error: &RedisError, from: &Endpoint) -> Failure {
 /// Whether an error says that a command, or this form of it, is not there at all.
 fn is_missing(said: &str) -> bool {
     const SIGNS: [&str; 15] = [
-        "bad lua script",
+        REFUSED_TEXT,
         "unknown command",
         "unknown redis command",
         "invalid command",

@@ -7,7 +7,7 @@ use std::time::Duration;
 use latchwork::Driver;
 use latchwork_redis::RedisConfig;
 use latchwork_services::{
-    ClusterOptions, Persistence, RedisCluster, RedisOptions, RedisServer, SentinelOptions,
+    ClusterOptions, Persistence, Proxy, RedisCluster, RedisOptions, RedisServer, SentinelOptions,
     SentinelSet,
 };
 use latchwork_store::doctor::{Finding, Report, Severity};
@@ -142,20 +142,55 @@ async fn a_full_server_is_critical() {
 }
 
 #[tokio::test]
+async fn a_server_that_cannot_save_is_critical() {
+    let options = RedisOptions::new().persistence(Persistence::Snapshot);
+    let server = RedisServer::start(&options).unwrap();
+    std::fs::remove_dir_all(server.folder().join("data")).unwrap();
+    server.command(&["BGSAVE"]).unwrap();
+    let report = until(&server.url(), "the save fails", |it| it.find("disk").is_some()).await;
+    let disk = found(&report, "disk", Severity::Critical, "rdb_last_bgsave_status is err");
+    assert_eq!(disk.remedy, "check the server's disk and its log");
+}
+
+#[tokio::test]
+async fn a_replica_without_its_master_is_reported() {
+    let server = RedisServer::start(&RedisOptions::new()).unwrap();
+    server.command(&["REPLICAOF", "127.0.0.1", "1"]).unwrap().ok().unwrap();
+    let report = report(&server.url()).await;
+    let link = found(&report, "replication", Severity::Warning, "127.0.0.1:1, the link is down");
+    assert_eq!(link.remedy, "check its connection to the master");
+}
+
+#[tokio::test]
+async fn a_proxy_without_resp3_is_reported() {
+    let server = RedisServer::start(&RedisOptions::new()).unwrap();
+    let proxy = Proxy::redis(server.port()).unwrap();
+    proxy.refuse("HELLO", "ERR unknown command 'HELLO'");
+    let report = report(&proxy.url()).await;
+    let one = found(&report, "protocol", Severity::Warning, "RESP2");
+    assert_eq!(one.remedy, "use Redis 6.0 or newer, or Valkey, without a proxy");
+}
+
+#[tokio::test]
 async fn the_doctor_reports_wrong_stopped_and_fast_clocks() {
     let server = RedisServer::start(&RedisOptions::new().with_clock()).unwrap();
     let clock = server.clock().unwrap();
     clock.step_forward(Duration::from_secs(5)).unwrap();
     let ahead = report(&server.url()).await;
-    found(&ahead, "clock", Severity::Warning, "+5.0");
+    let one = found(&ahead, "clock", Severity::Warning, "+5.0");
+    assert_eq!(one.remedy, "set both clocks with a time service (NTP)");
     found(&ahead, "clock-rate", Severity::Ok, "");
     clock.reset().unwrap();
     clock.rate(-1_000_000).unwrap();
     let still = report(&server.url()).await;
     let one = found(&still, "clock-rate", Severity::Critical, "0.000 s passed");
     assert!(one.consequence.contains("does not advance"));
+    assert_eq!(one.remedy, "check the server's clock source (the TSC of a virtual machine)");
     clock.rate(500_000).unwrap();
-    found(&report(&server.url()).await, "clock-rate", Severity::Critical, "passed there");
+    let fast = report(&server.url()).await;
+    let one = found(&fast, "clock-rate", Severity::Critical, "passed there");
+    let step = "check the server's clock: it was set just now, or it runs at another rate";
+    assert_eq!(one.remedy, step);
 }
 
 #[tokio::test]
@@ -315,12 +350,15 @@ async fn the_doctor_checks_every_server_under_sentinel() {
     // The clock is 120 s ahead, and two looks are never exactly at the same time.
     let spread = found(&worse, "clock-spread", Severity::Warning, "apart");
     assert!(spread.found.contains(" 119.9") || spread.found.contains(" 120.0"), "{spread:?}");
-    found(&worse, "sentinels", Severity::Warning, "2 of 3");
+    let one = found(&worse, "sentinels", Severity::Warning, "2 of 3");
+    assert_eq!(one.remedy, "start it, or remove it from the address if it no longer exists");
     set.node_mut(2).stop().unwrap();
     let stopped = until(&url, "the replica is late", |report| {
         report.find("replicas").is_some_and(|one| one.severity == Severity::Warning)
     })
     .await;
+    let late = found(&stopped, "replicas", Severity::Warning, "heard of");
+    assert_eq!(late.remedy, "check the replica and the network between the two servers");
     found(&stopped, "reachable", Severity::Critical, "cannot connect");
     set.sentinel_mut(1).kill();
     let alone = report(&url).await;

@@ -240,6 +240,11 @@ async fn h229_an_old_snapshot_that_is_reloaded_is_not_seen() {
     assert!(!report.is_fit(), "{report:#?}");
     let debug = report.findings.iter().find(|one| one.code == "debug").unwrap();
     assert!(debug.consequence.contains("RELOAD NOSAVE"), "{debug:?}");
+    assert_eq!(
+        debug.remedy,
+        "set enable-debug-command no (from Redis 7.0 on), or take DEBUG from all users; \
+         then restart the server, so that the guard waits for lost locks"
+    );
 }
 
 #[tokio::test]

@@ -64,6 +64,20 @@ fn h40_a_full_server_renews_and_releases_and_grants_nothing() {
     });
 }
 
+#[test]
+fn a_floor_above_the_last_token_is_refused() {
+    run(async {
+        let world = World::new();
+        let backend = connect(&world.server.url()).await;
+        let above = claim("k", TTL).with(|it| it.floor = FencingToken::LAST_GRANT + 1);
+        let error = refused(&backend, &above).await;
+        assert_eq!((error.kind, error.effect), (BackendErrorKind::Invalid, Effect::NotApplied));
+        let step = "use a lower floor: no greater token can be granted";
+        assert_eq!(error.next_step.as_deref(), Some(step));
+        assert_eq!(world.keys(), Vec::<String>::new());
+    });
+}
+
 /// A server that has failed to save, and refuses writes for that.
 async fn cannot_save() -> World {
     let options = RedisOptions::new()

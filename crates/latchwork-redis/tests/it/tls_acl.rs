@@ -9,6 +9,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use crate::common::bare::{Bare, LONG};
+use crate::common::io;
+use latchwork_redis::RedisConfig;
 use latchwork_services::{RedisOptions, RedisServer};
 use latchwork_store::{
     Attempt, Backend, BackendError, BackendErrorKind, Blocked, Claim, ClaimId, Error, ErrorKind,
@@ -350,7 +352,12 @@ async fn tls_trusts_the_authority_that_is_named_and_no_other() {
     }
     // The other word for the same.
     let valkeys = server.url().replacen("rediss", "valkeys", 1);
-    round(&format!("{valkeys}?insecure=true"), true).await.unwrap();
+    let insecure = format!("{valkeys}?insecure=true");
+    round(&insecure, true).await.unwrap();
+    let config = RedisConfig::parse(&insecure).unwrap();
+    let report = latchwork_redis::doctor(config, io()).await.unwrap();
+    let tls = report.find("tls").unwrap();
+    assert_eq!(tls.remedy, "leave insecure out, and name the authority with ca=/path");
     let missing = format!("{}?ca=/nowhere/ca.pem", server.url());
     let Err(error) = Bare::connect(&missing).await else { panic!("no file") };
     assert_eq!(error.kind(), ErrorKind::Invalid);

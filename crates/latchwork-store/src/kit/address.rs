@@ -117,7 +117,7 @@ impl fmt::Display for Endpoint {
 }
 
 /// The parts of an address after its scheme, `[login@]hosts[/path][?options]`, as they are written.
-#[derive(Debug, Clone, Copy)]
+#[derive(Clone, Copy)]
 pub struct Parts<'a> {
     /// What stands before the last @, if there is one.
     pub login: Option<&'a str>,
@@ -353,7 +353,8 @@ mod tests {
             ("u:pw?b@h", "%3F"),
             (":pw?x=y@h", "%3F"),
             ("h1/db,h2/db", "once, after the last server: h1,h2/"),
-            ("h1/db:6379", "host:port/database"),
+            ("h1/db:6379", "write the port after the host: host:port/"),
+            ("h1/db:6379", "host:port/database; a colon in its name is %3A"),
             ("::1", "[::1]:7"),
             ("fe80::1%eth0", "[::1]:7"),
             ("::1:6379/db", "[::1]:7"),
@@ -389,24 +390,14 @@ mod tests {
     }
 
     #[test]
-    fn a_port_behind_the_path_is_named() {
-        let error = Parts::read("h1/locks:5433", "database").unwrap_err();
-        assert_eq!(
-            error.next_step().unwrap(),
-            "write the port after the host: host:port/database; a colon in its name is %3A"
-        );
-        assert!(error.to_string().contains("; a colon in its name is %3A"), "{error}");
-    }
-
-    #[test]
     fn the_nearest_option_is_named() {
         let known = ["guard", "max_ttl", "min_replicas"];
         let error = unknown_option("gaurd", &known).to_string();
         assert!(error.contains("did you mean guard? the options are: guard, max_ttl"), "{error}");
-        assert!(unknown_option("colour", &known).to_string().contains("; the options are: "));
         let error = unknown_option("ttls", &["ca", "cert"]).to_string();
         assert!(error.contains("\"ttls\" is unknown") && error.contains("--ttl"), "{error}");
-        let error = unknown_option("colour", &known).to_string();
-        assert!(!error.contains("did you mean"), "{error}");
+        let error = unknown_option("colour", &known);
+        let listed = error.next_step().unwrap().strip_prefix("the options are: ");
+        assert_eq!(listed, Some("guard, max_ttl, min_replicas"), "{error}");
     }
 }

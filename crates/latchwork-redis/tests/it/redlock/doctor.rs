@@ -57,6 +57,7 @@ fn doctor_names_unavailable_nodes_and_the_margin() {
         let few = examined(&five).await;
         assert_eq!(parts(&few, "reachable"), [at(&five, 0), at(&five, 2), at(&five, 3)]);
         assert_eq!(votes(&few).severity, Severity::Critical);
+        assert_eq!(votes(&few).remedy, "start the nodes that are down");
         assert!(!few.is_fit());
     });
 }

@@ -160,12 +160,7 @@ fn h230_tokens_at_the_end_of_their_range_are_refused() {
             assert!(error.to_string().contains(word), "{word}: {error}");
         }
         let floor = passing("k", TTL).with(|it| it.floor = LAST + 1);
-        let error = backend.try_acquire(&floor).await.unwrap_err();
-        assert_eq!(error.kind, BackendErrorKind::Invalid);
-        assert_eq!(
-            error.next_step.as_deref().unwrap(),
-            "ask for a token that exists: all others were given"
-        );
+        assert_eq!(backend.try_acquire(&floor).await.unwrap_err().kind, BackendErrorKind::Invalid);
         assert_eq!(world.text(&["GET", "lw:token"]), LAST.to_string());
     });
 }
