@@ -120,9 +120,9 @@ fn quorum(views: &[(&Endpoint, View)]) -> Finding {
     let asked =
         |view: &View| format!("{} of {} must agree", view.quorum, view.others.saturating_add(1));
     let found = views.first().map(|(_, view)| asked(view)).unwrap_or_default();
-    for (at, view) in views {
+    for (_, view) in views {
         if let Err(said) = &view.can_fail_over {
-            return Finding::critical("sentinel-quorum", format!("{at} says: {said}"))
+            return Finding::critical("sentinel-quorum", said.as_str())
                 .consequence("if the master fails, no replica takes over")
                 .remedy("start the Sentinels that are missing, or lower the quorum to a majority");
         }

@@ -54,7 +54,7 @@ async fn examine(config: Config, io: Io) -> Result<Report, Error> {
                 report.add(
                     Finding::warning("reachable", error.message())
                         .consequence("its vote is missing")
-                        .remedy(error.next_step().unwrap_or("start it"))
+                        .remedy(error.next_step().unwrap_or_default())
                         .part(part.clone()),
                 );
                 down.push(part);

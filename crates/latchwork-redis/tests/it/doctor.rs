@@ -363,6 +363,14 @@ async fn the_doctor_checks_every_server_under_sentinel() {
     set.sentinel_mut(1).kill();
     let alone = report(&url).await;
     found(&alone, "sentinels", Severity::Critical, "1 of 3");
+    // The last one calls the others down after a while.
+    let none = until(&url, "no failover can be agreed", |report| {
+        report.find("sentinel-quorum").is_some_and(|one| one.severity == Severity::Critical)
+    })
+    .await;
+    let one = found(&none, "sentinel-quorum", Severity::Critical, "NOQUORUM");
+    let step = "start the Sentinels that are missing, or lower the quorum to a majority";
+    assert_eq!(one.remedy, step);
     let gone = examine("redis+sentinel://127.0.0.1:1/main").await.unwrap_err();
     assert_eq!(gone.kind(), ErrorKind::Unreachable);
     let unknown = url.replace("/latchwork", "/other");

@@ -6,7 +6,7 @@
 use crate::common::*;
 use latchwork::{Guard, HoldState};
 use latchwork_redis::{RedisBackend, RedisConfig};
-use latchwork_services::{Data, Persistence, RedisOptions};
+use latchwork_services::{Data, Direction, Persistence, RedisOptions};
 use latchwork_store::*;
 
 const TTL: Duration = Duration::from_secs(3);
@@ -406,5 +406,22 @@ fn h289_a_server_that_is_full_is_named() {
         assert_eq!(error.kind(), ErrorKind::Unreachable, "{error}");
         assert!(error.to_string().contains("max number of clients"), "{error}");
         assert!(error.next_step().unwrap().contains("raise maxclients"), "{error}");
+    });
+}
+
+/// A server that stands still after its first answer to a new connection.
+#[test]
+fn a_server_that_stops_during_the_handshake_is_named() {
+    run(async {
+        let world = World::new();
+        world.proxy.delay(Direction::ToClient, SEC);
+        let config = RedisConfig::parse(&world.proxy.url()).unwrap();
+        let (connected, ()) = tokio::join!(RedisBackend::connect(config, io()), async {
+            pause(1500 * MS).await;
+            world.proxy.freeze(Direction::ToClient);
+        });
+        let error = connected.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Unreachable);
+        assert_eq!(error.next_step().unwrap(), "check that the server is running and not stopped");
     });
 }
