@@ -23,7 +23,7 @@ from __future__ import annotations
 import atexit as _atexit
 import os as _os
 import sys as _sys
-from typing import TYPE_CHECKING as _TYPE_CHECKING
+import typing as _typing
 from typing import Any as _Any
 from typing import Callable as _Callable
 from typing import Optional as _Optional
@@ -59,7 +59,7 @@ from ._once import Once, Run
 from ._times import Duration
 from ._times import seconds as _seconds
 
-if _TYPE_CHECKING:
+if _typing.TYPE_CHECKING:
     from ._clients import Client as _Client
     from ._clients import ClusterClient as _ClusterClient
     from ._views import Finding, ForceReleased, Leader, LockView, Outcome, Party, Prepared, Report, Skipped
