@@ -3,7 +3,7 @@
 >>> import latchwork.metrics
 >>> with latchwork.connect("mem:") as locks, locks.lock("stock"):
 ...     held = latchwork.metrics.snapshot()["latchwork_held"]
-...     [(sample.labels["store"], sample.value) for sample in held.samples]
+...     [(sample.labels["store"], sample.value) for sample in held.samples if sample.value]
 [('mem:', 1.0)]
 
 With ``prometheus_client``: ``REGISTRY.register(latchwork.metrics.Collector())``. With OpenTelemetry:
