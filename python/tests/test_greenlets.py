@@ -8,25 +8,13 @@ from conftest import run
 
 pytestmark = pytest.mark.skipif(sys.version_info < (3, 10), reason="gevent and eventlet need Python 3.10")
 
-GEVENT = """
-from gevent import monkey
-monkey.patch_all()
-import gevent, latchwork, sys, time
-locks = latchwork.connect(sys.argv[1], namespace="gevent")
-"""
-
-
-def test_h351_greenlets_wait_side_by_side(redis_server):
-    """H351: a greenlet that waits lets the one go on that holds the lock."""
-    said = run(
-        GEVENT
-        + """
+WORK = """
 lock, order = locks.lock("stock"), []
 
 def work(n):
     with lock as guard:
         order.append(n)
-        gevent.sleep(0.01)
+        sleep(0.01)
         guard.ensure_held()
         order.append(n)
 
@@ -35,7 +23,23 @@ def times_out():
         lock.acquire(timeout=0.2)
     except latchwork.TimedOut:
         return "timed out"
+"""
 
+GEVENT = """
+from gevent import monkey
+monkey.patch_all()
+import gevent, latchwork, sys, time
+locks = latchwork.connect(sys.argv[1], namespace="gevent")
+sleep = gevent.sleep
+"""
+
+
+def test_h351_greenlets_wait_side_by_side(redis_server):
+    """H351: a greenlet that waits lets the one go on that holds the lock."""
+    said = run(
+        GEVENT
+        + WORK
+        + """
 jobs = [gevent.spawn(work, n) for n in range(20)]
 gevent.joinall(jobs, timeout=30, raise_error=True)
 assert len(order) == 40 and all(order[n] == order[n + 1] for n in range(0, 40, 2)), order
@@ -88,6 +92,7 @@ import eventlet
 eventlet.monkey_patch()
 import latchwork, sys, time
 locks = latchwork.connect(sys.argv[1], namespace="eventlet")
+sleep = eventlet.sleep
 """
 
 
@@ -95,22 +100,8 @@ def test_h351_greenlets_of_eventlet_wait_side_by_side(redis_server):
     """H351: the same with eventlet."""
     said = run(
         EVENTLET
+        + WORK
         + """
-lock, order = locks.lock("stock"), []
-
-def work(n):
-    with lock as guard:
-        order.append(n)
-        eventlet.sleep(0.01)
-        guard.ensure_held()
-        order.append(n)
-
-def times_out():
-    try:
-        lock.acquire(timeout=0.2)
-    except latchwork.TimedOut:
-        return "timed out"
-
 jobs = [eventlet.spawn(work, n) for n in range(20)]
 with eventlet.Timeout(30):
     for job in jobs:

@@ -31,7 +31,9 @@ def connecting(client: Union[Client, ClusterClient]) -> _native.Operation:
     found = address(client)
     if _settings(client).get("credential_provider") is None:
         return _native.connect(found)
-    return _native.connect_from(None, None, lambda: address(client))
+    # The first address is there already: the provider is not asked for it twice.
+    first = [found]
+    return _native.connect_from(None, None, lambda: first.pop() if first else address(client))
 
 
 def _settings(client: Any) -> Dict[str, Any]:

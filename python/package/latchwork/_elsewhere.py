@@ -26,22 +26,27 @@ _TTL = "write ttl=30: the store keeps the lock so long without a renewal, and it
 _OWNER = "leave it out: the guard is the hold, whatever thread or task has it"
 _NAMED = "write holder=: it is what others see of the holder"
 _TRIED = "call try_acquire(): it is None if the lock is not free"
+_ONCE = f"to try once, {_TRIED}; to wait, leave it out"
+_RAISED = "leave it out: a store that does not answer raises Unreachable"
+_OF_THE_LOCK = "it is the lock's: lock(name, ttl=30)"
+_SIDES = "rwlock(name).read and rwlock(name).write are locks of their own"
+_WAITED = "write timeout=5, which raises TimedOut"
 _LIMIT = "write acquire(timeout=5), which raises TimedOut"
 
 #: Of a call that acquires.
 _OF_ACQUIRE = {
-    "blocking": f"to try once, {_TRIED}; to wait, leave it out",
-    "block": f"to try once, {_TRIED}; to wait, leave it out",
-    "wait": f"to try once, {_TRIED}; to wait, leave it out",
+    "blocking": _ONCE,
+    "block": _ONCE,
+    "wait": _ONCE,
     "fail_when_locked": _TRIED,
-    "blocking_timeout": "write timeout=5, which raises TimedOut",
-    "wait_time": "write timeout=5, which raises TimedOut",
-    "raise_on_redis_error": "leave it out: a store that does not answer raises Unreachable",
-    "raise_on_redis_errors": "leave it out: a store that does not answer raises Unreachable",
+    "blocking_timeout": _WAITED,
+    "wait_time": _WAITED,
+    "raise_on_redis_error": _RAISED,
+    "raise_on_redis_errors": _RAISED,
     "token": "leave it out: the store draws the token, guard.token",
-    "ttl": "it is the lock's: lock(name, ttl=30)",
-    "expire": "it is the lock's: lock(name, ttl=30)",
-    "lease_time": "it is the lock's: lock(name, ttl=30)",
+    "ttl": _OF_THE_LOCK,
+    "expire": _OF_THE_LOCK,
+    "lease_time": _OF_THE_LOCK,
     "sleep": _NOT_POLLED,
     "poll_interval": _NOT_POLLED,
     "poll_intervall": _NOT_POLLED,
@@ -61,13 +66,13 @@ _OF_LOCK = {
     "auto_renewal": _RENEWED,
     "num_extensions": _RENEWED,
     "lifetime": f"write max_hold=60: the lock is lost after it. {_TTL}",
-    "blocking": f"to try once, {_TRIED}; to wait, leave it out",
+    "blocking": _ONCE,
     "fail_when_locked": _TRIED,
     "blocking_timeout": _LIMIT,
-    "context_manager_blocking": f"to try once, {_TRIED}; to wait, leave it out",
+    "context_manager_blocking": _ONCE,
     "context_manager_timeout": "write with lock.acquire(timeout=5), which raises TimedOut",
-    "raise_on_redis_error": "leave it out: a store that does not answer raises Unreachable",
-    "raise_on_redis_errors": "leave it out: a store that does not answer raises Unreachable",
+    "raise_on_redis_error": _RAISED,
+    "raise_on_redis_errors": _RAISED,
     "sleep": _NOT_POLLED,
     "poll_interval": _NOT_POLLED,
     "check_interval": _NOT_POLLED,
@@ -84,8 +89,8 @@ _OF_LOCK = {
     "namespace": "it is the connection's: connect(url, namespace='shop'), or locks.namespace('shop')",
     "max_leases": "write of=3",
     "value": "write of=3",
-    "mode": "rwlock(name).read and rwlock(name).write are locks of their own",
-    "shared": "rwlock(name).read and rwlock(name).write are locks of their own",
+    "mode": _SIDES,
+    "shared": _SIDES,
 }
 
 

@@ -120,12 +120,10 @@ fn quorum(views: &[(&Endpoint, View)]) -> Finding {
     let asked =
         |view: &View| format!("{} of {} must agree", view.quorum, view.others.saturating_add(1));
     let found = views.first().map(|(_, view)| asked(view)).unwrap_or_default();
-    for (_, view) in views {
-        if let Err(said) = &view.can_fail_over {
-            return Finding::critical("sentinel-quorum", said.as_str())
-                .consequence("if the master fails, no replica takes over")
-                .remedy("start the Sentinels that are missing, or lower the quorum to a majority");
-        }
+    if let Some(said) = views.iter().find_map(|(_, view)| view.can_fail_over.as_ref().err()) {
+        return Finding::critical("sentinel-quorum", said.as_str())
+            .consequence("if the master fails, no replica takes over")
+            .remedy("start the Sentinels that are missing, or lower the quorum to a majority");
     }
     if views.iter().any(|(_, view)| view.quorum <= view.others.div_ceil(2)) {
         return Finding::info("sentinel-quorum", found).consequence(

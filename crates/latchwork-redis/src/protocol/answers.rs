@@ -12,8 +12,12 @@ use crate::protocol::value::{self, KeyValue, read_holder};
 use crate::server::errors::strange;
 use crate::server::reply::{number, text, time};
 
-/// The answer to a claim that leaves nothing behind, from the value that blocks it.
-pub(crate) fn blocked_by(value: &[u8], claim: &Claim) -> Result<Attempt, BackendError> {
+/// The answer to a claim that leaves nothing behind, from the value that blocks it, which may have no ttl.
+pub(crate) fn blocked_by(
+    value: &[u8],
+    is_endless: bool,
+    claim: &Claim,
+) -> Result<Attempt, BackendError> {
     let held = KeyValue::read(value);
     if let Some(shape) = held.shape().filter(|shape| *shape != claim.mode.shape()) {
         return Err(mismatch(shape, claim));
@@ -22,7 +26,7 @@ pub(crate) fn blocked_by(value: &[u8], claim: &Claim) -> Result<Attempt, Backend
         KeyValue::Alone { holder, .. } => (Cause::Held, Some(holder)),
         KeyValue::Readers { .. } | KeyValue::Permits { .. } => (Cause::Held, None),
         KeyValue::Closed { by } => (Cause::Linger, by),
-        KeyValue::Foreign => (Cause::Foreign, Some(foreign(false))),
+        KeyValue::Foreign => (Cause::Foreign, Some(foreign(is_endless))),
         KeyValue::NoLock => return Err(no_lock(value)),
     };
     let blocked = Blocked::by(cause).with(|it| it.holder = holder);

@@ -15,12 +15,12 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use latchwork_store::{
-    Attempt, BackendError, BackendErrorKind, Cause, Claim, Effect, Grant, Key, Linger, Mode,
-    Released, Renewal, Snapshot, Wake,
+    Attempt, BackendError, BackendErrorKind, Claim, Effect, Grant, Key, Linger, Mode, Released,
+    Renewal, Snapshot, Wake,
 };
 use redis::{Value, cmd};
 
-use crate::protocol::answers::{blocked_by, foreign, spent, token};
+use crate::protocol::answers::{blocked_by, spent, token};
 use crate::protocol::names::Names;
 use crate::protocol::scripts::{
     PLAIN_CONFIRM, PLAIN_INSPECT, PLAIN_RELEASE, PLAIN_RENEW, PLAIN_TAKE, PLAIN_TOKEN,
@@ -114,19 +114,16 @@ impl Plain {
         left: &Value,
         claim: &Claim,
     ) -> Result<Attempt, BackendError> {
-        let attempt = blocked_by(value, claim)?;
+        let retry_after = number(left).map(|left| Duration::from_millis(left + 1));
+        let attempt = blocked_by(value, retry_after.is_none(), claim)?;
         if claim.waits {
             // The store has no entry for it; only this process knows that it waits.
             self.store.pushes.open(claim.id, None);
         }
-        let retry_after = number(left).map(|left| Duration::from_millis(left + 1));
         Ok(match attempt {
-            Attempt::Blocked(blocked) => Attempt::Blocked(blocked.with(|it| {
-                it.retry_after = retry_after;
-                if it.cause == Cause::Foreign {
-                    it.holder = Some(foreign(retry_after.is_none()));
-                }
-            })),
+            Attempt::Blocked(blocked) => {
+                Attempt::Blocked(blocked.with(|it| it.retry_after = retry_after))
+            }
             granted => granted,
         })
     }

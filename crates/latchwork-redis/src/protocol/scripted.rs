@@ -162,7 +162,7 @@ impl Scripted {
                     && !is_of(&value, claim)
                     && !matches!(KeyValue::read(&value), KeyValue::Closed { .. }) =>
             {
-                blocked_by(&value, claim).map(Some)
+                blocked_by(&value, false, claim).map(Some)
             }
             Value::BulkString(_) | Value::Nil => Ok(None),
             // In quarantine.

@@ -149,13 +149,14 @@ impl Period {
         if seconds == 0 || interval.subsec_nanos() != 0 {
             return Err(bad("is not a number of whole seconds").with_next_step("use 1 s or more"));
         }
-        let (unit, length) = [(Unit::Hours, 60 * 60), (Unit::Minutes, 60), (Unit::Seconds, 1)]
+        let of = |unit: Unit| {
+            let length = unit.seconds().filter(|length| seconds.is_multiple_of(*length))?;
+            let number = u32::try_from(seconds / length).ok()?;
+            Some(Self { number, unit, zone: TimeZone::UTC, cron: None })
+        };
+        [Unit::Hours, Unit::Minutes, Unit::Seconds]
             .into_iter()
-            .find(|(_, length)| seconds.is_multiple_of(*length))
-            .unwrap_or((Unit::Seconds, 1));
-        let number = u32::try_from(seconds / length).ok();
-        let period = number.map(|number| Self { number, unit, zone: TimeZone::UTC, cron: None });
-        period
+            .find_map(of)
             .filter(|it| it.length_at_most() <= LONGEST)
             .ok_or_else(|| bad("is longer than a hundred years"))
     }

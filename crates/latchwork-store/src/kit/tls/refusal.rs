@@ -101,11 +101,7 @@ impl Row {
             ),
             Self::Algorithm => (
                 "the server's certificate has a key or a signature of a kind that is not supported",
-                if cfg!(feature = "p521") {
-                    "make one with a key of ECDSA (P-256, P-384, P-521), Ed25519 or RSA of at least 2048 bits, signed with SHA-2"
-                } else {
-                    "make one with a key of ECDSA (P-256, P-384), Ed25519 or RSA of at least 2048 bits, signed with SHA-2; for P-521 build with the feature `p521`"
-                },
+                "make one with a key of ECDSA (P-256, P-384, P-521), Ed25519 or RSA of at least 2048 bits, signed with SHA-2",
             ),
             Self::Purpose => (
                 "the server's certificate is not for servers",
@@ -125,11 +121,7 @@ impl Row {
             }
             Self::NothingInCommon => (
                 "the server shares no cipher suite and no kind of signature with this client",
-                if cfg!(feature = "p521") {
-                    "allow the usual suites of TLS 1.2 or 1.3 at the server (AES-GCM or ChaCha20 with ECDHE)"
-                } else {
-                    "allow the usual suites of TLS 1.2 or 1.3 at the server (AES-GCM or ChaCha20 with ECDHE); for its key on P-521 build with the feature `p521`"
-                },
+                "allow the usual suites of TLS 1.2 or 1.3 at the server (AES-GCM or ChaCha20 with ECDHE)",
             ),
             Self::Plain => (
                 "the server does not speak TLS at this port",
@@ -236,7 +228,10 @@ pub fn refusal(error: &(dyn StdError + 'static), words: &Words) -> Option<Refusa
 fn told(row: Row, more: &str, words: &Words) -> Refusal {
     let (said, step) = row.words();
     let step = step.replace("{authority}", words.authority).replace("{client}", words.client);
-    let step = step.replace("{plain}", words.plain).replace("{secure}", words.secure);
+    let mut step = step.replace("{plain}", words.plain).replace("{secure}", words.secure);
+    if !cfg!(feature = "p521") && matches!(row, Row::Algorithm | Row::NothingInCommon) {
+        step += "; a key on P-521 needs a build with the feature `p521`";
+    }
     Refusal { said: format!("{said}{more}"), step }
 }
 

@@ -68,7 +68,7 @@ async fn h03_a_grant_older_than_half_its_ttl_is_given_back() {
     assert_eq!(world.store.asked(), (2, 1), "given back under its own name, tried under another");
     assert!(guard.remaining() >= 5 * SEC);
     guard.release().await.unwrap();
-    // A caller that tries once is told.
+    // A single try reports it.
     world.store.plan(|asked| match asked {
         Asked::Try => Fault::DelayAnswer(4950 * MS),
         _ => Fault::None,
