@@ -86,6 +86,12 @@ def once(
     return decorate
 
 
+def _not_free(key: str) -> TimedOut:
+    error = TimedOut(f"the lock is not free (key {key!r})")
+    error.message, error.key = "the lock is not free", key
+    return error
+
+
 def locked(
     name: str,
     timeout: Duration,
@@ -97,11 +103,15 @@ def locked(
     limit, kept_for = seconds(timeout, "timeout"), maybe(ttl, "ttl")
 
     def run(key: str, work: Callable[[Any], Any]) -> Any:
+        lock = locks().lock(key, ttl=kept_for)
         # A time-out inside of the function is its own.
         try:
-            guard = locks().lock(key, ttl=kept_for).acquire(limit)
+            # A single try leaves nothing in the store's queue, even if the process ends at once, as those of RQ do.
+            guard = lock.acquire(limit) if limit else lock.try_acquire()
         except TimedOut as error:
             return busy(error)
+        if guard is None:
+            return busy(_not_free(key))
         with guard:
             return work(guard)
 
