@@ -28,7 +28,7 @@ enum Store {
     #[cfg(feature = "file")]
     File(PathBuf),
     #[cfg(feature = "redis")]
-    Redis(RedisConfig),
+    Redis(Box<RedisConfig>),
     #[cfg(feature = "redis")]
     Redlock(redlock::Config),
     #[cfg(feature = "etcd")]
@@ -36,7 +36,7 @@ enum Store {
     #[cfg(feature = "zookeeper")]
     ZooKeeper(ZooKeeperConfig, String),
     #[cfg(feature = "postgres")]
-    Postgres(PostgresConfig),
+    Postgres(Box<PostgresConfig>),
     #[cfg(feature = "kubernetes")]
     Kubernetes(KubernetesConfig, String),
 }
@@ -48,7 +48,7 @@ impl Store {
             #[cfg(feature = "file")]
             Address::File(directory) => Self::File(directory),
             #[cfg(feature = "redis")]
-            Address::Redis(url) => Self::Redis(RedisConfig::parse(&url)?),
+            Address::Redis(url) => Self::Redis(Box::new(RedisConfig::parse(&url)?)),
             #[cfg(feature = "redis")]
             Address::Redlock(url) => Self::Redlock(redlock::Config::parse(&url)?),
             #[cfg(feature = "etcd")]
@@ -56,7 +56,7 @@ impl Store {
             #[cfg(feature = "zookeeper")]
             Address::ZooKeeper(url) => Self::ZooKeeper(ZooKeeperConfig::parse(&url)?, url),
             #[cfg(feature = "postgres")]
-            Address::Postgres(url) => Self::Postgres(PostgresConfig::parse(&url)?),
+            Address::Postgres(url) => Self::Postgres(Box::new(PostgresConfig::parse(&url)?)),
             #[cfg(feature = "kubernetes")]
             Address::Kubernetes(url) => Self::Kubernetes(KubernetesConfig::parse(&url)?, url),
             #[cfg(not(feature = "file"))]
@@ -89,11 +89,11 @@ impl Store {
     fn sourced(self, source: &Source) -> Self {
         match self {
             #[cfg(feature = "redis")]
-            Self::Redis(config) => Self::Redis(config.source(source.clone())),
+            Self::Redis(config) => Self::Redis(Box::new(config.source(source.clone()))),
             #[cfg(feature = "redis")]
             Self::Redlock(config) => Self::Redlock(config.source(source.clone())),
             #[cfg(feature = "postgres")]
-            Self::Postgres(config) => Self::Postgres(config.source(source.clone())),
+            Self::Postgres(config) => Self::Postgres(Box::new(config.source(source.clone()))),
             #[cfg(feature = "etcd")]
             Self::Etcd(config, url) => Self::Etcd(config.source(source.clone()), url),
             #[cfg(feature = "zookeeper")]
@@ -109,7 +109,7 @@ impl Store {
             #[cfg(feature = "file")]
             Self::File(directory) => latchwork_file::FileBackend::connect(directory, io)?,
             #[cfg(feature = "redis")]
-            Self::Redis(config) => latchwork_redis::RedisBackend::connect(config, io).await?,
+            Self::Redis(config) => latchwork_redis::RedisBackend::connect(*config, io).await?,
             #[cfg(feature = "redis")]
             Self::Redlock(config) => redlock::connect(config, io).await?,
             #[cfg(feature = "etcd")]
@@ -120,7 +120,7 @@ impl Store {
             }
             #[cfg(feature = "postgres")]
             Self::Postgres(config) => {
-                latchwork_postgres::PostgresBackend::connect(config, io).await?
+                latchwork_postgres::PostgresBackend::connect(*config, io).await?
             }
             #[cfg(feature = "kubernetes")]
             Self::Kubernetes(config, _) => {
@@ -138,7 +138,7 @@ impl Store {
             #[cfg(feature = "file")]
             Self::File(directory) => latchwork_file::doctor(directory, io).await,
             #[cfg(feature = "redis")]
-            Self::Redis(config) => latchwork_redis::doctor(config, io).await,
+            Self::Redis(config) => latchwork_redis::doctor(*config, io).await,
             #[cfg(feature = "redis")]
             Self::Redlock(config) => redlock::doctor(config, io).await,
             #[cfg(feature = "etcd")]
@@ -146,7 +146,7 @@ impl Store {
             #[cfg(feature = "zookeeper")]
             Self::ZooKeeper(config, _) => latchwork_zookeeper::doctor(config, io).await,
             #[cfg(feature = "postgres")]
-            Self::Postgres(config) => latchwork_postgres::doctor(config, io).await,
+            Self::Postgres(config) => latchwork_postgres::doctor(*config, io).await,
             #[cfg(feature = "kubernetes")]
             Self::Kubernetes(config, _) => latchwork_kubernetes::doctor(config, io).await,
         }
@@ -169,7 +169,7 @@ impl Store {
             #[cfg(feature = "file")]
             Self::File(directory) => format!("file://{}", directory.display()).into(),
             #[cfg(feature = "redis")]
-            Self::Redis(config) => return latchwork_redis::init(config, io).await,
+            Self::Redis(config) => return latchwork_redis::init(*config, io).await,
             #[cfg(feature = "redis")]
             Self::Redlock(config) => return redlock::init(config, io).await,
             #[cfg(feature = "etcd")]
@@ -183,7 +183,7 @@ impl Store {
                 without_password(&url)
             }
             #[cfg(feature = "postgres")]
-            Self::Postgres(config) => return latchwork_postgres::init(config, io).await,
+            Self::Postgres(config) => return latchwork_postgres::init(*config, io).await,
             #[cfg(feature = "kubernetes")]
             Self::Kubernetes(config, url) => {
                 latchwork_kubernetes::KubernetesBackend::connect(config, io).await?;
