@@ -16,6 +16,9 @@ pub struct Capabilities {
     pub store: Arc<str>,
     /// The store supports read and write claims.
     pub shared: bool,
+    /// The store can replace a read hold with a write hold and back
+    /// ([`Claim::beside`](crate::Claim::beside)).
+    pub upgrade: bool,
     /// The store supports permit claims.
     pub permits: bool,
     /// Blocked claims keep a place in the queue.
@@ -39,6 +42,7 @@ impl Capabilities {
         Self {
             store: store.into(),
             shared: false,
+            upgrade: false,
             permits: false,
             fifo: false,
             linger: false,

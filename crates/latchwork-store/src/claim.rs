@@ -32,13 +32,24 @@ pub struct Claim {
     pub floor: u64,
     /// The client's own send time. Opaque to the store, and echoed by a pushed grant.
     pub stamp: Stamp,
+    /// The hold of the same holder that this claim is to replace, on a read-write lock. The claim is
+    /// granted beside it, and excludes the others from then on; the client releases it afterwards.
+    ///
+    /// A write claim beside a read hold is an upgrade. It waits for the other readers, ahead of the
+    /// whole queue, and no reader is admitted while it waits. One upgrade of a key is under way at
+    /// a time: another is blocked by [`Cause::Upgrade`](crate::Cause::Upgrade) and leaves nothing. A
+    /// read claim beside a write hold is a downgrade, and is granted at once. Beside a hold that is
+    /// no longer at the store, the claim is blocked by [`Cause::Gone`](crate::Cause::Gone) and leaves
+    /// nothing.
+    pub beside: Option<ClaimId>,
 }
 
 impl Claim {
     /// Creates a fifo claim that waits, without a description or a floor.
     pub fn new(key: Key, id: ClaimId, mode: Mode, ttl: Duration, stamp: Stamp) -> Self {
         let (holder, order) = (Holder::new(""), Order::Fifo);
-        Self { key, id, mode, order, ttl, holder, waits: true, floor: 0, stamp }
+        let (waits, floor, beside) = (true, 0, None);
+        Self { key, id, mode, order, ttl, holder, waits, floor, stamp, beside }
     }
 
     /// Returns the claim with this change applied.

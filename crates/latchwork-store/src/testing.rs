@@ -121,5 +121,6 @@ pub fn claim(key: &str) -> Claim {
         waits: true,
         floor: 0,
         stamp: Stamp::new(Moment::from_nanos(0)),
+        beside: None,
     }
 }

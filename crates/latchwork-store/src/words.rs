@@ -100,6 +100,11 @@ pub enum Cause {
     Quarantine,
     /// A client of another kind holds the key.
     Foreign,
+    /// Another reader is upgrading its hold: the claim would wait for it, and it for the claim's own
+    /// hold.
+    Upgrade,
+    /// The hold that the claim was to replace is no longer at the store.
+    Gone,
 }
 
 /// The reason why a wait ended.
