@@ -24,7 +24,7 @@ fn main() -> std::process::ExitCode {
             if usage.use_stderr() {
                 output::usage(&usage);
                 let words: Vec<_> = std::env::args_os().collect();
-                if args::verb(&words, args::Cli::command()).is_some_and(|verb| verb == "hold") {
+                if args::verb(&words, &args::Cli::command()).is_some_and(|verb| verb == "hold") {
                     output::fail_in_shell(exit::USAGE);
                 }
                 return exit::USAGE.into();

@@ -30,7 +30,10 @@ pub(super) fn insert(
         return Ok(all);
     }
     let mut command = command();
-    command.build();
+    // Only these: to build the arguments of all verbs takes longer than a free lock.
+    for runner in RUNNERS.into_iter().filter(|runner| all.iter().any(|word| word == runner)) {
+        command.find_subcommand_mut(runner).into_iter().for_each(Command::build);
+    }
     if let Some(at) = all.iter().position(|word| word == "--") {
         return Ok(match has_no_name(&all[..at], &command) {
             Some(is_complete) => names_behind(&all, at, is_complete),
@@ -38,8 +41,10 @@ pub(super) fn insert(
         });
     }
     match place(&all, &command) {
-        Some(at) if has_shell_text(&all[at..], &command) => Err(ambiguous(&all, &mut command)),
-        Some(at) => {
+        Some((at, runner)) if has_shell_text(&all[at..], runner) => {
+            Err(ambiguous(&all, &mut command))
+        }
+        Some((at, _)) => {
             let mut all = all;
             all.insert(at, "--".into());
             Ok(all)
@@ -55,7 +60,7 @@ fn has_no_name(words: &[OsString], command: &Command) -> Option<bool> {
     let mut at = 1;
     while at < words.len() {
         let word = &words[at];
-        let takes_value = option(known, word);
+        let takes_value = option([known, command], word);
         match takes_value {
             Some(_) if std::ptr::eq(known, command) => {}
             Some(_) => {
@@ -101,16 +106,15 @@ fn names_behind(all: &[OsString], at: usize, is_complete: bool) -> Vec<OsString>
 }
 
 /// Whether these words may be names in front of a `-c TEXT`.
-fn has_shell_text(words: &[OsString], command: &Command) -> bool {
+fn has_shell_text(words: &[OsString], runner: &Command) -> bool {
     let program = words[0].to_string_lossy();
     if SHELLS.iter().any(|shell| program.rsplit('/').next() == Some(shell)) {
         return false;
     }
-    let Some(run) = command.find_subcommand("run") else { return false };
     let text = words.iter().position(|word| word.as_encoded_bytes().starts_with(b"-"));
     text.is_some_and(|at| {
         let is_whole = words[at].as_encoded_bytes().ends_with(b"c");
-        gives(run, &words[at], 'c') && (!is_whole || words.len() > at + 1)
+        gives(runner, &words[at], 'c') && (!is_whole || words.len() > at + 1)
     })
 }
 
@@ -133,11 +137,10 @@ fn is_runner(word: &OsString) -> bool {
 }
 
 /// The verb of a command line, which its options may stand before.
-pub(crate) fn verb(all: &[OsString], mut command: Command) -> Option<OsString> {
-    command.build();
+pub(crate) fn verb(all: &[OsString], command: &Command) -> Option<OsString> {
     let mut words = all.iter().skip(1);
     while let Some(word) = words.next() {
-        match option(&command, word) {
+        match option([command; 2], word) {
             Some(true) => drop(words.next()),
             Some(false) => {}
             None => return Some(word.clone()),
@@ -146,14 +149,14 @@ pub(crate) fn verb(all: &[OsString], mut command: Command) -> Option<OsString> {
     None
 }
 
-/// Where the command begins.
-fn place(all: &[OsString], command: &Command) -> Option<usize> {
+/// Where the command begins, and the verb that runs it.
+fn place<'c>(all: &[OsString], command: &'c Command) -> Option<(usize, &'c Command)> {
     let mut known = command;
     let mut names = 0;
     let mut at = 1;
     while at < all.len() {
         let word = &all[at];
-        if let Some(takes_value) = option(known, word) {
+        if let Some(takes_value) = option([known, command], word) {
             // All words beside the text of a shell are names.
             if !std::ptr::eq(known, command) && gives(known, word, 'c') {
                 return None;
@@ -167,7 +170,7 @@ fn place(all: &[OsString], command: &Command) -> Option<usize> {
             }
             known = command.find_subcommand(word)?;
         } else if names == 1 {
-            return Some(at);
+            return Some((at, known));
         } else {
             names += 1;
         }
@@ -176,21 +179,22 @@ fn place(all: &[OsString], command: &Command) -> Option<usize> {
     None
 }
 
-/// If the word is an option: whether the next word is its value.
-fn option(command: &Command, word: &OsStr) -> Option<bool> {
+/// If the word is an option of a verb, or one that all have: whether the next word is its value.
+fn option(of: [&Command; 2], word: &OsStr) -> Option<bool> {
     let text = word.to_string_lossy();
+    let arguments = || of.into_iter().flat_map(Command::get_arguments);
     let takes_value = |arg: &Arg| matches!(arg.get_action(), ArgAction::Set | ArgAction::Append);
     if let Some(long) = text.strip_prefix("--") {
         let (name, has_value) =
             long.split_once('=').map_or((long, false), |(name, _)| (name, true));
-        let arg = command.get_arguments().find(|arg| arg.get_long() == Some(name));
+        let arg = arguments().find(|arg| arg.get_long() == Some(name));
         return Some(!has_value && arg.is_some_and(takes_value));
     }
     let short = text.strip_prefix('-').filter(|rest| !rest.is_empty())?;
     // Of several letters in one word the last may take a value; one before it has the rest of the word.
     let mut letters = short.chars();
     while let Some(letter) = letters.next() {
-        let arg = command.get_arguments().find(|arg| arg.get_short() == Some(letter));
+        let arg = arguments().find(|arg| arg.get_short() == Some(letter));
         if arg.is_some_and(takes_value) {
             return Some(letters.as_str().is_empty());
         }
