@@ -14,6 +14,7 @@ use super::parts::{Name, NameQuery, Parameters};
 use super::views::PartyView;
 use crate::domain::access::caller::Caller;
 use crate::domain::access::principal::Right;
+use crate::domain::events::event::Forced;
 use crate::domain::lock_status::PartyStatus;
 use crate::domain::refusal::Refusal;
 use crate::domain::service::Service;
@@ -87,7 +88,8 @@ pub(super) async fn force_release(
     }
     let of = |error: &latchwork::Error| Refusal::of(error, Some(&name));
     let key = service.names.key(&name).map_err(|error| of(&error))?;
-    let done = service.force_release(&name, &key).await;
+    let forced = Forced { by: caller.principal.name.to_string(), why: reason.to_owned() };
+    let done = service.force_release(&name, &key, forced).await;
     let outcome = if done.is_ok() { "done" } else { "failed" };
     // Written with escapes, so that no text of a client can forge a line.
     tracing::info!(target: "latchwork::audit", act = "force-release", by = %caller.principal.name, peer = %caller.peer, name = ?name, reason = ?reason, outcome, "admin");

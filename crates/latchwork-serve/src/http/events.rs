@@ -9,7 +9,6 @@ use axum::http::HeaderMap;
 use axum::response::sse::{Event, KeepAlive, Sse};
 use futures_util::{Stream, StreamExt, stream};
 use serde::Deserialize;
-use tokio::sync::broadcast::error::RecvError;
 use utoipa::IntoParams;
 
 use super::error::{ApiError, Errors};
@@ -18,7 +17,7 @@ use super::views::EventView;
 use crate::domain::access::caller::Caller;
 use crate::domain::access::principal::{Principal, Right};
 use crate::domain::events::event::LockEvent;
-use crate::domain::events::hub::Message;
+use crate::domain::events::hub::{Message, Next};
 use crate::domain::refusal::Refusal;
 use crate::domain::service::Service;
 
@@ -44,7 +43,7 @@ pub(crate) struct EventQuery {
 /// Streams what happens to locks, as server-sent events
 ///
 /// The type of an event is its word (`granted`, `waiting`, `withdrawn`, `released`, `lost`, `handed_over`,
-/// `suspect`, `closing`), its data an object, its id a number. `hello` comes first and names the last number.
+/// `suspect`, `forced`, `closing`), its data an object, its id a number. `hello` comes first and names the last number.
 /// `reset` says that events were missed: read the list of locks again.
 #[utoipa::path(get, path = "/v1/events", operation_id = "follow_events", tag = "events",
     params(EventQuery, ("Last-Event-ID" = Option<u64>, Header, description = "Go on after this event")),
@@ -65,33 +64,24 @@ pub(super) async fn follow(
             return Err(Refusal::invalid(message, "leave it out, or send an id").into());
         }
     };
-    let subscription = service.hub.subscribe(seen);
+    // Before the listener's place, so that all later ones follow.
+    let hello = format!(r#"{{"last_event":{}}}"#, service.hub.last());
+    let hello = Event::default().event("hello").data(hello);
+    let listener = service.hub.listen(seen);
     service.store_watch.start();
-    let mut first = vec![
-        Event::default().event("hello").data(format!(r#"{{"last_event":{}}}"#, subscription.last)),
-    ];
     let filter = EventFilter { principal: caller.principal.clone(), prefix: query.prefix };
-    match subscription.missed {
-        Some(missed) => {
-            first.extend(missed.iter().filter(|it| filter.has(it)).map(|it| written(it)))
-        }
-        None => first.push(reset()),
-    }
-    let live = stream::unfold(
-        (subscription.live, filter, place),
-        |(mut live, filter, place)| async move {
+    let live =
+        stream::unfold((listener, filter, place), |(mut listener, filter, place)| async move {
             loop {
-                let event = match live.recv().await {
-                    Ok(message) if filter.has(&message) => written(&message),
-                    Ok(_) => continue,
-                    Err(RecvError::Lagged(_)) => reset(),
-                    Err(RecvError::Closed) => return None,
+                let event = match listener.next().await {
+                    Next::Event(message) if filter.has(&message) => written(&message),
+                    Next::Event(_) => continue,
+                    Next::Missed => reset(),
                 };
-                return Some((event, (live, filter, place)));
+                return Some((event, (listener, filter, place)));
             }
-        },
-    );
-    let events = stream::iter(first).chain(live).map(Ok);
+        });
+    let events = stream::iter([hello]).chain(live).map(Ok);
     Ok(Sse::new(until_over(events, &service, &caller)).keep_alive(KEEP_ALIVE()))
 }
 

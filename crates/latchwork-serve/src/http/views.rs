@@ -184,9 +184,9 @@ impl From<HoldStatus> for HoldView {
 /// One event, as the data of a server-sent event.
 #[derive(Debug, Clone, Serialize, ToSchema)]
 pub(crate) struct EventView<'a> {
-    /// Its number: grows by one, and begins anew when the service does.
+    /// Its number: grows by one, from a random number at each start of the service.
     id: u64,
-    /// `granted`, `waiting`, `withdrawn`, `released`, `lost`, `handed_over`, `suspect`, `closing`.
+    /// `granted`, `waiting`, `withdrawn`, `released`, `lost`, `handed_over`, `suspect`, `forced`, `closing`.
     event: &'static str,
     /// The name of the lock; empty if it is about the service (`closing`).
     name: &'a str,
@@ -205,6 +205,12 @@ pub(crate) struct EventView<'a> {
     /// Why it was lost: `not_renewed`, `forced`, `expired`, `taken`, `session_ended`, `max_hold`.
     #[serde(skip_serializing_if = "Option::is_none")]
     reason: Option<&'static str>,
+    /// Who took the lock away: the name of an administrator's token.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    forced_by: Option<&'a str>,
+    /// Why, in the administrator's words: anything, so show it as text only.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    why: Option<&'a str>,
     /// The holder's ttl in milliseconds.
     #[serde(skip_serializing_if = "Option::is_none")]
     ttl_ms: Option<u64>,
@@ -232,6 +238,8 @@ impl<'a> From<&'a LockEvent> for EventView<'a> {
             holder: event.holder.as_deref(),
             mode: event.mode,
             reason: event.reason,
+            forced_by: event.forced.as_ref().map(|forced| &*forced.by),
+            why: event.forced.as_ref().map(|forced| &*forced.why),
             ttl_ms: event.ttl.map(millis),
             lasted_ms: event.lasted.map(millis),
             waiters: event.waiters,

@@ -1,7 +1,7 @@
 //! The stream of events.
 
 use super::Service;
-use super::client::Events;
+use super::client::{Address, Events};
 use crate::common::Running;
 
 #[test]
@@ -35,8 +35,42 @@ fn a_listener_goes_on_where_it_was() {
     let id = seen["id"].to_string();
     let mut again = Events::follow(&service.address, "/v1/events", &[("Last-Event-ID", &id)]);
     assert_eq!(again.until("granted")["name"], "a2");
-    let mut of_another_start = Events::follow(&service.address, "/v1/events?after=9999", &[]);
-    of_another_start.until("reset");
+}
+
+/// A browser connects again with the number of the last event that it saw.
+#[test]
+fn a_restart_of_the_service_is_a_gap() {
+    let service = Service::start(&[]);
+    let mut events = Events::follow(&service.address, "/v1/events", &[]);
+    service.hold("before", "{}");
+    let id = events.until("granted")["id"].to_string();
+    let service = service.restart(&[]);
+    for name in ["first", "second", "third"] {
+        service.hold(name, "{}");
+    }
+    let mut events = Events::follow(&service.address, "/v1/events", &[("Last-Event-ID", &id)]);
+    events.until("reset");
+    for name in ["first", "second", "third"] {
+        assert_eq!(events.until("granted")["name"], name, "what is kept follows");
+    }
+}
+
+#[test]
+fn a_forced_release_tells_who_asked_for_it_and_why() {
+    let dir = tempfile::tempdir().unwrap();
+    let admin = Address::Unix(dir.path().join("http.sock"));
+    let service =
+        Service::start(&["--listen", &format!("unix:{}/http.sock", dir.path().display())]);
+    let mut events = Events::follow(&service.address, "/v1/events", &[]);
+    let hold = service.lock("x", r#"{"holder": "stuck", "ttl_ms": 60000}"#);
+    let reason = r#"{"reason": "it hangs <b>since</b> noon"}"#;
+    admin.ask("POST /v1/locks/x/force-release", &[], reason).is(200);
+    let forced = events.until("forced");
+    assert_eq!((&forced["name"], &forced["holder"]), (&"x".into(), &"stuck".into()));
+    assert_eq!(forced["token"], hold.json()["token"]);
+    assert_eq!(forced["why"], "it hangs <b>since</b> noon");
+    assert_eq!(forced["forced_by"], admin.ask("GET /v1/whoami", &[], "").json()["name"]);
+    assert_eq!(events.until("lost")["reason"], "forced");
 }
 
 #[test]

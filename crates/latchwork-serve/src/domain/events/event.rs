@@ -6,12 +6,21 @@ use latchwork::FencingToken;
 
 use crate::time::wall_millis;
 
+/// A forced release, as its administrator asked for it.
+#[derive(Debug, Clone)]
+pub(crate) struct Forced {
+    /// The name of the administrator's token.
+    pub(crate) by: String,
+    /// The reason in the administrator's words.
+    pub(crate) why: String,
+}
+
 /// An event of a lock, or of the service.
 #[derive(Debug, Clone)]
 pub(crate) struct LockEvent {
-    /// Its number: grows by one, and begins again with each start of the service.
+    /// Its number: grows by one, from a random number at each start of the service.
     pub(crate) id: u64,
-    /// `granted`, `waiting`, `withdrawn`, `released`, `lost`, `handed_over`, `suspect`, `closing`.
+    /// `granted`, `waiting`, `withdrawn`, `released`, `lost`, `handed_over`, `suspect`, `forced`, `closing`.
     pub(crate) word: &'static str,
     /// The name of the lock; empty if it is about the service (`closing`).
     pub(crate) name: String,
@@ -24,6 +33,8 @@ pub(crate) struct LockEvent {
     pub(crate) mode: Option<&'static str>,
     /// The cause of a loss, as one word.
     pub(crate) reason: Option<&'static str>,
+    /// Who took the lock away, and why.
+    pub(crate) forced: Option<Forced>,
     pub(crate) ttl: Option<Duration>,
     /// How long the hold has lasted, or the waiter has waited.
     pub(crate) lasted: Option<Duration>,
@@ -47,6 +58,7 @@ impl LockEvent {
             holder: None,
             mode: None,
             reason: None,
+            forced: None,
             ttl: None,
             lasted: None,
             waiters: None,

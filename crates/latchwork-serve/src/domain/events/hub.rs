@@ -1,20 +1,18 @@
 //! The last events in order, and their listeners.
 
 use std::collections::VecDeque;
+use std::hash::{BuildHasher, RandomState};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use tokio::sync::broadcast;
+use tokio::sync::watch;
 
 use super::event::LockEvent;
 
-/// The most events that are kept for clients that connect again.
+/// The most events that are kept for clients that connect again, or read slowly.
 const KEPT: usize = 4096;
 
 /// The most bytes of them: a name may be long.
 const KEPT_BYTES: usize = 4 * 1024 * 1024;
-
-/// The most events that a listener may lag behind before it has to start again.
-const LAG: usize = 1024;
 
 /// An event as text, written once for all listeners.
 #[derive(Debug)]
@@ -25,36 +23,67 @@ pub(crate) struct Message {
     pub(crate) text: String,
 }
 
+impl Message {
+    fn bytes(&self) -> usize {
+        self.name.len() + self.text.len()
+    }
+}
+
 /// Writes an event as listeners read it; `None` if it cannot be written.
 pub(crate) type Writer = fn(&LockEvent) -> Option<String>;
 
-/// Keeps the last events, and passes each one to all listeners.
+/// Keeps the last events for all listeners. A listener keeps only its place among them, so one that does not
+/// read costs nothing.
 #[derive(Debug)]
 pub(crate) struct Hub {
     state: Mutex<State>,
-    live: broadcast::Sender<Arc<Message>>,
+    /// The number of the last event.
+    last: watch::Sender<u64>,
     write: Writer,
 }
 
 #[derive(Debug, Default)]
 struct State {
-    last: u64,
     kept: VecDeque<Arc<Message>>,
     bytes: usize,
 }
 
-/// The events that a listener has missed, and those that follow.
-pub(crate) struct Subscription {
-    /// The events after the last one that it has seen; `None` if some of them are no longer kept.
-    pub(crate) missed: Option<Vec<Arc<Message>>>,
-    /// The number of the last event so far.
-    pub(crate) last: u64,
-    pub(crate) live: broadcast::Receiver<Arc<Message>>,
+/// What a listener reads next.
+#[derive(Debug)]
+pub(crate) enum Next {
+    Event(Arc<Message>),
+    /// Some events are no longer kept, or the place was among the events of another service. All that are kept follow.
+    Missed,
+}
+
+/// A place among the events.
+pub(crate) struct Listener {
+    hub: Arc<Hub>,
+    seen: u64,
+    last: watch::Receiver<u64>,
+}
+
+impl Listener {
+    /// Waits for the next event. May be dropped at any time: what it has not returned is read by the next call.
+    pub(crate) async fn next(&mut self) -> Next {
+        loop {
+            let last = *self.last.borrow_and_update();
+            if let Some((next, seen)) = self.hub.after(self.seen, last) {
+                self.seen = seen;
+                return next;
+            }
+            // The sender lives as long as this listener.
+            let _ = self.last.changed().await;
+        }
+    }
 }
 
 impl Hub {
     pub(crate) fn new(write: Writer) -> Self {
-        Self { state: Mutex::default(), live: broadcast::channel(LAG).0, write }
+        // Random, so that a number of another service, or of another start of this one, is none of this one's.
+        // JSON carries numbers of up to 53 bits.
+        let start = RandomState::new().hash_one(()) >> 12;
+        Self { state: Mutex::default(), last: watch::Sender::new(start), write }
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -63,89 +92,122 @@ impl Hub {
 
     /// Publishes an event to all listeners.
     pub(crate) fn publish(&self, mut event: LockEvent) {
+        // Held to the end, so that all listeners get the events in order.
         let mut state = self.lock();
-        state.last += 1;
-        event.id = state.last;
-        let Some(text) = (self.write)(&event) else { return };
-        let message = Arc::new(Message { id: event.id, word: event.word, name: event.name, text });
-        state.bytes += message.text.len();
-        state.kept.push_back(message.clone());
-        while state.kept.len() > KEPT || state.bytes > KEPT_BYTES {
-            let Some(oldest) = state.kept.pop_front() else { break };
-            state.bytes -= oldest.text.len();
+        event.id = self.last() + 1;
+        if let Some(text) = (self.write)(&event) {
+            let message = Message { id: event.id, word: event.word, name: event.name, text };
+            state.bytes += message.bytes();
+            state.kept.push_back(Arc::new(message));
+            while state.kept.len() > KEPT || state.bytes > KEPT_BYTES {
+                let Some(oldest) = state.kept.pop_front() else { break };
+                state.bytes -= oldest.bytes();
+            }
         }
-        // Under the lock, so that all listeners get the events in order. Fails if there are none.
-        let _ = self.live.send(message);
+        self.last.send_replace(event.id);
     }
 
     /// Follows the events after number `seen`, or from now on.
-    pub(crate) fn subscribe(&self, seen: Option<u64>) -> Subscription {
+    pub(crate) fn listen(self: &Arc<Self>, seen: Option<u64>) -> Listener {
+        let last = self.last.subscribe();
+        let seen = seen.unwrap_or_else(|| *last.borrow());
+        Listener { hub: self.clone(), seen, last }
+    }
+
+    /// What follows number `seen`, and the place after it; `None` if nothing does yet.
+    fn after(&self, seen: u64, last: u64) -> Option<(Next, u64)> {
+        if seen == last {
+            return None;
+        }
         let state = self.lock();
-        let live = self.live.subscribe();
-        let missed = match seen {
-            None => Some(Vec::new()),
-            // The number is from an earlier start of the service.
-            Some(seen) if seen > state.last => None,
-            Some(seen) => {
-                let first = state.kept.front().map_or(state.last + 1, |message| message.id);
-                let after =
-                    || state.kept.iter().filter(|message| message.id > seen).cloned().collect();
-                (seen + 1 >= first).then(after)
+        let at = state.kept.partition_point(|message| message.id <= seen);
+        Some(match state.kept.get(at) {
+            Some(message) if message.id == seen.wrapping_add(1) => {
+                (Next::Event(message.clone()), message.id)
             }
-        };
-        Subscription { missed, last: state.last, live }
+            _ => (Next::Missed, state.kept.front().map_or(last, |message| message.id - 1)),
+        })
     }
 
     /// The number of the last event.
     pub(crate) fn last(&self) -> u64 {
-        self.lock().last
+        *self.last.borrow()
     }
 
     /// The number of listeners.
     pub(crate) fn listeners(&self) -> usize {
-        self.live.receiver_count()
+        self.last.receiver_count()
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use futures_util::FutureExt;
+
     use super::*;
 
-    fn hub() -> Hub {
-        Hub::new(|event| Some(format!("{} {}", event.word, event.name)))
+    fn hub() -> Arc<Hub> {
+        Arc::new(Hub::new(|event| Some(format!("{} {}", event.word, event.name))))
     }
 
-    fn names(missed: Option<Vec<Arc<Message>>>) -> Option<Vec<String>> {
-        missed.map(|messages| messages.iter().map(|message| message.name.clone()).collect())
+    /// The names that a listener gets at once; `reset` where events are missing.
+    fn names(mut listener: Listener) -> Vec<String> {
+        std::iter::from_fn(|| listener.next().now_or_never())
+            .map(|next| match next {
+                Next::Event(message) => message.name.clone(),
+                Next::Missed => "reset".to_owned(),
+            })
+            .collect()
     }
 
     #[test]
     fn a_listener_that_returns_gets_what_it_missed() {
         let hub = hub();
+        let start = hub.last();
         for name in ["a", "b", "c"] {
             hub.publish(LockEvent::new("granted", name));
         }
-        assert_eq!(names(hub.subscribe(Some(1)).missed).unwrap(), ["b", "c"]);
-        assert_eq!(names(hub.subscribe(Some(3)).missed).unwrap(), [""; 0]);
-        assert_eq!(names(hub.subscribe(None).missed).unwrap(), [""; 0]);
-        assert!(hub.subscribe(Some(4)).missed.is_none(), "of another start");
+        assert_eq!(names(hub.listen(Some(start + 1))), ["b", "c"]);
+        assert_eq!(names(hub.listen(Some(start + 3))), [""; 0]);
+        assert_eq!(names(hub.listen(None)), [""; 0]);
+    }
+
+    /// Its events would begin again with the same numbers, and some of them would never be told.
+    #[test]
+    fn a_number_of_another_service_is_a_gap() {
+        let (before, hub) = (hub(), hub());
+        for name in ["a", "b", "c"] {
+            before.publish(LockEvent::new("granted", name));
+            hub.publish(LockEvent::new("granted", name));
+        }
+        let numbers = [before.last(), before.last() - 1, hub.last() + 1, 0, 2, u64::MAX];
+        for seen in numbers {
+            assert_eq!(names(hub.listen(Some(seen))), ["reset", "a", "b", "c"], "{seen}");
+        }
+        assert!(hub.last() < 1 << 53, "JSON carries it");
     }
 
     #[test]
     fn a_gap_is_told() {
         let hub = hub();
+        let (start, mut slow) = (hub.last(), hub.listen(None));
         (0..KEPT + 5).for_each(|_| hub.publish(LockEvent::new("granted", "a")));
-        assert!(hub.subscribe(Some(4)).missed.is_none());
-        assert_eq!(hub.subscribe(Some(5)).missed.unwrap().len(), KEPT);
+        assert_eq!(names(hub.listen(Some(start + 4)))[..2], ["reset", "a"]);
+        assert_eq!(names(hub.listen(Some(start + 5))).len(), KEPT);
+        assert!(matches!(slow.next().now_or_never(), Some(Next::Missed)), "it lags behind");
+        let Some(Next::Event(next)) = slow.next().now_or_never() else { panic!("nothing follows") };
+        assert_eq!(next.id, start + 6, "the oldest that is kept");
     }
 
     #[test]
     fn long_names_fill_no_memory() {
         let (hub, name) = (hub(), "x".repeat(64 * 1024));
+        let listeners: Vec<_> = (0..64).map(|_| hub.listen(None)).collect();
         (0..KEPT).for_each(|_| hub.publish(LockEvent::new("granted", &*name)));
         let state = hub.lock();
-        assert!(state.kept.len() < 70, "{}", state.kept.len());
-        let bytes: usize = state.kept.iter().map(|message| message.text.len()).sum();
+        assert!(state.kept.len() < 35, "{}", state.kept.len());
+        let bytes: usize = state.kept.iter().map(|message| message.bytes()).sum();
         assert!(bytes == state.bytes && bytes <= KEPT_BYTES, "{bytes}");
+        drop(listeners);
     }
 }

@@ -191,20 +191,27 @@ impl StoreWatch {
 }
 
 async fn run(watch: Weak<StoreWatch>) {
+    let mut before = Duration::MAX;
     loop {
         let Some(watch) = watch.upgrade() else { return };
         if *watch.stopping.borrow() || !watch.goes_on() {
             return;
         }
         let start = watch.clock.now();
-        // If the store does not answer, there is nothing to compare.
-        if let Ok(list) = watch.lists.fresh("", start).await {
-            let changes = watch.lock().changes(&list.locks, start);
-            changes.into_iter().for_each(|event| watch.hub.publish(event));
-        }
+        // If the store does not answer, there is nothing to compare, and nothing to learn about how long a list takes.
+        let list = watch.lists.fresh("", start).await;
         let took = watch.clock.now().since(start);
+        let rest = match list {
+            Ok(list) => {
+                let changes = watch.lock().changes(&list.locks, start);
+                changes.into_iter().for_each(|event| watch.hub.publish(event));
+                // One long list may be the end of an outage.
+                SHORTEST.max(took.min(replace(&mut before, took)) * SHARE)
+            }
+            Err(_) => SHORTEST,
+        };
         drop(watch);
-        pause(SHORTEST.max(took * SHARE)).await;
+        pause(rest).await;
     }
 }
 

@@ -3,12 +3,12 @@
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
-use latchwork::{Error, ErrorKind, ForceReleased};
+use latchwork::{Error, ErrorKind, FencingToken, ForceReleased};
 use latchwork_store::Key;
 
 use super::Service;
 use crate::domain::access::caller::Caller;
-use crate::domain::events::event::LockEvent;
+use crate::domain::events::event::{Forced, LockEvent};
 use crate::domain::events::observer::Loss;
 use crate::domain::holds::ended::{Ending, answer};
 use crate::domain::holds::ends::ReleaseState;
@@ -82,9 +82,19 @@ impl Service {
         &self,
         name: &str,
         key: &Key,
+        forced: Forced,
     ) -> Result<ForceReleased, Error> {
         let forcing = self.registry.begin_forced_release(key);
         let done = self.locks.force_release(name).await;
+        for one in done.iter().flat_map(|done| &done.evicted) {
+            self.hub.publish(LockEvent {
+                token: one.token.map(FencingToken::from_grant),
+                holder: Some(one.holder.shown().to_string()),
+                mode: Some(one.mode.word()),
+                forced: Some(forced.clone()),
+                ..LockEvent::new("forced", name)
+            });
+        }
         // The library has ended the holds that the store evicted, also if it could not evict all. Meanwhile the store
         // may have granted the lock again, even to a client of this service.
         for (hold, ending) in self.registry.evicted(key) {

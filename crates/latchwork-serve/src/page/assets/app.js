@@ -70,11 +70,14 @@ async function run() {
       const from = knows ? last : Math.max(0, last - KEPT);
       live('live', 'live');
       notice('');
+      // The past may be shorter than what was asked for, and the list was read right now.
+      let isFirst = !knows;
       await api.follow(from, (type, data) => {
         pause = 500;
-        if (type === 'reset') {
+        if (type === 'reset' && !isFirst) {
           read(signal).then((next) => { last = next; }, failed);
         }
+        if (type !== 'hello') isFirst = false;
         if (typeof data.id !== 'number') return;
         history.hear(data);
         if (data.event === 'closing') notice('The service is stopping; this page connects again by itself.');

@@ -120,14 +120,14 @@ export function story(past, most = 60) {
   for (const event of past.events.slice(0, most)) {
     const time = el('time', '', moment(event.at_ms));
     time.dateTime = new Date(event.at_ms).toISOString();
-    list.append(el('li', event.event, time, el('span', 'what', word(event)), event.holder ? bdi(event.holder, 'by') : el('span', 'by', fact(event))));
+    list.append(el('li', event.event, time, el('span', 'what', word(event)), event.why ? bdi(`by ${event.forced_by}: ${event.why}`, 'by') : event.holder ? bdi(event.holder, 'by') : el('span', 'by', fact(event))));
   }
   return list;
 }
 
 const EVENTS = {
   granted: 'granted', waiting: 'waits', withdrawn: 'gave up waiting', released: 'released', lost: 'lost', handed_over: 'handed over',
-  suspect: 'in doubt', closing: 'the service is stopping',
+  suspect: 'in doubt', forced: 'taken away', closing: 'the service is stopping',
 };
 
 // A number of waiters that was seen in the store: who came or went is not known.
