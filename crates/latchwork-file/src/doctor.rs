@@ -94,7 +94,10 @@ fn place_is_kept(root: &Path, place: &Path) -> Finding {
     let below = |paths: &[&str]| paths.iter().map(PathBuf::from).find(|p| real.starts_with(p));
     if let Some(temp) = below(CLEANED).or_else(|| own_temp.filter(|temp| real.starts_with(temp))) {
         return Finding::warning("temp-directory", format!("it lies below {}", temp.display()))
-            .consequence("temp cleaners remove old files, and holders then lose their locks")
+            .consequence(
+                "temp cleaners remove old files: closed periods of `once` are lost, and locks, unless the \
+                cleaner is systemd-tmpfiles, which leaves a directory in use alone",
+            )
             .remedy("choose a directory that no temp cleaner covers, such as /var/lib/app/locks");
     }
     if let Some(volatile) = below(VOLATILE) {

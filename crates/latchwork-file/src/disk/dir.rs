@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use latchwork_store::BackendError;
-use rustix::fs::{AtFlags, FileType, Mode, OFlags, Stat};
+use rustix::fs::{AtFlags, FileType, FlockOperation, Mode, OFlags, Stat};
 use rustix::io::{Errno, retry_on_intr};
 
 use crate::disk::owner::{self, Owner};
@@ -49,6 +49,15 @@ impl Dir {
     /// Its descriptor, which serves only to find what is in it.
     pub(crate) fn fd(&self) -> &OwnedFd {
         &self.fd
+    }
+
+    /// Locks the directory itself against cleaners that ask first, as systemd-tmpfiles does: it leaves alone what is
+    /// locked, with all below it, however old. `None` if that cannot be; nothing else depends on it.
+    pub(crate) fn keep_from_cleaners(&self) -> Option<OwnedFd> {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let fd = rustix::fs::openat(&self.fd, ".", flags, Mode::empty()).ok()?;
+        rustix::fs::flock(&fd, FlockOperation::NonBlockingLockShared).ok()?;
+        Some(fd)
     }
 
     /// A name in it, whether there is such a file or not.

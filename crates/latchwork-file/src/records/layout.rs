@@ -11,6 +11,7 @@
 mod first_use;
 
 use std::ffi::OsStr;
+use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -70,6 +71,11 @@ impl Layout {
         let shared = mode & 0o022 != 0;
         let kept = !shared || mode & 0o1000 != 0;
         Ok(Self { dir, dir_mode, file_mode, owner, shared, kept })
+    }
+
+    /// See [`Dir::keep_from_cleaners`].
+    pub(crate) fn keep_from_cleaners(&self) -> Option<OwnedFd> {
+        self.dir.keep_from_cleaners()
     }
 
     /// Creates the format file, directories and stripe files that are missing.

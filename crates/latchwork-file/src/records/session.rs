@@ -35,6 +35,8 @@ pub(crate) struct Session {
     /// Where the others check whether it lives, and what they must find there.
     life_path: PathBuf,
     life_identity: Identity,
+    /// Keeps temp cleaners away for as long as the session lives.
+    _kept: Option<CloseOnFork>,
 }
 
 impl Session {
@@ -57,7 +59,9 @@ impl Session {
             let life = CloseOnFork::new(life);
             return match begun {
                 Ok(wake) => {
-                    Ok(Self { id, life, wake: CloseOnFork::new(wake), life_path, life_identity })
+                    let wake = CloseOnFork::new(wake);
+                    let _kept = layout.keep_from_cleaners().map(CloseOnFork::new);
+                    Ok(Self { id, life, wake, life_path, life_identity, _kept })
                 }
                 Err(error) => {
                     remove_files(layout, id);

@@ -34,6 +34,31 @@ async fn h81_a_directory_removed_under_a_holder() {
     assert!(granted(fresh.try_acquire(&claim("k")).await) > before);
 }
 
+/// H81: systemd-tmpfiles leaves a directory alone that is locked. It removes named pipes by age as well, and so would
+/// make a session dead whose process lives.
+#[tokio::test]
+async fn h81_a_cleaner_that_asks_waits_for_the_last_session() {
+    let dir = dir();
+    let cleaner = || {
+        let open = std::fs::File::open(dir.path()).unwrap();
+        rustix::fs::flock(open, rustix::fs::FlockOperation::NonBlockingLockExclusive)
+    };
+    let (a, b) = (connect(dir.path()), connect(dir.path()));
+    assert_eq!(cleaner(), Err(rustix::io::Errno::WOULDBLOCK));
+    drop(a);
+    assert_eq!(cleaner(), Err(rustix::io::Errno::WOULDBLOCK), "b is alive");
+    drop(b);
+    let open = std::fs::File::open(dir.path()).unwrap();
+    let wait = move || {
+        rustix::fs::flock(&open, rustix::fs::FlockOperation::LockExclusive).unwrap();
+        open
+    };
+    let _cleaning =
+        soon("the end of the sessions", tokio::task::spawn_blocking(wait)).await.unwrap();
+    // A cleaner holds nobody up.
+    granted(connect(dir.path()).try_acquire(&claim("k")).await);
+}
+
 /// H81: only what is not written to goes, as a cleaner by age takes it.
 #[tokio::test]
 async fn h81_stripe_files_removed_under_a_holder() {
