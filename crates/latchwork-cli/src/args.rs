@@ -82,7 +82,8 @@ impl Cli {
     pub(crate) fn read() -> Result<Self, clap::Error> {
         let arguments = std::env::args_os().collect();
         let words = separator::insert(arguments, Self::command)?;
-        let cli = Self::try_parse_from(words).map_err(verbs::with_tip)?;
+        let cli = Self::try_parse_from(&words)
+            .map_err(|error| verbs::with_whole_word(verbs::with_tip(error), &words))?;
         match &cli.command {
             Command::Run(args) => args.words.check("run", ""),
             Command::Once(args) if !args.reset => args.words.check("once", " --every 1d"),

@@ -167,6 +167,9 @@ impl Address {
                     None => "store: the scheme is unknown".to_owned(),
                 };
                 let hint = match meant.map(|(_, known)| *known).or(nearest(scheme, SCHEMES)) {
+                    Some(known) if scheme.starts_with("http") => format!(
+                        "did you mean {known}:? (a `latchwork serve` is no store: clients send it requests) "
+                    ),
                     Some(known) => format!("did you mean {known}:? "),
                     None => String::new(),
                 };
@@ -277,6 +280,8 @@ mod tests {
             assert!(error.contains(&format!("did you mean {known}?")), "{url}: {error}");
             assert!(!error.contains("s3cret"), "{error}");
         }
+        let error = Address::parse("http://127.0.0.1:7117").unwrap_err().to_string();
+        assert!(error.contains("a `latchwork serve` is no store"), "{error}");
         let error = Address::parse("kubernetes://shop").unwrap_err().to_string();
         assert!(error.contains("the scheme kubernetes: is unknown"), "{error}");
         for (url, said) in [

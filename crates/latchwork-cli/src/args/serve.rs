@@ -34,7 +34,7 @@ pub(crate) struct ServeArgs {
     #[arg(long, help_heading = ACCESS, value_name = "FILE", value_hint = ValueHint::FilePath, requires = "tls_cert")]
     pub(crate) tls_key: Option<PathBuf>,
 
-    /// The file of tokens, with the rights of each: docs/serve.md has its form
+    /// The file of tokens, with the rights of each: `latchwork help service` has its form
     #[arg(long, help_heading = ACCESS, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(crate) tokens: Option<PathBuf>,
 

@@ -1,4 +1,6 @@
-//! Words that people type in place of a verb.
+//! Words that people type in place of a verb, and names that look like options.
+
+use std::ffi::OsString;
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 
@@ -30,6 +32,27 @@ pub(super) fn with_tip(mut error: clap::Error) -> clap::Error {
         && let Some(verbs) = meant(word)
     {
         error.insert(ContextKind::SuggestedSubcommand, ContextValue::Strings(verbs));
+    }
+    error
+}
+
+/// An error for a letter that is no option, with the whole word in its place: the name that begins with a dash.
+pub(super) fn with_whole_word(mut error: clap::Error, words: &[OsString]) -> clap::Error {
+    let Some(ContextValue::String(letter)) = error.get(ContextKind::InvalidArg) else {
+        return error;
+    };
+    let letter = letter.strip_prefix('-').filter(|rest| rest.chars().count() == 1);
+    let has_letter = |word: &&str| {
+        let letters = word.strip_prefix('-').filter(|rest| !rest.starts_with('-'));
+        letters.zip(letter).is_some_and(|(all, one)| all.len() > one.len() && all.contains(one))
+    };
+    let mut words = words.iter().take_while(|word| *word != "--").filter_map(|word| word.to_str());
+    if error.kind() == ErrorKind::UnknownArgument
+        && let Some(word) = words.find(has_letter).map(str::to_owned)
+    {
+        let tip = format!("to pass '{word}' as a value, use '-- {word}'");
+        error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![tip.into()]));
+        error.insert(ContextKind::InvalidArg, ContextValue::String(word));
     }
     error
 }

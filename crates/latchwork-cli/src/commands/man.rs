@@ -19,7 +19,9 @@ pub(crate) fn run(args: &ManArgs, output: &Output) -> u8 {
     if let Some(directory) = &args.dir {
         return write_all(&command, directory, output);
     }
-    let shown = match &args.verb {
+    // The page of a verb is called `latchwork-run`.
+    let verb = args.verb.as_deref().map(|verb| verb.strip_prefix("latchwork-").unwrap_or(verb));
+    let shown = match verb {
         None => &command,
         Some(verb) => match command.find_subcommand(verb) {
             Some(found) => found,

@@ -56,6 +56,29 @@ fn a_name_with_a_leading_dash_works_in_every_verb() {
     assert_eq!((held.code(), &*held.stdout), (1, "free\n"), "{held:?}");
 }
 
+/// A name of which one letter is no option: the tip is for the name, and what it says works.
+#[test]
+fn a_tip_for_a_name_with_a_leading_dash_has_the_whole_name() {
+    let store = Store::new();
+    for words in [
+        &["run", "-nightly", "--", "true"][..],
+        &["run", "-w", "5", "-nightly", "true"],
+        &["once", "--every", "1d", "-nightly", "--", "true"],
+        &["hold", "-nightly"],
+        &["show", "-nightly"],
+        &["release", "--force", "-nightly"],
+    ] {
+        let refused = store.output(words);
+        assert_eq!(refused.code(), 64, "{words:?}");
+        for said in ["unexpected argument '-nightly'", "use '-- -nightly'"] {
+            assert!(refused.stderr.contains(said), "{words:?}: {refused:?}");
+        }
+    }
+    // A word behind the separator is none of it, and a letter alone stays one.
+    let refused = store.output(&["run", "-y", "x", "--", "-my-job"]);
+    assert!(refused.stderr.contains("unexpected argument '-y'"), "{refused:?}");
+}
+
 /// An installed command comes without the repository.
 #[test]
 fn help_prints_verbs_and_pages() {

@@ -51,6 +51,9 @@ fn groff_reads_the_manual_page_of_every_verb() {
     // As `git help VERB`; a verb is no directory to write into.
     let run = store.file("run.1");
     fs::write(&run, store.output(&["man", "run"]).stdout).unwrap();
+    // By the name of the page, too.
+    let named = store.output(&["man", "latchwork-run"]);
+    assert_eq!((named.code(), named.stdout), (0, fs::read_to_string(&run).unwrap()));
     assert_eq!(shown(&run), shown(&folder.join("latchwork-run.1")));
     let synopsis = shown(&run).split_whitespace().collect::<Vec<_>>().join(" ");
     for part in ["[--permits TAKE/OF]", "[--wait TIME]", "[GLOBAL OPTIONS] NAME... [-- COMMAND...]"]

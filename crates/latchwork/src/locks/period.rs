@@ -112,8 +112,9 @@ impl Period {
         let (number, unit) = every.split_at(digits);
         let number = number.parse().ok().filter(|number| (1..=100_000_000).contains(number));
         let (Some(number), Some(unit)) = (number, Unit::parse(unit.trim())) else {
-            return Err(invalid(format!("every: {every:?} is not a period"))
-                .with_next_step("write 30s, 15m, 6h, 1d, 1w, 1mo or 1y"));
+            return Err(invalid(format!("every: {every:?} is not a period")).with_next_step(
+                "write 30s, 15m, 6h, 1d, 1w, 1mo, 1y or @daily, or five fields of cron: 0 3 * * *",
+            ));
         };
         let period = Self { number, unit, zone: TimeZone::UTC, cron: None };
         if period.length_at_most() > LONGEST {
