@@ -119,6 +119,9 @@ struct Inner {
 pub enum ErrorKind {
     /// Timed out; the message names the holder.
     TimedOut,
+    /// Another reader, which the message names, is upgrading its hold of the read-write lock. Each
+    /// would wait for the other's read hold, so this one has to be released.
+    UpgradeConflict,
     /// The store did not answer, or answered with an error.
     Unreachable,
     /// The store accepts no more clients now; retry later.

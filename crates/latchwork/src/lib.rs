@@ -96,6 +96,7 @@ pub use locks::period::Period;
 pub use locks::reentrant::ReentrantMutex;
 pub use locks::rwlock::RwLock;
 pub use locks::semaphore::Semaphore;
+pub use locks::upgrade::Exchange;
 pub use rules::adaptive::{AdaptiveTtl, HoldTimes};
 pub use rules::handover::Handover;
 pub use rules::observe::{Event, Observer};

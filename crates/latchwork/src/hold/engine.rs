@@ -247,8 +247,26 @@ impl Engine {
     /// Ends the hold of a guard that is done; what is to be released keeps the key closed until
     /// then.
     pub(crate) fn end(&self, watched: &Arc<Watched>, closed_until: Option<Moment>) -> Outcome {
+        let ended = watched.lease.end_released(self.io.now());
+        self.end_as(watched, ended, closed_until)
+    }
+
+    /// Ends the hold of a guard that goes on with another one.
+    pub(crate) fn replace(&self, watched: &Arc<Watched>, by: &Arc<Watched>) -> Outcome {
+        let ended = watched.lease.end_replaced(self.io.now(), by);
+        // The end may come before anything that the watchdog sleeps for.
+        self.watchdog.review(by);
+        self.end_as(watched, ended, None)
+    }
+
+    fn end_as(
+        &self,
+        watched: &Arc<Watched>,
+        ended: Option<(FencingToken, Duration)>,
+        closed_until: Option<Moment>,
+    ) -> Outcome {
         let lease = &watched.lease;
-        let Some((token, held)) = lease.end_released(self.io.now()) else {
+        let Some((token, held)) = ended else {
             // It would have lasted longer, and that is what is to be learned.
             if let Some(held) = lease.lost_after() {
                 self.learn(lease, held);
@@ -269,6 +287,7 @@ impl Engine {
             held: Some((token, held)),
             under_way: None,
             lead: lease.take_lead(),
+            turn: None,
             not_before: None,
         })
     }

@@ -83,7 +83,8 @@ impl Guard {
         &self.watched.lease.claim.key
     }
 
-    /// Returns the fencing token for the resource to check.
+    /// Returns the fencing token for the resource to check. An upgrade or a downgrade makes it
+    /// larger.
     pub fn token(&self) -> FencingToken {
         self.token
     }
@@ -167,21 +168,27 @@ impl Guard {
     }
 
     /// Completes as [`lost`](Guard::lost) does, and does not borrow the guard: for a caller that
-    /// cannot, such as another language. Once the guard is released or dropped, the result says
-    /// nothing about the hold.
+    /// cannot, such as another language. It follows the guard through an upgrade or a downgrade.
+    /// Once the guard is released or dropped, the result says nothing about the hold.
     ///
     /// # Cancel safety
     ///
     /// May be dropped and called again; nothing is missed.
     pub fn watch_loss(&self) -> impl Future<Output = Lost> + Send + use<> {
-        let (engine, watched) = (self.engine.clone(), self.watched.clone());
+        let (engine, mut watched) = (self.engine.clone(), self.watched.clone());
         async move {
-            let judge = || match engine.judge(&watched) {
-                HoldState::Lost(lost) => Some(lost),
-                HoldState::Held | HoldState::Suspect => None,
-            };
-            let lost = watched.lease.until(engine.io.clock().as_ref(), judge);
-            engine.native(lost).await.unwrap_or_else(|Forked| engine.left_behind())
+            loop {
+                let judge = || match engine.judge(&watched) {
+                    HoldState::Lost(lost) => Some(watched.lease.successor().ok_or(lost)),
+                    HoldState::Held | HoldState::Suspect => None,
+                };
+                let over = watched.lease.until(engine.io.clock().as_ref(), judge);
+                match engine.native(over).await {
+                    Ok(Ok(successor)) => watched = successor,
+                    Ok(Err(lost)) => return lost,
+                    Err(Forked) => return engine.left_behind(),
+                }
+            }
         }
     }
 
@@ -300,6 +307,19 @@ impl Guard {
             Outcome::Ended(job) => Ok(Some(Withdrawal::new(&self.engine.reaper, job))),
             Outcome::HandedOver => Ok(None),
             Outcome::WasLost(lost) => Err(self.lost_before(lost)),
+        }
+    }
+
+    /// Goes on with the hold of `next` in place of its own, which is to be released.
+    pub(crate) fn replace(&mut self, mut next: Guard) -> Result<Withdrawal, Lost> {
+        match self.engine.replace(&self.watched, &next.watched) {
+            Outcome::Ended(job) => {
+                std::mem::swap(self, &mut next);
+                next.done = true;
+                Ok(Withdrawal::new(&self.engine.reaper, job))
+            }
+            Outcome::WasLost(lost) => Err(lost),
+            Outcome::HandedOver => unreachable!("readers and writers hand nothing over"),
         }
     }
 

@@ -6,12 +6,13 @@ mod request;
 #[cfg(test)]
 mod tests;
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::Notify;
 
 use crate::hold::local_queue::{Lead, NextWaiter};
+use crate::hold::watched::Watched;
 use crate::rules::options::{Plan, Rules};
 use crate::rules::pauses::Pauses;
 use crate::rules::rate_meter::{Rate, RateMeter};
@@ -36,6 +37,8 @@ pub(crate) struct Lease {
     pub(crate) granted_at: Moment,
     pub(crate) rules: Arc<Rules>,
     state: Mutex<State>,
+    /// Taken by who asks to replace the hold, until that is granted or withdrawn.
+    replacing: OnceLock<Arc<tokio::sync::Mutex<()>>>,
     /// Told when the hold has ended, and when it has become suspect.
     changed: Notify,
 }
@@ -66,6 +69,8 @@ struct State {
     /// When the renewal that is under way was to be sent.
     planned: Moment,
     end: Option<End>,
+    /// The hold of the same guard that has replaced this one.
+    successor: Option<Arc<Watched>>,
     meter: RateMeter,
     /// The queue's turn, while this lease carries it.
     lead: Option<Lead>,
@@ -111,6 +116,7 @@ impl Lease {
             index: 0,
             planned: now,
             end: None,
+            successor: None,
             meter,
             lead: None,
         };
@@ -120,6 +126,7 @@ impl Lease {
             granted_at: now,
             rules,
             state: Mutex::new(state),
+            replacing: OnceLock::new(),
             changed: Notify::new(),
         }
     }
@@ -310,6 +317,37 @@ impl Lease {
         }
         state.end = Some(End::Released);
         Some((self.token_of(state.index), now.since(state.held_since)))
+    }
+
+    /// Ends the hold because its guard goes on with another one, as [`end_released`](Lease::end_released).
+    /// The longest hold counts on.
+    pub(crate) fn end_replaced(
+        &self,
+        now: Moment,
+        by: &Arc<Watched>,
+    ) -> Option<(FencingToken, Duration)> {
+        let mut state = self.lock();
+        if state.end.is_some() {
+            return None;
+        }
+        state.end = Some(End::Released);
+        state.successor = Some(by.clone());
+        let (hold_until, held) = (state.hold_until, now.since(state.held_since));
+        let token = self.token_of(state.index);
+        drop(state);
+        by.lease.lock().hold_until = hold_until;
+        self.changed.notify_waiters();
+        Some((token, held))
+    }
+
+    /// The turn to ask for a hold in place of this one.
+    pub(crate) fn replacing(&self) -> Arc<tokio::sync::Mutex<()>> {
+        self.replacing.get_or_init(Arc::default).clone()
+    }
+
+    /// The hold that has replaced this one.
+    pub(crate) fn successor(&self) -> Option<Arc<Watched>> {
+        self.lock().successor.clone()
     }
 
     /// Why and when a hold ended that was not released.

@@ -10,6 +10,8 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::sync::OwnedMutexGuard;
+
 use crate::hold::local_queue::Lead;
 use crate::rules::observe::Event;
 use crate::rules::options::Rules;
@@ -35,6 +37,8 @@ pub(crate) struct Job {
     pub(crate) under_way: Option<Orphan>,
     /// The turn of the local queue, passed on after the first release that was answered or failed.
     pub(crate) lead: Option<Lead>,
+    /// The turn to replace a hold, free again when this claim is settled.
+    pub(crate) turn: Option<OwnedMutexGuard<()>>,
     /// Before that the key must stay closed: the hold was lost, and has a lock delay. The queue need not wait for
     /// it.
     pub(crate) not_before: Option<Moment>,
@@ -50,6 +54,7 @@ impl Job {
             held: None,
             under_way: None,
             lead: None,
+            turn: None,
             not_before: None,
         }
     }
@@ -84,7 +89,8 @@ impl Reaper {
     }
 
     async fn give_back(&self, job: Job, mut untold: Untold, ticket: Option<WorkTicket>) {
-        let Job { claim, rules, closed_until, held, under_way, mut lead, not_before } = job;
+        let Job { claim, rules, closed_until, held, under_way, mut lead, turn, not_before } = job;
+        let _turn = turn;
         let op_timeout = rules.op_timeout(claim.ttl);
         if let Some(try_under_way) = under_way {
             // Whatever it answers: the release settles it, and goes after it.

@@ -278,7 +278,7 @@ impl Lock {
             plan = plan.adapted(self.engine.habits.usual(&key));
         }
         let (mode, fair, stops_at_linger) = (self.mode, self.fair, self.stops_at_linger);
-        Ok(Request { key, mode, fair, stops_at_linger, plan })
+        Ok(Request { key, mode, fair, stops_at_linger, beside: None, plan })
     }
 
     /// A number of permits that exceeds the limit is an error before any request is sent.

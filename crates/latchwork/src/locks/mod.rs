@@ -12,3 +12,4 @@ pub(crate) mod period;
 pub(crate) mod reentrant;
 pub(crate) mod rwlock;
 pub(crate) mod semaphore;
+pub(crate) mod upgrade;

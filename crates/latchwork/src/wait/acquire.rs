@@ -4,6 +4,8 @@ use std::future::poll_fn;
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::sync::{Mutex, OwnedMutexGuard};
+
 use crate::hold::engine::Engine;
 use crate::hold::guard::Guard;
 use crate::hold::lease::{Granted, Lease, Sent};
@@ -36,20 +38,24 @@ pub(crate) struct Request {
     pub(crate) fair: bool,
     /// A key that is kept closed is not waited for.
     pub(crate) stops_at_linger: bool,
+    pub(crate) beside: Option<Beside>,
     pub(crate) plan: Plan,
+}
+
+/// The hold that a request is to replace.
+#[derive(Debug, Clone)]
+pub(crate) struct Beside {
+    pub(crate) id: ClaimId,
+    /// Held by one request at a time: to the store, an earlier one that is not withdrawn yet is a
+    /// rival.
+    pub(crate) turn: Arc<Mutex<()>>,
 }
 
 /// The result of a request.
 pub(crate) enum Admission {
     Granted(Guard),
     /// What the store said; nothing if this process itself holds the key or waits for it.
-    Refused(
-        #[cfg_attr(
-            not(feature = "once"),
-            expect(dead_code, reason = "tasks that run once tell it")
-        )]
-        Option<Blocked>,
-    ),
+    Refused(Option<Blocked>),
 }
 
 impl Admission {
@@ -61,8 +67,8 @@ impl Admission {
     }
 }
 
-/// Gets the request admitted. Refused if it asked once and was blocked, or if the key is closed and
-/// the request does not wait for that.
+/// Gets the request admitted. Refused if it asked once and was blocked, if the key is closed and
+/// the request does not wait for that, or if no wait would let it replace its hold.
 ///
 /// `again` is for one that was taken away from a future that nobody polled ([`Call`](crate::runtime::call)): it
 /// has waited before.
@@ -103,6 +109,10 @@ pub(crate) async fn acquire(
         (None, false)
     };
     let mut pending = Pending::new(engine, request, patience, lead, waited);
+    if let Some(beside) = &request.beside {
+        let turn = Box::pin(waiter.during(pending.turn(beside, deadline))).await?;
+        pending.turn = Some(turn);
+    }
     let admission = pending.admit(start, deadline, &mut waiter).await?;
     if let Admission::Granted(_) = admission {
         waiter.admit();
@@ -118,6 +128,8 @@ struct Pending<'a> {
     patience: Patience,
     claim: Claim,
     lead: Option<Lead>,
+    /// The turn to replace the hold that it is beside.
+    turn: Option<OwnedMutexGuard<()>>,
     /// The gate at which its tries wait. The leader of a queue has one try at a time anyway.
     gate: Option<AtGate>,
     /// The store has woken it, and its next try is due to that.
@@ -138,7 +150,9 @@ impl Drop for Pending<'_> {
         if !self.touched && under_way.is_none() {
             return;
         }
-        let job = Job { under_way, ..Job::of(self.claim.clone(), self.request.plan.rules.clone()) };
+        let turn = self.turn.take();
+        let rules = self.request.plan.rules.clone();
+        let job = Job { under_way, turn, ..Job::of(self.claim.clone(), rules) };
         match self.lead.take() {
             Some(lead) => lead.bequeath(job, self.engine.reaper.clone()),
             None => self.engine.reaper.reap(job),
@@ -170,6 +184,7 @@ impl<'a> Pending<'a> {
             it.order = order;
             it.holder = request.plan.holder.clone();
             it.waits = patience != Patience::Once;
+            it.beside = request.beside.as_ref().map(|beside| beside.id);
         });
         let gate = if lead.is_none() { engine.gates.at(&claim.key) } else { None };
         Self {
@@ -178,6 +193,7 @@ impl<'a> Pending<'a> {
             patience,
             claim,
             lead,
+            turn: None,
             gate,
             is_woken: false,
             under_way,
@@ -185,6 +201,22 @@ impl<'a> Pending<'a> {
             blocked,
             in_the_way: None,
         }
+    }
+
+    /// Waits until no other request is to replace the same hold: a single try for as long as a
+    /// release may take.
+    async fn turn(
+        &mut self,
+        beside: &Beside,
+        deadline: Moment,
+    ) -> Result<OwnedMutexGuard<()>, Error> {
+        let io = &self.engine.io;
+        let limit = match self.patience {
+            Patience::Once => self.request.plan.rules.op_timeout(self.claim.ttl),
+            _ => deadline.since(io.now()),
+        };
+        let turn = io.within(limit, beside.turn.clone().lock_owned()).await;
+        turn.ok_or_else(|| self.timed_out())
     }
 
     async fn admit(
@@ -240,7 +272,9 @@ impl<'a> Pending<'a> {
                     {
                         engine.habits.hear(&self.claim.key, usual);
                     }
-                    if self.patience == Patience::Once {
+                    let is_final = self.claim.beside.is_some()
+                        && matches!(blocked.cause, Cause::Upgrade | Cause::Gone);
+                    if is_final || self.patience == Patience::Once {
                         return Ok(Admission::Refused(Some(blocked)));
                     }
                     self.touched = true;
@@ -275,7 +309,10 @@ impl<'a> Pending<'a> {
             }
             let give_up = since.plus(self.claim.ttl).min(deadline);
             let pause = backoff.pause();
-            let repeat = may_pass(&error, self.blocked)
+            // The one that was burnt would be a rival.
+            let is_burnt = self.request.beside.is_some() && self.turn.is_none();
+            let repeat = !is_burnt
+                && may_pass(&error, self.blocked)
                 && self.patience != Patience::Once
                 && now.plus(pause) < give_up;
             if !repeat {
@@ -414,7 +451,9 @@ impl<'a> Pending<'a> {
             Granted { token, ttl: grant.ttl, valid_until, sent, store_time: grant.store_time };
         // From here to the guard nothing waits, so nothing can be dropped in between.
         self.touched = false;
-        let lease = Lease::new(self.claim.clone(), granted, rules.clone(), clock);
+        // Granted, it is a claim like any other.
+        let claim = self.claim.clone().with(|it| it.beside = None);
+        let lease = Lease::new(claim, granted, rules.clone(), clock);
         let lead = self.lead.take();
         if let Some(lead) = &lead {
             lead.note(Some(InTheWay::Holder(self.claim.holder.shown(), None)));
@@ -439,8 +478,8 @@ impl<'a> Pending<'a> {
         let burnt = self.claim.clone();
         self.claim.id = ClaimId::random();
         self.touched = false;
-        let rules = self.request.plan.rules.clone();
-        self.engine.reaper.reap(Job::of(burnt, rules));
+        let (rules, turn) = (self.request.plan.rules.clone(), self.turn.take());
+        self.engine.reaper.reap(Job { turn, ..Job::of(burnt, rules) });
     }
 
     /// Waits until a retry may succeed: the store says so, the holder's ttl may be over, or a third

@@ -23,5 +23,6 @@ mod primitives;
 mod pushed;
 mod store_clock;
 mod unpolled;
+mod upgrade;
 mod waiting;
 mod work;

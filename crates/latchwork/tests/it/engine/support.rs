@@ -63,6 +63,8 @@ pub(crate) struct Faulty {
     plan: Mutex<Plan>,
     /// The store keeps claims so many times longer than it says.
     pub(crate) overtime: u32,
+    /// It changes no hold between reading and writing.
+    pub(crate) cannot_upgrade: AtomicBool,
     /// `wait` answers with the grant itself.
     pub(crate) pushes: AtomicBool,
     /// How long the next pushed grant is under way.
@@ -162,7 +164,13 @@ impl fmt::Debug for Faulty {
 }
 
 impl Backend for Faulty {
-    latchwork_store::pass_on!(inner: capabilities, inspect);
+    latchwork_store::pass_on!(inner: inspect);
+
+    fn capabilities(&self) -> Capabilities {
+        let mut capabilities = self.inner.capabilities();
+        capabilities.upgrade &= !self.cannot_upgrade.load(Ordering::SeqCst);
+        capabilities
+    }
 
     fn doubts(&self) -> Option<&Doubts> {
         Some(&self.doubts)
@@ -300,6 +308,7 @@ pub(crate) fn faulty(inner: Arc<MemoryBackend>, io: &Io, overtime: u32) -> Arc<F
         io: io.clone(),
         plan: Mutex::new(Box::new(|_| Fault::None)),
         overtime,
+        cannot_upgrade: AtomicBool::default(),
         pushes: AtomicBool::default(),
         push_delay: Mutex::new(100 * MS),
         push_ahead: Mutex::default(),
