@@ -8,6 +8,7 @@ use pyo3::sync::PyOnceLock;
 fn kind(kind: ErrorKind) -> &'static str {
     match kind {
         ErrorKind::TimedOut => "timed_out",
+        ErrorKind::UpgradeConflict => "upgrade_conflict",
         ErrorKind::Unreachable => "unreachable",
         ErrorKind::Busy => "busy",
         ErrorKind::Denied => "denied",

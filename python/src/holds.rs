@@ -3,12 +3,12 @@
 use std::cell::RefCell;
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use futures_util::future::select_all;
 use latchwork::once::Run;
-use latchwork::{Guard, HoldState, Lost, MultiGuard, NotHeld};
+use latchwork::{Error, ErrorKind, Exchange, FencingToken, Guard, HoldState, Lost, MultiGuard, NotHeld};
 use latchwork_store::Key;
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
@@ -18,7 +18,7 @@ use tokio::sync::Notify;
 use crate::errors::{not_held, released};
 use crate::managers::Shared;
 use crate::operation::Operation;
-use crate::outcomes::{Object, Outcome, seconds};
+use crate::outcomes::{Object, Outcome, duration, seconds};
 use crate::then::{place, warn_unreleased};
 
 /// A guard of the engine.
@@ -67,7 +67,9 @@ impl Held {
 struct Inner {
     held: Mutex<Option<Held>>,
     /// Of several, the first.
-    key: Option<(Key, u64)>,
+    key: Option<Key>,
+    /// Its token, which grows when the hold is upgraded or downgraded.
+    token: AtomicU64,
     /// The others.
     more: Vec<(Key, u64)>,
     /// Notified when it is released.
@@ -92,11 +94,39 @@ impl Inner {
     }
 
     fn key(&self) -> &str {
-        self.key.as_ref().map_or("", |(key, _)| key.as_str())
+        self.key.as_ref().map_or("", Key::as_str)
     }
 
     fn token(&self) -> u64 {
-        self.key.as_ref().map_or(0, |(_, token)| *token)
+        self.token.load(Ordering::SeqCst)
+    }
+
+    /// Asks the store for another hold in place of this one, as `prepare` says of the guard; `None` if it was released
+    /// before.
+    fn preparing<F>(&self, prepare: impl FnOnce(&Guard) -> F) -> Result<Option<F>, Error> {
+        match &*self.lock() {
+            None => Ok(None),
+            Some(Held::One(guard)) => Ok(Some(prepare(guard))),
+            Some(Held::Several(_) | Held::Run(_)) => {
+                let message = "only the guard of one read-write lock is upgraded or downgraded";
+                let error = Error::new(ErrorKind::Invalid, message)
+                    .with_next_step("acquire that lock by itself, by rwlock(name).read or .write");
+                Err(self.key.iter().fold(error, Error::with_key))
+            }
+        }
+    }
+
+    /// Goes on with the hold that the store has granted. What is returned completes when the store has released the
+    /// one before; `None` if it was released meanwhile.
+    fn exchange(
+        &self,
+        exchange: Exchange,
+    ) -> Result<Option<impl Future<Output = ()> + Send + use<>>, Error> {
+        let mut held = self.lock();
+        let Some(Held::One(guard)) = held.as_mut() else { return Ok(None) };
+        let settled = guard.exchange(exchange)?;
+        self.token.store(guard.token().get(), Ordering::SeqCst);
+        Ok(Some(settled))
     }
 
     fn loss(&self) -> Option<(&'static str, String)> {
@@ -148,7 +178,8 @@ pub(crate) struct Hold {
 impl Hold {
     pub(crate) fn new(held: Held, shared: Arc<Shared>) -> Self {
         let named = |guard: &Guard| (guard.key().clone(), guard.token().get());
-        let key = held.first().map(named);
+        let (key, token) = held.first().map(named).unzip();
+        let token = AtomicU64::new(token.unwrap_or_default());
         let more = match &held {
             Held::Several(guards) => guards.guards().iter().skip(1).map(named).collect(),
             _ => Vec::new(),
@@ -157,6 +188,7 @@ impl Hold {
         let inner = Arc::new(Inner {
             held,
             key,
+            token,
             more,
             ended: OnceLock::new(),
             endings: AtomicUsize::new(0),
@@ -185,7 +217,7 @@ impl Hold {
     /// Ends the hold when the operation begins.
     fn ending<F>(&self, end: impl FnOnce(Held) -> F + Send + 'static) -> Operation
     where
-        F: Future<Output = Result<(), latchwork::Error>> + Send,
+        F: Future<Output = Result<(), Error>> + Send,
     {
         let ending = Ending::of(&self.inner);
         Operation::new(async move {
@@ -258,7 +290,9 @@ impl Hold {
     #[getter]
     fn tokens<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let tokens = PyDict::new(py);
-        for (key, token) in self.inner.key.iter().chain(&self.inner.more) {
+        let first = self.inner.key.iter().map(|key| (key, self.inner.token()));
+        let more = self.inner.more.iter().map(|(key, token)| (key, *token));
+        for (key, token) in first.chain(more) {
             tokens.set_item(key.as_str(), token)?;
         }
         Ok(tokens)
@@ -327,6 +361,46 @@ impl Hold {
             Held::One(guard) => guard.release().await,
             Held::Several(guards) => guards.release().await,
             Held::Run(run) => run.fail().await,
+        })
+    }
+
+    /// Upgrades a read hold; the outcome is the new token.
+    #[pyo3(signature = (timeout=None))]
+    fn _upgrade(&self, timeout: Option<f64>) -> PyResult<Operation> {
+        let limit = timeout.map(|timeout| duration(timeout, "timeout")).transpose()?;
+        let inner = self.inner.clone();
+        Ok(Operation::new(async move {
+            let released = || Ok(Outcome::ReleasedBefore(inner.key().to_owned()));
+            let Some(preparing) = inner.preparing(|guard| guard.prepare_upgrade(limit))? else {
+                return released();
+            };
+            let prepared = preparing.await;
+            if inner.lock().is_none() {
+                return released();
+            }
+            // Nothing waits from here on: an upgrade that is cancelled has changed nothing.
+            match inner.exchange(prepared?)? {
+                Some(_) => Ok(Outcome::Token(FencingToken::from_raw(inner.token()))),
+                None => released(),
+            }
+        }))
+    }
+
+    /// Downgrades a write hold; the outcome is the new token.
+    fn _downgrade(&self) -> Operation {
+        let inner = self.inner.clone();
+        Operation::new(async move {
+            let released = || Ok(Outcome::ReleasedBefore(inner.key().to_owned()));
+            let Some(preparing) = inner.preparing(Guard::prepare_downgrade)? else {
+                return released();
+            };
+            let prepared = preparing.await;
+            if inner.lock().is_none() {
+                return released();
+            }
+            let Some(settled) = inner.exchange(prepared?)? else { return released() };
+            settled.await;
+            Ok(Outcome::Token(FencingToken::from_raw(inner.token())))
         })
     }
 

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use latchwork::once::{Reset, Skipped};
-use latchwork::{ForceReleased, Leader, Lost};
+use latchwork::{FencingToken, ForceReleased, Leader, Lost};
 use latchwork_store::doctor::{Prepared, Report};
 use latchwork_store::{Mode, Party, Shape, Snapshot};
 use pyo3::exceptions::PyValueError;
@@ -22,6 +22,7 @@ pub(crate) enum Outcome {
     Skipped(Skipped),
     Reset(Reset),
     Lost(Option<Lost>),
+    Token(FencingToken),
     Leader(Option<Leader>),
     /// The end of a stream.
     End,
@@ -65,6 +66,7 @@ impl Outcome {
                 let said = lost.map(|lost| (lost.reason.word(), lost.to_string()));
                 said.into_pyobject(py)?.into_any().unbind()
             }
+            Self::Token(token) => token.get().into_pyobject(py)?.into_any().unbind(),
             Self::Leader(leader) => {
                 let leader = leader.map(|it| (it.candidate.to_string(), it.term.get()));
                 leader.into_pyobject(py)?.into_any().unbind()
@@ -177,7 +179,7 @@ fn party<'py>(py: Python<'py>, party: &Party) -> PyResult<Bound<'py, PyDict>> {
     one.set_item("holder", &*party.holder.text)?;
     one.set_item(
         "token",
-        party.token.map(|token| latchwork::FencingToken::from_grant(token).get()),
+        party.token.map(|token| FencingToken::from_grant(token).get()),
     )?;
     one.set_item("remaining", party.remaining.map(seconds))?;
     one.set_item("age", party.age.map(seconds))?;

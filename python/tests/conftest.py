@@ -36,6 +36,17 @@ def locks(url, request):
         yield locks
 
 
+@pytest.fixture
+def upgrading(url):
+    """The address of a store that can upgrade a read hold."""
+    with latchwork.connect(url, namespace="upgrading") as locks, locks.rwlock("tried").read as guard:
+        try:
+            guard.upgrade()
+        except latchwork.Unsupported as error:
+            pytest.skip(str(error))
+    return url
+
+
 @pytest.fixture(params=["asyncio", "uvloop"])
 def runner(request):
     """Runs a coroutine on one kind of event loop."""

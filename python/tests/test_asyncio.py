@@ -69,6 +69,37 @@ def test_all_ways_to_acquire(url, runner):
     runner(main())
 
 
+def test_a_read_hold_is_upgraded_and_a_cancelled_upgrade_changes_nothing(upgrading, runner):
+    async def main():
+        async with await aio.connect(upgrading, namespace="upgrades") as locks:
+            catalogue = locks.rwlock("catalogue")
+            async with catalogue.read as guard:
+                token = guard.token
+                other = await catalogue.read.acquire(timeout=5)
+                task = asyncio.create_task(guard.upgrade())
+                while not (await locks.show("catalogue")).waiters:
+                    await asyncio.sleep(0.01)
+                with pytest.raises(latchwork.UpgradeConflict):
+                    await other.upgrade()
+                task.cancel()
+                with pytest.raises(asyncio.CancelledError):
+                    await task
+                assert guard.ensure_held() == token
+                # Its place is withdrawn, and it may ask again.
+                await (await catalogue.read.acquire(timeout=5)).release()
+                task = asyncio.create_task(guard.upgrade(timeout=30))
+                while not (await locks.show("catalogue")).waiters:
+                    await asyncio.sleep(0.01)
+                await other.release()
+                assert await task == guard.token > token
+                assert await catalogue.read.try_acquire() is None
+                assert await guard.downgrade() == guard.token
+                await (await catalogue.read.acquire(timeout=5)).release()
+            assert (await locks.show("catalogue")).is_free
+
+    runner(main())
+
+
 def test_a_loss_is_awaitable_and_stops_the_work(url, runner):
     async def main():
         async with await aio.connect(url, namespace="losses") as locks:

@@ -25,6 +25,70 @@ def test_readers_share_and_writers_do_not(locks):
         assert locks.show("catalogue").kind == "rwlock"
 
 
+def test_a_read_hold_becomes_a_write_hold_and_back(upgrading, locks):
+    catalogue = locks.rwlock("catalogue")
+    with catalogue.read as guard:
+        first = guard.token
+        second = guard.upgrade(timeout=5)
+        assert first < second == guard.token == guard.ensure_held()
+        assert guard.tokens == {guard.key: second}
+        assert catalogue.read.try_acquire() is None
+        third = guard.downgrade()
+        assert second < third == guard.token
+        with catalogue.read.acquire(timeout=5) as other:
+            with pytest.raises(latchwork.TimedOut, match="the lock is still held for reading"):
+                guard.upgrade(timeout=0.05)
+            assert guard.ensure_held() == third and other.ensure_held()
+    assert locks.show("catalogue").is_free
+    with pytest.raises(latchwork.Released):
+        guard.upgrade()
+
+
+def test_the_second_reader_that_upgrades_is_refused(upgrading, locks):
+    catalogue = locks.rwlock("catalogue")
+    one, two = catalogue.read.acquire(timeout=5), catalogue.read.acquire(timeout=5)
+    tokens = []
+    thread = threading.Thread(target=lambda: tokens.append(one.upgrade(timeout=30)))
+    thread.start()
+    wait_until(lambda: locks.show("catalogue").waiters, "the first waits")
+    with pytest.raises(latchwork.UpgradeConflict, match="is upgrading its hold, and waits for this one") as raised:
+        two.upgrade(timeout=5)
+    assert raised.value.kind == "upgrade_conflict" and raised.value.key == two.key
+    assert raised.value.hint == "release this hold, then acquire the lock for writing"
+    # As it says.
+    two.ensure_held()
+    two.release()
+    thread.join(30)
+    assert tokens == [one.token] and one.ensure_held() == tokens[0]
+    one.release()
+    with catalogue.write.acquire(timeout=5):
+        pass
+
+
+def test_only_readers_upgrade_and_only_writers_downgrade(upgrading, locks):
+    with locks.lock("mutex") as guard:
+        for change, how in [(guard.upgrade, "reading"), (guard.downgrade, "writing")]:
+            with pytest.raises(latchwork.Invalid, match=f"held as a mutex, not for {how}"):
+                change()
+        assert guard.ensure_held()
+    with locks.multi(["a", "b"]) as guard, pytest.raises(latchwork.Invalid, match="only the guard of one"):
+        guard.upgrade()
+    with locks.rwlock("catalogue").read as guard, pytest.raises(latchwork.Invalid, match="timeout: -1"):
+        guard.upgrade(timeout=-1)
+
+
+def test_a_loss_after_an_upgrade_is_noticed(upgrading, locks):
+    guard = locks.rwlock("catalogue").read.acquire(timeout=5)
+    lost = guard.lost
+    guard.upgrade()
+    assert not lost and lost.wait(timeout=0.1) is None
+    locks.force_release("catalogue")
+    assert lost.wait(timeout=30) == "taken" and guard.state == "lost"
+    with pytest.raises(latchwork.Lost):
+        guard.downgrade()
+    guard._forget()
+
+
 def test_a_semaphore_counts_permits(locks):
     one, two = locks.semaphore("gpu", of=3), locks.semaphore("gpu", of=3, permits=2)
     with one, two:

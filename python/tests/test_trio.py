@@ -52,6 +52,25 @@ def test_locks_of_all_kinds_work_below_trio(url):
     trio.run(main)
 
 
+def test_a_read_hold_is_upgraded_below_trio(upgrading):
+    async def main():
+        async with aio.connect(upgrading, namespace="trio-upgrades") as locks:
+            catalogue = locks.rwlock("catalogue")
+            async with catalogue.read as guard:
+                token, other = guard.token, await catalogue.read.acquire(timeout=5)
+                with trio.move_on_after(0.1):
+                    await guard.upgrade()
+                    raise AssertionError("another reader has it")
+                assert guard.ensure_held() == token
+                await other.release()
+                assert await guard.upgrade(timeout=5) == guard.token > token
+                assert await catalogue.read.try_acquire() is None
+                await guard.downgrade()
+                await (await catalogue.read.acquire(timeout=5)).release()
+
+    trio.run(main)
+
+
 def test_tasks_of_trio_exclude_each_other(url):
     inside = []
 

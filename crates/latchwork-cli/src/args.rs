@@ -109,6 +109,12 @@ pub(crate) enum Command {
     /// Take a lock for several commands of a script
     #[command(after_help = help::HOLD)]
     Hold(HoldArgs),
+    /// Make a read hold of this shell a write hold
+    #[command(after_help = help::UPGRADE)]
+    Upgrade(UpgradeArgs),
+    /// Make a write hold of this shell a read hold
+    #[command(after_help = help::DOWNGRADE)]
+    Downgrade(DowngradeArgs),
     /// Attach a hold to this shell (printed by `hold`, not for typing)
     #[command(hide = true)]
     Attach(AttachArgs),
@@ -291,6 +297,36 @@ pub(crate) struct HoldArgs {
     /// The signal that this process gets if the lock is lost
     #[arg(long, value_name = "SIGNAL", value_enum, ignore_case = true, default_value_t = OnLoss::Term)]
     pub(crate) on_loss: OnLoss,
+}
+
+// What `hold` took for a shell.
+#[derive(Debug, Args)]
+pub(crate) struct HeldArgs {
+    /// The name of a lock that `hold` took alone for this shell
+    #[arg(value_name = "NAME", value_parser = values::name)]
+    pub(crate) name: String,
+
+    /// The process that holds the lock, such as $$ in a subshell [default: the shell that runs this command]
+    #[arg(long, value_name = "PID", value_parser = values::pid, allow_hyphen_values = true)]
+    pub(crate) pid: Option<Pid>,
+}
+
+// `upgrade`
+#[derive(Debug, Args)]
+#[command(mut_arg("wait", |arg| arg.help(help::WAIT_OF_UPGRADE)))]
+pub(crate) struct UpgradeArgs {
+    #[command(flatten)]
+    pub(crate) held: HeldArgs,
+
+    #[command(flatten)]
+    pub(crate) wait: WaitArgs,
+}
+
+// `downgrade`
+#[derive(Debug, Args)]
+pub(crate) struct DowngradeArgs {
+    #[command(flatten)]
+    pub(crate) held: HeldArgs,
 }
 
 // `attach`

@@ -18,7 +18,7 @@ pub(crate) const BROKEN: u8 = 70;
 pub(crate) const UNFIT: u8 = 71;
 /// The lock was lost while the command ran, and the command was ended.
 pub(crate) const LOST: u8 = 73;
-/// The lock was not free in time.
+/// The lock was not free in time, or another reader upgrades its hold.
 pub(crate) const TIMED_OUT: u8 = 75;
 /// Credentials or rights were refused.
 pub(crate) const DENIED: u8 = 77;
@@ -32,7 +32,7 @@ pub(crate) const NOT_FOUND: u8 = 127;
 /// The code for an error of the library.
 pub(crate) fn code_of(error: &Error) -> u8 {
     match error.kind() {
-        ErrorKind::TimedOut => TIMED_OUT,
+        ErrorKind::TimedOut | ErrorKind::UpgradeConflict => TIMED_OUT,
         ErrorKind::Unreachable | ErrorKind::Busy => UNREACHABLE,
         ErrorKind::Denied => DENIED,
         ErrorKind::Unsupported | ErrorKind::Invalid => USAGE,
@@ -55,6 +55,7 @@ mod tests {
     fn every_kind_has_the_code_that_the_help_names() {
         for (kind, code) in [
             (ErrorKind::TimedOut, 75),
+            (ErrorKind::UpgradeConflict, 75),
             (ErrorKind::Unreachable, 69),
             (ErrorKind::Busy, 69),
             (ErrorKind::Denied, 77),

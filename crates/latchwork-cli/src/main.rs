@@ -16,6 +16,9 @@ mod top;
 
 use clap::CommandFactory;
 
+/// The verbs that print lines for a shell to evaluate.
+const EVALUATED: [&str; 3] = ["hold", "upgrade", "downgrade"];
+
 fn main() -> std::process::ExitCode {
     process::signals::survive_file_size_limit();
     let cli = match args::Cli::read() {
@@ -24,7 +27,8 @@ fn main() -> std::process::ExitCode {
             if usage.use_stderr() {
                 output::usage(&usage);
                 let words: Vec<_> = std::env::args_os().collect();
-                if args::verb(&words, &args::Cli::command()).is_some_and(|verb| verb == "hold") {
+                let verb = args::verb(&words, &args::Cli::command());
+                if verb.is_some_and(|verb| EVALUATED.iter().any(|it| verb == *it)) {
                     output::fail_in_shell(exit::USAGE);
                 }
                 return exit::USAGE.into();
@@ -36,7 +40,11 @@ fn main() -> std::process::ExitCode {
             .into();
         }
     };
-    let is_evaluated = matches!(cli.command, args::Command::Hold(_));
+    let is_evaluated = match cli.command {
+        args::Command::Hold(_) => true,
+        args::Command::Upgrade(_) | args::Command::Downgrade(_) => !cli.json,
+        _ => false,
+    };
     let code = commands::run(cli);
     if is_evaluated && code != 0 {
         output::fail_in_shell(code);

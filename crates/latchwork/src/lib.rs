@@ -26,6 +26,7 @@
 //!
 //! - [`Guard`] is a lock that is held, and [`MultiGuard`] several. [`HoldState`] is the state that
 //!   a guard returns.
+//! - [`Exchange`] is the hold that replaces the one of a guard, at an upgrade or a downgrade.
 //! - [`FencingToken`] grows with every holder. [`fence`] lets a resource refuse smaller ones.
 //! - [`ForceReleased`] reports the holders that a forced release evicted.
 //!

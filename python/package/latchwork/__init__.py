@@ -49,6 +49,7 @@ from ._errors import (
     TimedOut,
     Unreachable,
     Unsupported,
+    UpgradeConflict,
 )
 from ._errors import invalid as _invalid
 from ._factory import text as _text
@@ -91,7 +92,7 @@ __all__ = [
     "AsyncGuard", "Busy", "Closed", "Corrupt", "Denied", "Duration", "Election", "Fenced", "Finding", "ForceReleased",
     "Forked", "Guard", "Invalid", "LatchworkError", "Leader", "Lock", "LockView", "Locks", "Loss", "Lost", "Mismatch",
     "NotHeld", "Once", "Outcome", "Party", "Prepared", "RWLock", "ReentrantLock", "Released", "Report", "Run", "Skipped", "Suspect",
-    "TimedOut", "Unreachable", "Unsupported", "connect", "default_store", "doctor", "init", "lock", "ls",
+    "TimedOut", "Unreachable", "Unsupported", "UpgradeConflict", "connect", "default_store", "doctor", "init", "lock", "ls",
     "synchronized",
 ]
 

@@ -29,6 +29,15 @@ class TimedOut(LatchworkError, TimeoutError):
     kind = "timed_out"
 
 
+class UpgradeConflict(LatchworkError):
+    """Another reader, which the message names, is upgrading its hold and waits for this one.
+
+    This guard still holds the lock for reading: release it, then acquire the lock for writing.
+    """
+
+    kind = "upgrade_conflict"
+
+
 class Unreachable(LatchworkError, ConnectionError):
     """The store did not answer in time."""
 
@@ -126,7 +135,7 @@ class Fenced(LatchworkError):
 _KINDS: Dict[str, Type[LatchworkError]] = {
     error.kind: error
     for error in (
-        TimedOut, Unreachable, Busy, Denied, Unsupported, Mismatch, Invalid, Closed, Corrupt,
+        TimedOut, UpgradeConflict, Unreachable, Busy, Denied, Unsupported, Mismatch, Invalid, Closed, Corrupt,
         Forked, Lost, Suspect, Released,
     )
 }

@@ -111,6 +111,39 @@ class Guard(_Held):
         """
         self._release().wait()
 
+    def upgrade(self, timeout: Optional[Duration] = None) -> int:
+        """Makes a read hold a write hold, and returns the new, larger token. Waits until the other readers have
+        released; without ``timeout``, without a limit.
+
+        Nobody writes in between: the read hold lasts until the write hold is granted. No new reader is admitted
+        while it waits.
+
+        >>> import latchwork
+        >>> with latchwork.connect("mem:") as locks:
+        ...     page = locks.rwlock("page/7")
+        ...     with page.read as guard:
+        ...         token = guard.token             # what was read shows that something is to be written
+        ...         guard.upgrade(timeout=5) > token and guard.token > token
+        True
+
+        :raises TimedOut: Other readers still held the lock. This guard holds it for reading, as after the next two.
+        :raises UpgradeConflict: Another reader is upgrading, and waits for this guard. Release it, then acquire the
+            lock for writing.
+        :raises Unsupported: The store cannot do it, such as Redlock.
+        :raises Lost: The lock was lost meanwhile.
+        """
+        token: int = self._upgrade(maybe(timeout, "timeout")).wait()
+        return token
+
+    def downgrade(self) -> int:
+        """Makes a write hold a read hold, and returns the new, larger token. Does not wait for others, and nobody
+        writes in between.
+
+        :raises Lost: The lock was lost before.
+        """
+        token: int = self._downgrade().wait()
+        return token
+
     def __enter__(self: _G) -> _G:
         return self
 
@@ -158,6 +191,17 @@ class AsyncGuard(_Held):
         """Releases the lock, as :meth:`Guard.release`. If the task is cancelled meanwhile, the release continues in
         the background."""
         return self._release().awaitable()
+
+    async def upgrade(self, timeout: Optional[Duration] = None) -> int:
+        """Makes a read hold a write hold, as :meth:`Guard.upgrade`. If the task is cancelled meanwhile, the guard keeps
+        its read hold."""
+        token: int = await self._upgrade(maybe(timeout, "timeout"))
+        return token
+
+    async def downgrade(self) -> int:
+        """Makes a write hold a read hold, as :meth:`Guard.downgrade`."""
+        token: int = await self._downgrade()
+        return token
 
     async def run(self, work: Coroutine[Any, Any, T]) -> T:
         """Runs a coroutine for as long as the lock is held.

@@ -98,6 +98,9 @@ The commands of the shell find LATCHWORK_KEY and LATCHWORK_TOKEN of its newest h
 their environment. The variables stay set after a release and after a loss: they do not
 prove that the lock is held.
 
+`latchwork upgrade` makes a hold of --read one of --write, `latchwork downgrade` the other
+way round.
+
 Examples:
   held=$(latchwork hold nightly) && eval \"$held\" || exit
   ./dump && ./upload --token \"$LATCHWORK_TOKEN\"
@@ -105,6 +108,38 @@ Examples:
 
   held=$(latchwork hold --wait 5 stock orders) && eval \"$held\" || exit
   held=$(latchwork hold --on-loss none --pid $PPID nightly) && eval \"$held\" || exit";
+
+pub(super) const WAIT_OF_UPGRADE: &str = "How long to wait for the other readers to release: 5 (seconds), 500ms, 2m, 1h30m; \
+     0 tries once [env: LATCHWORK_WAIT] [default: forever]";
+
+pub(super) const UPGRADE: &str = "\
+Waits until the other readers have released, and admits no new one meanwhile. The shell
+holds the lock for reading until it holds it for writing, so what it has read is still
+true. If the upgrade fails, it still holds the lock for reading.
+
+Prints lines for the shell to evaluate, as `hold` does: they set LATCHWORK_KEY and
+LATCHWORK_TOKEN, which is larger than before. With --json it prints the key, the mode and
+the token instead.
+
+One reader of a lock can upgrade at a time. If another one is waiting for it, the exit
+code is 75 at once, and the error has the kind UpgradeConflict: each would wait for the
+other, so release this hold, then take one with --write.
+
+Exit codes: 75 other readers still hold the lock, or another one is upgrading; 64 the
+shell does not hold the lock for reading, or the store cannot upgrade; 73 lock lost.
+
+Examples:
+  held=$(latchwork hold --read index) && eval \"$held\" || exit
+  ./is-fresh || { held=$(latchwork upgrade --wait 1m index) && eval \"$held\" && ./rebuild; }";
+
+pub(super) const DOWNGRADE: &str = "\
+Does not wait, and other readers are admitted when it returns. Nobody can write in
+between. While a command runs under the hold (`run --inherit`), the exit code is 75.
+
+Prints lines for the shell to evaluate, as `latchwork upgrade` does.
+
+Examples:
+  held=$(latchwork downgrade index) && eval \"$held\"";
 
 pub(super) const ONCE: &str = "\
 For a task that a scheduler starts on several hosts at the same time. One host runs it.

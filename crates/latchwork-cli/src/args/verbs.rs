@@ -18,9 +18,23 @@ const MEANT: [(&str, &[&str]); 9] = [
 ];
 
 /// The verbs whose letters may stand in another order.
-const VERBS: [&str; 14] = [
-    "run", "lock", "hold", "once", "elect", "ls", "list", "top", "show", "status", "release",
-    "doctor", "serve", "man",
+const VERBS: [&str; 16] = [
+    "run",
+    "lock",
+    "hold",
+    "once",
+    "elect",
+    "ls",
+    "list",
+    "top",
+    "show",
+    "status",
+    "release",
+    "upgrade",
+    "downgrade",
+    "doctor",
+    "serve",
+    "man",
 ];
 
 /// An error for an unknown verb, with the verb that may be meant.

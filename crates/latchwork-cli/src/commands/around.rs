@@ -85,7 +85,8 @@ impl Outer {
             return Word::Silent(Some(io::ErrorKind::PermissionDenied.into()));
         }
         match within(ANSWER, lender.terms(&self.key)).await {
-            Some(Ok(Some(terms))) if terms.token == self.token => Word::Held,
+            // That of a shell may have got another token since; a keeper has one hold in its life.
+            Some(Ok(Some(terms))) if self.hold.is_some() || terms.token == self.token => Word::Held,
             Some(Ok(_)) => Word::Over,
             Some(Err(error)) if error.kind() == io::ErrorKind::ConnectionRefused => Word::Over,
             Some(Err(error)) => Word::Silent(Some(error)),
@@ -176,6 +177,15 @@ fn network() -> Option<String> {
 pub(super) fn with(place: &Context, hold: &Hold, mine: &Mine<'_>) -> String {
     let own = hold.names().into_iter().zip(hold.each_token()).filter(|_| !hold.is_borrowed());
     text(own.map(|(key, token)| mine.outer(place, key, token)))
+}
+
+/// The value of the variable after this hold has got another token.
+pub(super) fn with_token(of: &Outer, token: &str) -> String {
+    let mut all = all();
+    for outer in all.iter_mut().filter(|outer| outer.key == of.key && outer.hold == of.hold) {
+        token.clone_into(&mut outer.token);
+    }
+    serde_json::to_string(&all).unwrap_or_default()
 }
 
 /// What is over is left out.

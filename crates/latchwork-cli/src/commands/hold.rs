@@ -181,6 +181,7 @@ async fn keep(
         lock_delay: lock.lock_delay,
         on_loss: args.on_loss.signal(),
         releasing: FuturesUnordered::new(),
+        changing: FuturesUnordered::new(),
     };
     let kept = keeper.keep(launcher, &lines, &mut signals).await;
     let code = kept.map_err(|error| broken("wait", &error))?;

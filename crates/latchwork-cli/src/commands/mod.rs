@@ -2,6 +2,7 @@
 
 mod around;
 mod attach;
+mod change;
 mod completions;
 mod connect;
 mod doctor;
@@ -182,6 +183,11 @@ pub(crate) fn run(cli: Cli) -> u8 {
         Command::Help(args) => return help::run(args, &output),
         // A keeper has the store.
         Command::Attach(args) => return attach::run(args, &output),
+        Command::Upgrade(_) | Command::Downgrade(_) => {
+            let namespace = cli.namespace.as_deref().unwrap_or_default();
+            return change::run(&cli.command, namespace, &output)
+                .unwrap_or_else(|error| failed(&output, &error));
+        }
         Command::Release(args) if !args.force => {
             let namespace = cli.namespace.as_deref().unwrap_or_default();
             let (file, command) = (cli.store_file.as_deref(), cli.store_command.as_deref());
@@ -240,6 +246,7 @@ pub(crate) fn run(cli: Cli) -> u8 {
             #[cfg(feature = "serve")]
             Command::Serve(_) => Ok(0),
             Command::Hold(_) | Command::Attach(_) => Ok(0),
+            Command::Upgrade(_) | Command::Downgrade(_) => Ok(0),
             Command::Completions(_) | Command::Man(_) | Command::Help(_) => Ok(0),
         }
     });
@@ -272,6 +279,7 @@ fn takes_or_sees_locks(command: &Command) -> bool {
         Command::Top(_) => true,
         Command::Ls(_) | Command::Show(_) | Command::Status(_) | Command::Release(_) => true,
         Command::Doctor | Command::Init | Command::Attach(_) => false,
+        Command::Upgrade(_) | Command::Downgrade(_) => false,
         Command::Completions(_) | Command::Man(_) | Command::Help(_) => false,
         #[cfg(feature = "serve")]
         Command::Serve(_) => true,

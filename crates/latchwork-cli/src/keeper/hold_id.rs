@@ -1,7 +1,7 @@
 //! Where a keeper listens, and what is said there: an abstract socket, which leaves no file behind.
 //!
-//! A request is a line, followed by a key if it is about one; the end of the stream ends it, but for a loan, whose
-//! stream stays open. The answer is one line.
+//! A request is a line, followed by a key if it is about one; the end of the stream ends it, but for a loan
+//! or an upgrade, whose stream stays open. The answer is one line.
 
 use std::io::{self, Read, Write};
 use std::net::Shutdown;
@@ -81,11 +81,13 @@ impl HoldId {
             return Err(io::ErrorKind::PermissionDenied.into());
         }
         stream.set_nonblocking(false)?;
-        stream.set_read_timeout(Some(LIMIT))?;
+        stream.set_read_timeout(wish.limit())?;
         stream.set_write_timeout(Some(LIMIT))?;
         let mut answer = || -> io::Result<Answer> {
             stream.write_all(wish.write().as_bytes())?;
-            stream.shutdown(Shutdown::Write)?;
+            if !wish.stays_open() {
+                stream.shutdown(Shutdown::Write)?;
+            }
             let mut text = String::new();
             (&mut stream).take(LONGEST).read_to_string(&mut text)?;
             Answer::read(&text).ok_or_else(|| io::ErrorKind::UnexpectedEof.into())
@@ -170,6 +172,9 @@ pub(crate) struct Terms {
 /// How a wish for a loan begins; the length of the key follows.
 const BORROW: &str = "borrow ";
 
+/// How a wish for an upgrade begins: the process, the milliseconds to wait or a dash, and the length of the key follow.
+const UPGRADE: &str = "upgrade ";
+
 /// What a keeper is asked for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Wish {
@@ -183,6 +188,11 @@ pub(crate) enum Wish {
     Held(String),
     /// To lend its hold of this key for as long as the stream is open.
     Borrow(String),
+    /// To upgrade its hold of this key, if it is for the process that runs the asking one or for the one named. It may
+    /// wait so long; the end of the stream withdraws it.
+    Upgrade(Option<Pid>, Option<Duration>, String),
+    /// To downgrade its hold of this key, in the same case.
+    Downgrade(Option<Pid>, String),
 }
 
 impl Wish {
@@ -194,14 +204,43 @@ impl Wish {
             Self::ReleaseKey(pid, key) => format!("release-key{}\n{key}", named(pid)),
             Self::Held(key) => format!("held\n{key}"),
             Self::Borrow(key) => format!("{BORROW}{}\n{key}", key.len()),
+            Self::Upgrade(pid, wait, key) => {
+                let pid = pid.map_or(0, |pid| pid.as_raw_nonzero().get());
+                let wait = wait.map_or("-".to_owned(), |wait| wait.as_millis().to_string());
+                format!("{UPGRADE}{pid} {wait} {}\n{key}", key.len())
+            }
+            Self::Downgrade(pid, key) => format!("downgrade{}\n{key}", named(pid)),
         }
     }
 
-    /// A wish for a loan, once all of it has come: it ends before its stream does.
-    pub(super) fn read_borrow(bytes: &[u8]) -> Option<Self> {
-        let (length, key) =
-            std::str::from_utf8(bytes).ok()?.strip_prefix(BORROW)?.split_once('\n')?;
-        (length.parse() == Ok(key.len())).then(|| Self::Borrow(key.to_owned()))
+    /// Whether its stream stays open after it.
+    fn stays_open(&self) -> bool {
+        matches!(self, Self::Borrow(_) | Self::Upgrade(..))
+    }
+
+    /// How long its answer may take.
+    fn limit(&self) -> Option<Duration> {
+        match self {
+            Self::Upgrade(_, wait, _) => wait.map(|wait| wait.saturating_add(LIMIT)),
+            _ => Some(LIMIT),
+        }
+    }
+
+    /// A wish for a loan or an upgrade, once all of it has come: it ends before its stream does.
+    pub(super) fn read_open(bytes: &[u8]) -> Option<Self> {
+        let (line, key) = std::str::from_utf8(bytes).ok()?.split_once('\n')?;
+        let is_whole = |length: &str| length.parse() == Ok(key.len());
+        if let Some(length) = line.strip_prefix(BORROW) {
+            return is_whole(length).then(|| Self::Borrow(key.to_owned()));
+        }
+        let words: Vec<_> = line.strip_prefix(UPGRADE)?.split(' ').collect();
+        let [pid, wait, length] = words[..] else { return None };
+        let wait = match wait {
+            "-" => None,
+            millis => Some(Duration::from_millis(millis.parse().ok()?)),
+        };
+        let pid = Pid::from_raw(pid.parse().ok()?);
+        is_whole(length).then(|| Self::Upgrade(pid, wait, key.to_owned()))
     }
 
     pub(super) fn read(text: &str) -> Option<Self> {
@@ -215,6 +254,7 @@ impl Wish {
             ("release", pid, "") => Some(Self::Release(pid)),
             ("release-key", pid, key) => Some(Self::ReleaseKey(pid, key.to_owned())),
             ("held", None, key) => Some(Self::Held(key.to_owned())),
+            ("downgrade", pid, key) => Some(Self::Downgrade(pid, key.to_owned())),
             _ => None,
         }
     }
@@ -235,6 +275,10 @@ pub(crate) enum Answer {
     Held(Terms),
     /// It lends the key, with the lifeline of its session if there is one.
     Lent(bool),
+    /// It holds the key in another mode now, with this token.
+    Changed(String),
+    /// It goes on as it was, for this kind of error, with this exit code and message for the user.
+    Refused(String, u8, String),
 }
 
 impl Answer {
@@ -251,6 +295,8 @@ impl Answer {
                 format!("held {token} {left} {ttl} {}\n", u8::from(*is_suspect))
             }
             Self::Lent(has_lifeline) => format!("lent {}\n", u8::from(*has_lifeline)),
+            Self::Changed(token) => format!("changed {token}\n"),
+            Self::Refused(kind, code, message) => format!("refused {kind} {code} {message}\n"),
         }
     }
 
@@ -271,6 +317,12 @@ impl Answer {
                         ttl: length(ttl)?,
                         is_suspect: truth(is_suspect)? == 1,
                     })
+                }
+                ("changed", token) => Self::Changed(token.to_owned()),
+                ("refused", more) => {
+                    let (kind, more) = more.split_once(' ')?;
+                    let (code, message) = more.split_once(' ')?;
+                    Self::Refused(kind.to_owned(), code.parse().ok()?, message.to_owned())
                 }
                 ("lent", has_lifeline) => Self::Lent(truth(has_lifeline)? == 1),
                 (code, message) => Self::Ended(code.parse().ok()?, message.to_owned()),
@@ -296,14 +348,24 @@ mod tests {
             key(""),
             Wish::ReleaseKey(pid, "release 3\n".to_owned()),
             Wish::Held("a\nb".to_owned()),
+            Wish::Downgrade(pid, "a\nb".to_owned()),
+            Wish::Downgrade(None, "x".to_owned()),
         ] {
             assert_eq!(Wish::read(&wish.write()), Some(wish));
         }
-        let borrow = Wish::Borrow("a\n日".to_owned());
-        let text = borrow.write();
-        assert_eq!(Wish::read_borrow(text.as_bytes()), Some(borrow));
-        for end in 0..text.len() {
-            assert_eq!(Wish::read_borrow(&text.as_bytes()[..end]), None, "{end}");
+        let key = || "a\n日".to_owned();
+        let wait = Some(Duration::from_millis(1_500));
+        for open in [
+            Wish::Borrow(key()),
+            Wish::Upgrade(None, None, key()),
+            Wish::Upgrade(pid, wait, key()),
+            Wish::Upgrade(None, Some(Duration::ZERO), key()),
+        ] {
+            let text = open.write();
+            assert_eq!(Wish::read_open(text.as_bytes()), Some(open));
+            for end in 0..text.len() {
+                assert_eq!(Wish::read_open(&text.as_bytes()[..end]), None, "{end}");
+            }
         }
         for nothing in
             ["", "\n", "release", "release\nx", "release x\n", "release 0\n", "attach\n", "end\n"]
@@ -326,6 +388,8 @@ mod tests {
             held(true),
             Answer::Lent(true),
             Answer::Lent(false),
+            Answer::Changed("9223372036854774784".to_owned()),
+            Answer::Refused("UpgradeConflict".to_owned(), 75, "a b\nand c".to_owned()),
         ] {
             assert_eq!(Answer::read(&answer.write()), Some(answer));
         }

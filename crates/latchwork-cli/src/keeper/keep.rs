@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
-use latchwork::{Error, ErrorKind};
+use latchwork::{Error, ErrorKind, Exchange, Guard};
 use latchwork_store::Moment;
 use latchwork_store::clock::boot_time;
 use rustix::process::{Pid, Signal};
@@ -47,6 +47,14 @@ pub(crate) struct Keeper {
     pub(crate) on_loss: Option<Signal>,
     /// The releases of some of the locks, each with its answer.
     pub(crate) releasing: FuturesUnordered<Pin<Box<dyn Future<Output = ()>>>>,
+    /// The upgrades and downgrades under way.
+    pub(crate) changing: FuturesUnordered<Pin<Box<dyn Future<Output = Option<Prepared>>>>>,
+}
+
+/// A request to upgrade or downgrade, and what the store has granted for it.
+pub(crate) struct Prepared {
+    request: Request,
+    granted: Result<Exchange, Error>,
 }
 
 /// What a keeper watches besides its hold.
@@ -88,6 +96,7 @@ impl Keeper {
         let is_returned = self.call_in().await?;
         // From here on no client gets the answer that the locks are held: a release may take its time.
         drop(self.requests);
+        drop(self.changing);
         while self.releasing.next().await.is_some() {}
         let names = self.hold.keys().replace('\n', ", ");
         // What has begun may still be under way.
@@ -152,6 +161,9 @@ impl Keeper {
                 }
                 () = self.loans.returned() => {}
                 Some(()) = self.releasing.next() => {}
+                Some(prepared) = self.changing.next() => if let Some(prepared) = prepared {
+                    self.exchange(prepared);
+                },
                 // A service manager signals the shell as well, and the shell may clean up under the lock.
                 signal = signals.next() => if asks_to_end(signal) && !self.is_attached {
                     return Ok(Stop::Unwanted);
@@ -200,6 +212,7 @@ impl Keeper {
             }
             Wish::ReleaseKey(of, key) => return Ok(self.answer_release(request, of, Some(&key))),
             Wish::Release(of) => return Ok(self.answer_release(request, of, None)),
+            Wish::Upgrade(of, _, key) | Wish::Downgrade(of, key) => self.change(request, of, &key),
             // Answered above.
             Wish::Held(_) | Wish::Borrow(_) => {}
         }
@@ -252,6 +265,56 @@ impl Keeper {
             request.answer(&Answer::Ended(code, message)).await;
         }));
         None
+    }
+
+    /// Asks the store to upgrade or downgrade the hold.
+    fn change(&mut self, request: Request, of: Option<Pid>, key: &str) {
+        if !self.hold.names().iter().any(|name| name == key) {
+            return request.answer_at_once(&Answer::Unknown);
+        }
+        if !self.may_release(request.from, of) {
+            return request.answer_at_once(&self.another());
+        }
+        let Some(guard) = self.hold.one() else {
+            let error = Error::new(ErrorKind::Invalid, "the hold has several locks")
+                .with_next_step(format!("hold {key} alone to upgrade or downgrade it"));
+            return request.answer_at_once(&refused(&error));
+        };
+        match &request.wish {
+            Wish::Upgrade(_, wait, _) => {
+                let preparing = guard.prepare_upgrade(*wait);
+                self.changing.push(Box::pin(async move {
+                    select! {
+                        biased;
+                        granted = preparing => Some(Prepared { request, granted }),
+                        // Dropping the upgrade withdraws it.
+                        () = request.gone() => None,
+                    }
+                }));
+            }
+            _ => {
+                let preparing = Guard::prepare_downgrade(guard);
+                self.changing.push(Box::pin(async move {
+                    let granted = preparing.await;
+                    Some(Prepared { request, granted })
+                }));
+            }
+        }
+    }
+
+    /// Goes on with the hold that the store has granted.
+    fn exchange(&mut self, Prepared { request, granted }: Prepared) {
+        if let (Wish::Downgrade(..), Some(borrower)) = (&request.wish, self.loans.borrower(None)) {
+            let (code, message) = lent(&self.hold, None, borrower, "not downgraded", "downgrade");
+            return request.answer_at_once(&Answer::Refused("Running".to_owned(), code, message));
+        }
+        match granted.and_then(|exchange| self.hold.exchange(exchange)) {
+            Ok((token, settled)) => self.releasing.push(Box::pin(async move {
+                settled.await;
+                request.answer(&Answer::Changed(token)).await;
+            })),
+            Err(error) => request.answer_at_once(&refused(&error)),
+        }
     }
 
     /// Reports the end of the shell, if that is known.
@@ -331,15 +394,31 @@ fn too_late(hold: &Hold) -> Answer {
     Answer::Ended(exit::LOST, message)
 }
 
+fn refused(error: &Error) -> Answer {
+    Answer::Refused(format!("{:?}", error.kind()), exit::code_of(error), error.to_string())
+}
+
 /// The answer to a release while a command runs under the hold.
 fn is_lent(hold: &Hold, key: Option<&str>, borrower: Option<Pid>) -> Answer {
+    let (code, message) = lent(hold, key, borrower, "not released", "release");
+    Answer::Ended(code, message)
+}
+
+/// Why `verb` is `not_done` while a command runs under the hold.
+fn lent(
+    hold: &Hold,
+    key: Option<&str>,
+    borrower: Option<Pid>,
+    not_done: &str,
+    verb: &str,
+) -> (u8, String) {
     let names = key.map_or_else(|| hold.keys().replace('\n', ", "), str::to_owned);
     let process = borrower.map(|pid| format!(" (process {pid})")).unwrap_or_default();
     let message = format!(
-        "not released: `latchwork run --inherit`{process} still runs under the hold of {names}; wait for it to end, \
-         or end it, and run `latchwork release` again"
+        "{not_done}: `latchwork run --inherit`{process} still runs under the hold of {names}; wait for it to end, \
+         or end it, and run `latchwork {verb}` again"
     );
-    Answer::Ended(exit::TIMED_OUT, message)
+    (exit::TIMED_OUT, message)
 }
 
 /// What is said of a release.

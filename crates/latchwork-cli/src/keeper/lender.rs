@@ -20,7 +20,7 @@ use tokio::net::UnixStream;
 use tokio::select;
 
 use super::hold_id::{Answer, HoldId, Wish};
-use super::requests::{Request, Requests};
+use super::requests::{Request, Requests, gone};
 use crate::process::hold::Hold;
 
 /// A hold's loans that are not returned yet.
@@ -83,13 +83,7 @@ impl Loans {
         self.next += 1;
         self.out.push(Loan { number, key, borrower, stream: stream.clone() });
         self.returned.push(Box::pin(async move {
-            while stream.readable().await.is_ok() {
-                match stream.try_read(&mut [0; 16]) {
-                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-                    Ok(1..) => {}
-                    Ok(0) | Err(_) => break,
-                }
-            }
+            gone(&stream).await;
             number
         }));
     }

@@ -41,6 +41,11 @@ impl Request {
         }
     }
 
+    /// Completes when nobody waits for the answer any more. Only for a wish whose stream stays open.
+    pub(super) async fn gone(&self) {
+        gone(&self.stream).await;
+    }
+
     /// Its stream, for what is not over with one answer.
     pub(super) fn into_stream(self) -> UnixStream {
         self.stream
@@ -49,6 +54,17 @@ impl Request {
     /// Answers it with a short line, which always finds room.
     pub(super) fn answer_at_once(self, answer: &Answer) {
         let _ = self.stream.try_write(answer.write().as_bytes());
+    }
+}
+
+/// Completes when the other side has closed this stream.
+pub(super) async fn gone(stream: &UnixStream) {
+    while stream.readable().await.is_ok() {
+        match stream.try_read(&mut [0; 16]) {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+            Ok(1..) => {}
+            Ok(0) | Err(_) => break,
+        }
     }
 }
 
@@ -92,13 +108,13 @@ async fn read(mut stream: UnixStream) -> Option<Request> {
     Some(Request { wish, from, stream })
 }
 
-/// Reads what is wished for, up to the end of the stream or of a wish for a loan.
+/// Reads what is wished for, up to the end of the stream or of a wish whose stream stays open.
 async fn wish(stream: &mut UnixStream) -> Option<Wish> {
     let mut limited = stream.take(LONGEST);
     let mut bytes = Vec::new();
     while limited.read_buf(&mut bytes).await.ok()? > 0 {
-        if let Some(borrow) = Wish::read_borrow(&bytes) {
-            return Some(borrow);
+        if let Some(open) = Wish::read_open(&bytes) {
+            return Some(open);
         }
     }
     Wish::read(std::str::from_utf8(&bytes).ok()?)

@@ -89,6 +89,14 @@ impl Output {
         })
     }
 
+    /// `upgrade` and `downgrade`: `lines` for the shell, or the new mode and token of the hold for programs.
+    pub(crate) fn changed(&self, key: &str, mode: &str, token: &str, lines: &str) -> u8 {
+        if self.json {
+            return self.print(&line(&json!({"key": key, "mode": mode, "token": token})));
+        }
+        self.print(lines)
+    }
+
     /// `release --force`: who was evicted, and the token that fences them. `closed` is the key if nobody holds it and
     /// it is done.
     pub(crate) fn released(

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use latchwork::once::Run;
-use latchwork::{Error, ErrorKind, Guard, HoldState, Lost, MultiGuard, NotHeld};
+use latchwork::{Error, ErrorKind, Exchange, Guard, HoldState, Lost, MultiGuard, NotHeld};
 use latchwork_store::Moment;
 use latchwork_store::clock::boot_time;
 
@@ -72,6 +72,30 @@ impl Hold {
         match self {
             Self::Several(guards) => guards.take(key),
             Self::One(_) | Self::Task(_) | Self::Borrowed(_) => None,
+        }
+    }
+
+    /// The guard of the only lock.
+    pub(crate) fn one(&self) -> Option<&Guard> {
+        match self {
+            Self::One(guard) => Some(guard),
+            Self::Several(_) | Self::Task(_) | Self::Borrowed(_) => None,
+        }
+    }
+
+    /// Replaces the hold of the only lock; says its token, and what completes when the one before is released.
+    pub(crate) fn exchange(
+        &mut self,
+        exchange: Exchange,
+    ) -> Result<(String, impl Future<Output = ()> + use<>), Error> {
+        match self {
+            Self::One(guard) => {
+                let settled = guard.exchange(exchange)?;
+                Ok((guard.token().to_string(), settled))
+            }
+            Self::Several(_) | Self::Task(_) | Self::Borrowed(_) => {
+                Err(Error::new(ErrorKind::Invalid, "the hold has several locks"))
+            }
         }
     }
 

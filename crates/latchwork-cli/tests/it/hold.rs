@@ -115,6 +115,112 @@ fn several_holds_of_a_shell_are_released_by_name() {
     no_keeper_is_left(&store);
 }
 
+#[test]
+fn a_shell_upgrades_its_read_hold_and_downgrades_it() {
+    let store = Store::new();
+    for shell in ["bash", "dash"] {
+        let text = "held=$(latchwork hold --read x) && eval \"$held\" || exit; first=$LATCHWORK_TOKEN; \
+                    latchwork run -n --read x -- true || echo no reader; \
+                    held=$(latchwork upgrade x) && eval \"$held\" || exit; second=$LATCHWORK_TOKEN; \
+                    test \"$second\" -gt \"$first\" || echo the token does not grow; \
+                    env -u LATCHWORK_HELD latchwork run -n --read x -- true; echo $?; \
+                    latchwork run --inherit --write x -- sh -c 'echo inside $LATCHWORK_KEY'; \
+                    held=$(latchwork downgrade x) && eval \"$held\" || exit; \
+                    test \"$LATCHWORK_TOKEN\" -gt \"$second\" || echo the token does not grow; \
+                    env -u LATCHWORK_HELD latchwork run -n --read x -- echo a reader; \
+                    latchwork --json upgrade x | sed 's/\"[0-9]*\"/N/'; \
+                    latchwork release; latchwork status x";
+        let done = Running::start(script(&store, shell, text)).finish();
+        let json = r#"{"key":"x","mode":"write","token":N}"#;
+        let no_reader = "no reader\n";
+        assert_eq!(
+            done.stdout,
+            format!("{no_reader}75\ninside x\na reader\n{json}\nfree\n"),
+            "{shell}: {done:?}"
+        );
+        no_keeper_is_left(&store);
+    }
+}
+
+#[test]
+fn an_upgrade_that_fails_leaves_the_read_hold() {
+    let store = Store::new();
+    let other = store.holder(&["--read", "--holder", "the other"], "sleep 300; echo x");
+    other.ready();
+    let text = "held=$(latchwork hold --read x) && eval \"$held\" || exit; \
+                eval \"$(latchwork upgrade --wait 0 x)\"; echo $?; latchwork status x; \
+                latchwork --json upgrade -n x 2>&1 | grep -o '\"kind\":\"[A-Za-z]*\"'; \
+                timeout 1 latchwork upgrade x; echo $?; \
+                env -u LATCHWORK_HELD latchwork run -w 5 --read x -- echo a reader; \
+                latchwork downgrade x; echo $?; latchwork upgrade y; echo $?";
+    let done = run(&store, text);
+    assert_eq!(
+        done.stdout,
+        "75\nheld\n\"kind\":\"TimedOut\"\n124\na reader\n(exit 64)\n64\n(exit 64)\n64\n",
+        "{done:?}"
+    );
+    for part in [
+        "timed out without waiting: held by the other",
+        "the lock is still held for reading; wait longer",
+        "downgrade: the lock is held for reading, not for writing",
+        "this shell holds no lock \"y\"",
+        "take it by `latchwork hold --read` first",
+    ] {
+        assert!(done.stderr.contains(part), "{part}: {done:?}");
+    }
+    no_keeper_is_left(&store);
+}
+
+#[test]
+fn the_second_shell_that_upgrades_is_refused() {
+    let store = Store::new();
+    let first = "eval \"$(latchwork hold --read --holder first x)\" || exit; echo up; \
+                 held=$(latchwork upgrade x) && eval \"$held\" && echo upgraded; latchwork release";
+    let first = Running::start(script(&store, "bash", first));
+    let text = "eval \"$(latchwork hold --read x)\" || exit; echo up; read line; \
+                latchwork --json upgrade x 2>&1 >/dev/null; echo $?; latchwork release";
+    let mut command = script(&store, "bash", text);
+    command.stdin(std::process::Stdio::piped());
+    // Both have it before one of them upgrades.
+    let mut second = Running::start(command);
+    second.stdout.until("up");
+    first.stdout.until("up");
+    let waits = || store.output(&["--json", "show", "x"]).stdout.contains("\"mode\":\"write\"");
+    eventually("the first waits", || waits().then_some(()));
+    drop(second.child.stdin.take());
+    let refused = second.finish();
+    assert!(refused.stdout.ends_with("75\n"), "{refused:?}");
+    assert!(refused.stdout.contains("\"kind\":\"UpgradeConflict\""), "{refused:?}");
+    assert!(refused.stdout.contains("first is upgrading its hold"), "{refused:?}");
+    assert!(first.finish().stdout.contains("upgraded"));
+    no_keeper_is_left(&store);
+}
+
+#[test]
+fn a_hold_is_not_downgraded_under_a_command_that_inherits_it() {
+    let store = Store::new();
+    let text = "eval \"$(latchwork hold --write x)\" || exit; \
+                latchwork run --inherit --write x -- sh -c 'echo inside; sleep 300' & \
+                until latchwork downgrade x 2>&1 | grep -q 'not downgraded'; do sleep 0.05; \
+                  test \"$(latchwork status x)\" = held || exit; done; \
+                kill %1; wait %1; latchwork downgrade x >/dev/null; echo $?";
+    let done = run(&store, text);
+    assert!(done.stdout.ends_with("0\n"), "{done:?}");
+    no_keeper_is_left(&store);
+}
+
+#[test]
+fn a_hold_of_several_locks_is_not_upgraded() {
+    let store = Store::new();
+    let done = run(
+        &store,
+        "eval \"$(latchwork hold --read a b)\" || exit; latchwork upgrade a; latchwork upgrade --pid 1 a",
+    );
+    assert!(done.stderr.contains("hold a alone to upgrade or downgrade it"), "{done:?}");
+    assert!(done.stderr.contains("run this command there, or add --pid"), "{done:?}");
+    no_keeper_is_left(&store);
+}
+
 /// A waiter's message names the script to check; the keeper's process number would not help.
 #[test]
 fn the_holder_of_a_hold_is_its_shell_or_script() {

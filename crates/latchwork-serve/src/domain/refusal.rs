@@ -19,6 +19,8 @@ pub(crate) enum Kind {
     NotFound,
     /// The lock was not free in time.
     TimedOut,
+    /// Another reader upgrades its hold.
+    UpgradeConflict,
     /// The key is in use as another kind of lock.
     Mismatch,
     /// The client's name for its claim belongs to another request.
@@ -53,6 +55,7 @@ impl Kind {
     fn of(kind: ErrorKind) -> Self {
         match kind {
             ErrorKind::TimedOut => Self::TimedOut,
+            ErrorKind::UpgradeConflict => Self::UpgradeConflict,
             ErrorKind::Mismatch => Self::Mismatch,
             ErrorKind::Invalid => Self::Invalid,
             ErrorKind::Unsupported => Self::Unsupported,
@@ -74,6 +77,7 @@ impl Kind {
             Self::Forbidden => "Forbidden",
             Self::NotFound => "NotFound",
             Self::TimedOut => "TimedOut",
+            Self::UpgradeConflict => "UpgradeConflict",
             Self::Mismatch | Self::ReusedName => "Mismatch",
             Self::Unsupported => "Unsupported",
             Self::Lost => "Lost",

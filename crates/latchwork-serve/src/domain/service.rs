@@ -1,5 +1,6 @@
 //! The service as all requests share it: the store, the holds, the events, and who may do what.
 
+mod change;
 mod ends;
 
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -104,15 +104,7 @@ impl Wish {
         let ttl = options.ttl.unwrap_or_else(|| default_ttl(store.default_ttl, &store.ttl));
         let lease = lease(ttl, &store.ttl).map_err(|error| Refusal::of(&error, None))?;
         let Options { wait, holder, max_hold, .. } = options;
-        let longest = (ttl * LONGEST_WAIT).min(LONGEST_REQUEST);
-        if wait > longest {
-            let message = format!(
-                "wait_ms: {} is longer than one request may wait with this ttl, {}",
-                wait.as_millis(),
-                longest.as_millis()
-            );
-            return Err(Refusal::invalid(message, "wait for less, and ask again"));
-        }
+        check_wait(wait, ttl)?;
         if max_hold.is_some_and(|max| max.is_zero()) {
             return Err(Refusal::invalid(
                 "max_hold_ms: zero allows no hold at all",
@@ -179,6 +171,24 @@ impl Wish {
         let _ = write!(text, " {ttl:?} {wait:?} {max:?} {:?}", self.holder);
         Sha256::digest(text.as_bytes()).into()
     }
+}
+
+/// Refuses a wait that is too long for one request.
+///
+/// # Errors
+///
+/// `Invalid`.
+pub(crate) fn check_wait(wait: Duration, ttl: Duration) -> Result<(), Refusal> {
+    let longest = (ttl * LONGEST_WAIT).min(LONGEST_REQUEST);
+    if wait <= longest {
+        return Ok(());
+    }
+    let message = format!(
+        "wait_ms: {} is longer than one request may wait with this ttl, {}",
+        wait.as_millis(),
+        longest.as_millis()
+    );
+    Err(Refusal::invalid(message, "wait for less, and ask again"))
 }
 
 /// Refuses names that browsers and many clients resolve in a path, even if they are percent-encoded.

@@ -13,7 +13,7 @@ use crate::domain::refusal::{Kind, Refusal};
 pub(crate) struct ErrorBody {
     /// What happened, for people. Not for programs: the words may change.
     error: String,
-    /// The kind, to decide by: `TimedOut`, `Lost`, `Released`, `Unconfirmed`, `NotFound`, `Invalid`, `Unreachable`,
+    /// The kind, to decide by: `TimedOut`, `UpgradeConflict`, `Lost`, `Released`, `Unconfirmed`, `NotFound`, `Invalid`, `Unreachable`,
     /// `Busy`, `Closed` ...
     kind: &'static str,
     /// The name of the lock that it is about.
@@ -95,7 +95,7 @@ fn status(kind: Kind) -> StatusCode {
         Kind::Unauthorized => StatusCode::UNAUTHORIZED,
         Kind::Forbidden => StatusCode::FORBIDDEN,
         Kind::NotFound => StatusCode::NOT_FOUND,
-        Kind::TimedOut | Kind::Mismatch => StatusCode::CONFLICT,
+        Kind::TimedOut | Kind::UpgradeConflict | Kind::Mismatch => StatusCode::CONFLICT,
         Kind::ReusedName | Kind::Unsupported => StatusCode::UNPROCESSABLE_ENTITY,
         Kind::Lost | Kind::Released | Kind::Unconfirmed => StatusCode::GONE,
         Kind::LimitReached => StatusCode::TOO_MANY_REQUESTS,
@@ -157,7 +157,7 @@ pub(crate) enum Errors {
     /// There is no such hold, or no such path
     #[response(status = 404)]
     NotFound(ErrorBody),
-    /// The lock was not free in time, or its key is in use as another kind of lock
+    /// The lock was not free in time, another reader upgrades its hold, or the key is in use as another kind of lock
     #[response(status = 409)]
     Conflict(ErrorBody),
     /// The body did not arrive in time

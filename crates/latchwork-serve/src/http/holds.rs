@@ -1,6 +1,7 @@
 //! Holds: acquires several locks at once; renews, shows and releases holds.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::Json as Answer;
 use axum::extract::State;
@@ -13,6 +14,7 @@ use super::locks::{ModeWord, Permits, wish_of};
 use super::parts::{Id, IdempotencyKey, claim_name};
 use super::views::HoldView;
 use crate::domain::access::caller::Caller;
+use crate::domain::holds::change::Change;
 use crate::domain::holds::release::{Confirmation, ReleaseKind};
 use crate::domain::refusal::Refusal;
 use crate::domain::service::Service;
@@ -45,6 +47,14 @@ pub(crate) struct OneOfSeveral {
     mode: ModeWord,
     /// The permits to take, if the mode is `permits`.
     permits: Option<Permits>,
+}
+
+/// How to upgrade.
+#[derive(Debug, Default, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct UpgradeWish {
+    /// How long to wait for the other readers, in milliseconds: 0, or nothing, tries once. At most 20 times the ttl.
+    wait_ms: Option<u64>,
 }
 
 /// What became of a release that the store has confirmed.
@@ -104,6 +114,44 @@ pub(super) async fn renew(
     Id(id): Id,
 ) -> Result<Answer<HoldView>, ApiError> {
     Ok(Answer(service.look(id, &caller, true)?.into()))
+}
+
+/// Upgrades a read hold to a write hold
+///
+/// The hold stays the same, and its token grows. Until the other readers have released, it is a read hold, and no new
+/// reader is admitted. The request renews the hold when it comes and when it is granted; if `wait_ms` is longer than
+/// the ttl, renew it meanwhile. A repeat after the upgrade shows the hold as it is. Cutting the connection of a
+/// waiting request withdraws the upgrade.
+///
+/// After a `409` the lock is still held for reading. The kind `UpgradeConflict` says that another reader is upgrading
+/// and waits for this hold: release it, then acquire the lock for writing. `TimedOut` says that other readers still
+/// held it.
+#[utoipa::path(post, path = "/v1/holds/{hold}/upgrade", tag = "holds", request_body = UpgradeWish,
+    params(("hold" = String, Path, description = "The id of the hold")),
+    responses((status = 200, description = "Held for writing", body = HoldView), Errors))]
+pub(super) async fn upgrade(
+    State(service): State<Arc<Service>>,
+    caller: Caller,
+    Id(id): Id,
+    Json(wish): Json<UpgradeWish>,
+) -> Result<Answer<HoldView>, ApiError> {
+    let wait = Duration::from_millis(wish.wait_ms.unwrap_or(0));
+    Ok(Answer(service.change(id, &caller, Change::Upgrade { wait }).await?.into()))
+}
+
+/// Downgrades a write hold to a read hold
+///
+/// The hold stays the same, and its token grows. Nobody can write in between, and other readers are admitted. The
+/// request renews the hold, and a repeat shows it as it is.
+#[utoipa::path(post, path = "/v1/holds/{hold}/downgrade", tag = "holds",
+    params(("hold" = String, Path, description = "The id of the hold")),
+    responses((status = 200, description = "Held for reading", body = HoldView), Errors))]
+pub(super) async fn downgrade(
+    State(service): State<Arc<Service>>,
+    caller: Caller,
+    Id(id): Id,
+) -> Result<Answer<HoldView>, ApiError> {
+    Ok(Answer(service.change(id, &caller, Change::Downgrade).await?.into()))
 }
 
 /// Shows a hold of this client, and renews nothing

@@ -57,6 +57,8 @@ fn described() -> OpenApiRouter<Arc<Service>> {
         .routes(routes!(holds::acquire))
         .routes(routes!(holds::show, holds::release))
         .routes(routes!(holds::renew))
+        .routes(routes!(holds::upgrade))
+        .routes(routes!(holds::downgrade))
         .routes(routes!(holds::succeed))
         .routes(routes!(once::begin))
         .routes(routes!(once::begin_named))

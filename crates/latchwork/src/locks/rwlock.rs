@@ -14,9 +14,11 @@ use latchwork_store::Mode;
 /// several keys), claims are admitted in order. A waiting writer stops later readers, so readers
 /// cannot starve it. Adjacent readers in the queue are admitted together.
 ///
-/// A read hold cannot become a write hold: two readers that both tried would deadlock. A write hold
-/// cannot become a read hold either. Release it, acquire a read hold, and check what you wrote,
-/// because another writer may have held the lock in between.
+/// A read hold can become a write hold, and the other way round, without a gap in which others
+/// write: [`Guard::upgrade`](crate::Guard::upgrade) waits for the other readers, and
+/// [`Guard::downgrade`](crate::Guard::downgrade) admits them. One reader can upgrade at a time; a
+/// second one would wait for the first for ever, and is refused with
+/// [`UpgradeConflict`](crate::ErrorKind::UpgradeConflict). Redlock has neither.
 ///
 /// # Fencing
 ///

@@ -143,6 +143,11 @@ impl Guard {
         Ok(self.token())
     }
 
+    /// Returns the description of the holder that other clients see.
+    pub fn holder(&self) -> &str {
+        &self.hold().0.lease.claim.holder.text
+    }
+
     /// Returns the mode of the hold, which an upgrade or a downgrade changes.
     pub fn mode(&self) -> Mode {
         self.hold().0.lease.claim.mode

@@ -216,7 +216,12 @@ impl<'a> Pending<'a> {
             _ => deadline.since(io.now()),
         };
         let turn = io.within(limit, beside.turn.clone().lock_owned()).await;
-        turn.ok_or_else(|| self.timed_out())
+        turn.ok_or_else(|| match self.patience {
+            Patience::Once => {
+                self.engine.seen(BackendError::no_answer(limit), Some(&self.claim.key))
+            }
+            _ => self.timed_out(),
+        })
     }
 
     async fn admit(

@@ -4,6 +4,7 @@ use serde_json::Value;
 
 use super::Service;
 use super::client::Events;
+use crate::common::eventually;
 
 #[test]
 fn readers_share_and_writers_exclude() {
@@ -16,6 +17,90 @@ fn readers_share_and_writers_exclude() {
     service.release(&two).is(200);
     service.lock("x", r#"{"mode": "write"}"#).is(200);
     service.lock("x", r#"{"mode": "read"}"#).is(409);
+}
+
+#[test]
+fn a_read_hold_becomes_a_write_hold_and_back() {
+    let service = Service::start(&[]);
+    let read = r#"{"mode": "read"}"#;
+    let hold = service.lock("x", read).is(200).clone();
+    let (id, first) = (hold.get("hold"), hold.get("token").parse::<u64>().unwrap());
+    let ask = |verb: &str, body: &str| service.ask(&format!("POST /v1/holds/{id}/{verb}"), body);
+    let upgraded = ask("upgrade", "");
+    assert_eq!(upgraded.is(200).get("hold"), id);
+    let second = upgraded.get("token").parse::<u64>().unwrap();
+    assert!(second > first);
+    assert_eq!(upgraded.json()["locks"][0]["token"], upgraded.get("token"));
+    // As if its answer had been lost.
+    assert_eq!(ask("upgrade", "{}").is(200).get("token"), upgraded.get("token"));
+    service.lock("x", read).is(409).kind("TimedOut");
+    assert_eq!(service.renew(&id).is(200).get("token"), upgraded.get("token"));
+    let downgraded = ask("downgrade", "");
+    assert!(downgraded.is(200).get("token").parse::<u64>().unwrap() > second);
+    assert_eq!(ask("downgrade", "").is(200).get("token"), downgraded.get("token"));
+    let other = service.hold("x", read);
+    ask("upgrade", "").is(409).kind("TimedOut");
+    service.renew(&id).is(200);
+    service.release(&other).is(200);
+    ask("upgrade", "").is(200);
+    service.release(&id).is(200);
+    ask("upgrade", "").is(410).kind("Released");
+    assert!(!service.is_held("x"));
+}
+
+#[test]
+fn the_second_reader_that_upgrades_is_refused() {
+    let service = Service::start(&[]);
+    let read = |holder: &str| format!(r#"{{"mode": "read", "holder": "{holder}"}}"#);
+    let (one, two) = (service.hold("x", &read("one")), service.hold("x", &read("two")));
+    let path = |id: &str| format!("POST /v1/holds/{id}/upgrade");
+    let body = r#"{"wait_ms": 10000}"#;
+    let mut waiting = service.address.send(&path(&one), &[], body);
+    eventually("the upgrade waits", || (service.waiters("x") == 1).then_some(()));
+    let refused = service.ask(&path(&two), body);
+    refused.is(409).kind("UpgradeConflict");
+    refused.step("release this hold, then acquire the lock for writing");
+    assert_eq!(refused.get("error"), "one is upgrading its hold, and waits for this one");
+    assert_eq!(refused.json()["lock"]["holders"].as_array().unwrap().len(), 2);
+    service.lock("x", &read("three")).is(409).kind("TimedOut");
+    // A cut connection withdraws it: readers are admitted again.
+    drop(waiting);
+    eventually("it is withdrawn", || (service.waiters("x") == 0).then_some(()));
+    service.renew(&one).is(200);
+    waiting = service.address.send(&path(&one), &[], body);
+    eventually("the upgrade waits", || (service.waiters("x") == 1).then_some(()));
+    service.release(&two).is(200);
+    let upgraded = super::client::read(waiting).unwrap();
+    assert_eq!(upgraded.is(200).get("hold"), one);
+    service.release(&one).is(200);
+    assert!(!service.is_held("x"));
+}
+
+#[test]
+fn only_a_reader_is_upgraded_and_only_a_writer_downgraded() {
+    let service = Service::start(&[]);
+    let mutex = service.hold("m", "{}");
+    let several = service
+        .ask("POST /v1/holds", r#"{"locks": [{"name": "a", "mode": "read"}, {"name": "b"}]}"#);
+    for (hold, verb, mode) in [
+        (mutex.clone(), "upgrade", "read"),
+        (mutex, "downgrade", "write"),
+        (several.is(200).get("hold"), "upgrade", "read"),
+    ] {
+        let refused = service.ask(&format!("POST /v1/holds/{hold}/{verb}"), "");
+        refused.is(400).kind("Invalid");
+        refused.step(&format!("{verb} only a lock that was acquired with the mode {mode}"));
+        service.renew(&hold).is(200);
+    }
+    let reader = service.hold("x", r#"{"mode": "read", "ttl_ms": 1000}"#);
+    let path = format!("POST /v1/holds/{reader}/upgrade");
+    service.ask(&path, r#"{"wait_ms": 20001}"#).is(400).kind("Invalid");
+    service.ask(&path, r#"{"wait": 1}"#).is(400).kind("Invalid");
+    service.ask("POST /v1/holds/0/upgrade", "").is(404).kind("NotFound");
+    // It is not renewed while it waits: the service ends it, and the upgrade with it.
+    let _other = service.hold("x", r#"{"mode": "read"}"#);
+    service.ask(&path, r#"{"wait_ms": 20000}"#).is(410).kind("Lost");
+    eventually("one reader is left", || (service.waiters("x") == 0).then_some(()));
 }
 
 #[test]

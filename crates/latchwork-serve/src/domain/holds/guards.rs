@@ -45,6 +45,22 @@ impl Guards {
         self.guards().iter().map(|guard| (guard.key(), guard.token()))
     }
 
+    /// The guard of the one lock; none of several locks, or of a task.
+    pub(crate) fn one(&self) -> Option<&Guard> {
+        match self {
+            Self::One(guard) => Some(guard),
+            Self::Several(_) | Self::Task(_) => None,
+        }
+    }
+
+    /// The same to change it.
+    pub(crate) fn one_mut(&mut self) -> Option<&mut Guard> {
+        match self {
+            Self::One(guard) => Some(guard),
+            Self::Several(_) | Self::Task(_) => None,
+        }
+    }
+
     /// The period of a task, in wall-clock time since 1970.
     pub(crate) fn period(&self) -> Option<Range<Duration>> {
         match self {

@@ -1,5 +1,6 @@
 //! The holds of clients: how long each may be relied on, and when it ends.
 
+pub(crate) mod change;
 pub(crate) mod claims;
 pub(crate) mod ended;
 pub(crate) mod ends;

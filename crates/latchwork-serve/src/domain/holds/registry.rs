@@ -142,7 +142,7 @@ impl State {
     }
 
     /// Why there is no such hold of this owner.
-    fn missing(&self, id: HoldId, owner: &str) -> Refusal {
+    pub(super) fn missing(&self, id: HoldId, owner: &str) -> Refusal {
         match self.ended.find(id) {
             Some(hold) if &*hold.owner == owner => hold.ending.refusal(&hold.name),
             // Also for a hold of another token: no client learns which ids exist.
@@ -291,7 +291,7 @@ impl Registry {
         Ok(self.status(id, hold, arrival))
     }
 
-    fn status(&self, id: HoldId, hold: &Hold, arrival: Moment) -> HoldStatus {
+    pub(super) fn status(&self, id: HoldId, hold: &Hold, arrival: Moment) -> HoldStatus {
         let now = self.clock.now();
         let is_suspect = hold.guards.state() != HoldState::Held;
         let end = hold.end.min(hold.guards.valid_until());

@@ -95,8 +95,8 @@ async fn an_upgrade_goes_before_writers_that_wait() {
     let (_, other) = world.another();
     let mut guard = read(&world.locks).await;
     let reader = read(&other).await;
-    let page = other.rwlock("k");
-    let mut writer = Box::pin(page.write().acquire());
+    let lock = other.rwlock("k").write();
+    let mut writer = Box::pin(lock.acquire());
     assert!(world.io.within(SEC, &mut writer).await.is_none());
     let mut upgrade = Box::pin(guard.upgrade());
     assert!(world.io.within(SEC, &mut upgrade).await.is_none());
@@ -109,7 +109,7 @@ async fn an_upgrade_goes_before_writers_that_wait() {
 
 /// Also two readers of one process.
 #[tokio::test(start_paused = true)]
-async fn the_second_upgrader_is_refused_and_goes_on_reading() {
+async fn h78_the_second_upgrader_is_refused_and_goes_on_reading() {
     let world = World::new();
     let (_, other) = world.another();
     for locks in [&other, &world.locks] {
@@ -433,7 +433,8 @@ async fn writers_of_the_same_process_come_after_the_release() {
     let mut guard = read(&world.locks).await;
     let token = guard.upgrade().await.unwrap();
     let page = world.locks.rwlock("k");
-    let (mut one, mut two) = (Box::pin(page.write().acquire()), Box::pin(page.read().acquire()));
+    let (write, read) = (page.write(), page.read());
+    let (mut one, mut two) = (Box::pin(write.acquire()), Box::pin(read.acquire()));
     assert!(world.io.within(SEC, &mut one).await.is_none());
     assert!(world.io.within(SEC, &mut two).await.is_none());
     guard.release().await.unwrap();
@@ -443,19 +444,17 @@ async fn writers_of_the_same_process_come_after_the_release() {
     two.await.unwrap().release().await.unwrap();
 }
 
-/// A read guard that is dropped in the moment of its upgrade leaves nothing.
 #[tokio::test(start_paused = true)]
 async fn an_exchange_that_is_dropped_or_of_another_guard_changes_nothing() {
     let world = World::new();
-    let (mut one, mut two) = (read(&world.locks).await, read(&world.locks).await);
-    drop(two);
+    let one = read(&world.locks).await;
     let prepared = one.prepare_upgrade(Some(SEC)).await.unwrap();
     drop(prepared);
     world.io.sleep(SEC).await;
     one.ensure_held().unwrap();
     assert_eq!(holders(&world).await, [Mode::Read]);
     let prepared = one.prepare_upgrade(Some(SEC)).await.unwrap();
-    two = world.locks.rwlock("l").read().acquire().await.unwrap();
+    let mut two = world.locks.rwlock("l").read().acquire().await.unwrap();
     let error = two.exchange(prepared).err().unwrap();
     assert_eq!(error.kind(), ErrorKind::Invalid, "{error}");
     assert_eq!(error.next_step(), Some("call exchange once, on the guard that has prepared it"));
@@ -495,8 +494,6 @@ async fn only_readers_upgrade_and_only_writers_downgrade() {
 async fn a_store_that_cannot_is_named() {
     let world = World::new();
     world.store.cannot_upgrade.store(true, Ordering::SeqCst);
-    let (_, locks) = world.another();
-    let _ = locks;
     let locks = latchwork::LockManager::on_io(world.store.clone(), world.io.clone());
     let mut guard = read(&locks).await;
     let tries = world.store.asked().0;

@@ -121,6 +121,8 @@ fn use_everything(locks: &LockManager, own: &Guard) {
     refused(locks.list("").block_on());
     locks.clone().close().block_on();
     let lost = |state| matches!(state, HoldState::Lost(lost) if lost.reason == LostReason::Forked);
+    refused(own.prepare_upgrade(None).block_on());
+    refused(own.prepare_downgrade().block_on());
     assert!(lost(own.state()) && own.remaining() == Duration::ZERO);
     let told = own.ensure_held().unwrap_err();
     assert!(matches!(told, NotHeld::Lost(lost) if lost.reason == LostReason::Forked), "{told}");
