@@ -61,7 +61,9 @@ impl Drop for EtcdBackend {
 
 impl Backend for EtcdBackend {
     fn capabilities(&self) -> Capabilities {
-        Capabilities::full(self.0.store.clone()).with_ttl(SHORTEST..=LONGEST, DEFAULT_TTL)
+        let mut can = Capabilities::full(self.0.store.clone());
+        can.upgrade = false;
+        can.with_ttl(SHORTEST..=LONGEST, DEFAULT_TTL)
     }
 
     fn doubts(&self) -> Option<&Doubts> {

@@ -211,6 +211,7 @@ impl Object {
             holder: Holder::from_stored(&part.holder),
             tag: 0,
             told: false,
+            beside: part.beside,
         });
         Record {
             held,
@@ -332,7 +333,7 @@ impl Change<'_> {
             let is_touched = was.is_none_or(|was| was.expires != member.expires);
             let mut part = self.part(member.id, part, is_touched, &member.holder);
             part.mode = member.mode;
-            part.heard = None;
+            (part.heard, part.beside) = (None, None);
             match was {
                 Some(_) => part.token = member.token,
                 // The version of this very write.
@@ -355,6 +356,7 @@ impl Change<'_> {
                 part.heard = Some(calls);
             }
             part.barges = waiter.order == Order::Barging;
+            part.beside = waiter.beside;
             part
         });
         parts.collect()

@@ -79,6 +79,9 @@ pub(crate) struct Part {
     /// When it was first asked for, by the wall clock of its process. For people.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub(crate) asked_ms: u64,
+    /// The hold that a waiter is to replace.
+    #[serde(default, skip_serializing_if = "Option::is_none", with = "some_digits")]
+    pub(crate) beside: Option<ClaimId>,
     pub(crate) holder: String,
 }
 
@@ -130,6 +133,7 @@ impl Part {
             beat: 0,
             heard: None,
             asked_ms: millis(asked),
+            beside: None,
             holder: String::new(),
         }
     }
@@ -175,6 +179,24 @@ mod digits {
     pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<ClaimId, D::Error> {
         let text = String::deserialize(from)?;
         ClaimId::parse(&text).ok_or_else(|| D::Error::custom("an id is not 32 digits"))
+    }
+}
+
+mod some_digits {
+    use latchwork_store::ClaimId;
+    use serde::{Deserializer, Serializer};
+
+    pub(super) fn serialize<S: Serializer>(id: &Option<ClaimId>, to: S) -> Result<S::Ok, S::Error> {
+        match id {
+            Some(id) => super::digits::serialize(id, to),
+            None => to.serialize_none(),
+        }
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(
+        from: D,
+    ) -> Result<Option<ClaimId>, D::Error> {
+        super::digits::deserialize(from).map(Some)
     }
 }
 

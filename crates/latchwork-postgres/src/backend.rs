@@ -64,6 +64,7 @@ impl PostgresBackend {
         let pooled = lane.pooled;
         pool.adopt(lane);
         let mut can = Capabilities::full(shown);
+        can.upgrade = false;
         can.push = !pooled;
         let capabilities = can
             .with_fencing(Fencing::WhileDataSurvives)

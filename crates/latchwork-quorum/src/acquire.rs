@@ -32,7 +32,7 @@ impl Shared {
         self: &Arc<Self>,
         claim: &Claim,
     ) -> Result<Attempt, BackendError> {
-        check_mode(claim.mode)?;
+        check_kind(claim)?;
         if let Some(held) = self.held_already(claim).await? {
             return Ok(Attempt::Granted(held));
         }
@@ -207,14 +207,22 @@ impl Shared {
     }
 }
 
-/// Refuses a semaphore.
-fn check_mode(mode: Mode) -> Result<(), BackendError> {
-    let Mode::Permits { .. } = mode else { return Ok(()) };
-    let message =
-        "no semaphores on Redlock or another quorum: a majority of nodes cannot count permits";
+/// Refuses a semaphore, and a claim that is to replace a hold.
+fn check_kind(claim: &Claim) -> Result<(), BackendError> {
+    let (message, next_step) = match (claim.mode, claim.beside) {
+        (Mode::Permits { .. }, _) => (
+            "no semaphores on Redlock or another quorum: a majority of nodes cannot count permits",
+            "use a semaphore on one node, or one mutex for each slot",
+        ),
+        (_, Some(_)) => (
+            "no upgrade or downgrade on Redlock or another quorum: the nodes may each let another \
+             reader upgrade",
+            "release the hold and acquire the other one",
+        ),
+        (_, None) => return Ok(()),
+    };
     let (kind, effect) = (BackendErrorKind::Unsupported, Effect::NotApplied);
-    Err(BackendError::new(kind, effect, message)
-        .with_next_step("use a semaphore on one node, or one mutex for each slot"))
+    Err(BackendError::new(kind, effect, message).with_next_step(next_step))
 }
 
 impl<'a> Vote<'a> {

@@ -35,6 +35,7 @@
 //! | B13 keys | distinct keys never collide (case, separators, length) |
 //! | B14 inspect | changes nothing |
 //! | B15 no ghosts | what an attempt leaves in the store, even one that lands after its own release, disappears within its ttl |
+//! | B16 beside | a claim [beside](crate::Claim::beside) a hold is granted while that is held, excludes everybody else from then on, and depends on it no longer |
 
 use std::fmt;
 use std::future::{Future, poll_fn};

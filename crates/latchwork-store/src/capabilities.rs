@@ -58,6 +58,7 @@ impl Capabilities {
     pub fn full(store: impl Into<Arc<str>>) -> Self {
         Self {
             shared: true,
+            upgrade: true,
             permits: true,
             fifo: true,
             linger: true,

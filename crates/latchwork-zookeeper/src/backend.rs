@@ -55,7 +55,9 @@ impl Backend for ZooKeeperBackend {
     fn capabilities(&self) -> Capabilities {
         let (shortest, longest) = self.shared.sessions.ttls();
         let usual = USUAL_TTL.clamp(shortest, longest);
-        Capabilities::full(self.shared.store.clone()).with_ttl(shortest..=longest, usual)
+        let mut can = Capabilities::full(self.shared.store.clone());
+        can.upgrade = false;
+        can.with_ttl(shortest..=longest, usual)
     }
 
     fn try_acquire<'a>(&'a self, claim: &'a Claim) -> Verb<'a, Result<Attempt, BackendError>> {

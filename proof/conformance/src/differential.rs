@@ -21,7 +21,7 @@ use latchwork_store::kit::record::{Now, Record};
 use latchwork_store::testing::paused_io;
 use latchwork_store::{
     Attempt, BackendError, Blocked, Claim, ClaimId, Io, Key, Linger, Mode, Moment, Order, Renewal,
-    Snapshot, Stamp,
+    Shape, Snapshot, Stamp,
 };
 use libtest_mimic::Trial;
 use tokio::runtime::Builder;
@@ -171,19 +171,41 @@ impl Play {
             1 => Mode::Write,
             _ => Mode::Permits { take: 1 + self.random.below(3) as u32, of: 1 + kind as u32 },
         };
+        let (mode, beside) = self.beside(key, mode);
         let seconds = [1, 3, 10, 60][self.random.below(4) as usize];
         Claim::new(
-            Key::new(format!("differential/{key}")).expect("a good key"),
+            key_of(key),
             ClaimId::from_u128(u128::from(self.random.next()) << 64 | slot as u128),
             mode,
             Duration::from_secs(seconds) + self.only_punctual(5),
             Stamp::new(Moment::from_nanos(0)),
         )
         .with(|it| {
-            it.order = if self.random.one_in(4) { Order::Barging } else { Order::Fifo };
+            it.beside = beside;
+            let barges = beside.is_none() && self.random.one_in(4);
+            it.order = if barges { Order::Barging } else { Order::Fifo };
             it.holder = format!("slot {slot}").into();
             it.waits = !self.random.one_in(6);
         })
+    }
+
+    /// Now and then the hold that a fresh claim is to replace, and mostly the mode for that.
+    fn beside(&mut self, key: usize, mode: Mode) -> (Mode, Option<ClaimId>) {
+        let can = self.clients.iter().all(|client| client.backend.capabilities().upgrade);
+        if !can || mode.shape() != Shape::ReadWrite || !self.random.one_in(3) {
+            return (mode, None);
+        }
+        if self.random.one_in(8) {
+            return (mode, Some(ClaimId::from_u128(u128::from(self.random.next()))));
+        }
+        let held = self.model.get(&key_of(key)).map_or(&[][..], |record| &record.held);
+        let held: Vec<_> = held.iter().map(|member| (member.id, member.mode)).collect();
+        if held.is_empty() {
+            return (mode, None);
+        }
+        let (id, was) = held[self.random.below(held.len() as u64) as usize];
+        let other = if was == Mode::Read { Mode::Write } else { Mode::Read };
+        (if self.random.one_in(12) { mode } else { other }, Some(id))
     }
 
     async fn step(&mut self) -> Result<(), String> {
@@ -486,9 +508,12 @@ fn same_error(model: &BackendError, store: &BackendError) -> bool {
     (model.kind, model.effect) == (store.kind, store.effect)
 }
 
+fn key_of(number: usize) -> Key {
+    Key::new(format!("differential/{number}")).expect("a good key")
+}
+
 fn brief(claim: &Claim) -> String {
-    format!(
-        "{} on {} {:?} {:?} ttl {:?} waits {} floor {}",
-        claim.holder, claim.key, claim.mode, claim.order, claim.ttl, claim.waits, claim.floor
-    )
+    let Claim { key, mode, order, ttl, holder, waits, floor, beside, .. } = claim;
+    let beside = beside.map_or(String::new(), |id| format!(" beside {id}"));
+    format!("{holder} on {key} {mode:?} {order:?} ttl {ttl:?} waits {waits} floor {floor}{beside}")
 }

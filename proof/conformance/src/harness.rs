@@ -67,6 +67,8 @@ pub enum Time {
 pub struct Expected {
     /// Read and write claims.
     pub shared: bool,
+    /// Claims that replace a hold of their own holder.
+    pub upgrade: bool,
     /// Permit claims.
     pub permits: bool,
     /// Blocked claims keep a place in line.
@@ -87,6 +89,7 @@ impl Expected {
     /// Everything that the contract knows.
     pub const EVERYTHING: Self = Self {
         shared: true,
+        upgrade: true,
         permits: true,
         fifo: true,
         linger: true,

@@ -1,4 +1,4 @@
-//! The rules of Latchwork's backend contract (B1 to B15) as named trials.
+//! The rules of Latchwork's backend contract (B1 to B16) as named trials.
 //!
 //! Use it when you write a [`Backend`](latchwork_store::Backend): each rule of
 //! [`latchwork_store::backend`] is one file in `rules/`, each check of it one trial with a name, so

@@ -15,7 +15,13 @@ struct LineStore;
 
 impl Harness for LineStore {
     fn expected(&self) -> Expected {
-        Expected { linger: false, floor: false, watch: false, ..Expected::EVERYTHING }
+        Expected {
+            upgrade: false,
+            linger: false,
+            floor: false,
+            watch: false,
+            ..Expected::EVERYTHING
+        }
     }
 
     fn time(&self) -> Time {

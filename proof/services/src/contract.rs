@@ -54,7 +54,12 @@ impl Servers {
 
 impl Harness for Servers {
     fn expected(&self) -> Expected {
-        Expected { fencing: Fencing::Linearizable, floor: false, ..Expected::EVERYTHING }
+        Expected {
+            upgrade: false,
+            fencing: Fencing::Linearizable,
+            floor: false,
+            ..Expected::EVERYTHING
+        }
     }
 
     fn time(&self) -> Time {

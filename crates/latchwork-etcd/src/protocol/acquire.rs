@@ -40,6 +40,9 @@ impl Shared {
                 "etcd does not support token floors inside a claim; use `token_floor`",
             ));
         }
+        if claim.beside.is_some() {
+            return Err(unsupported("a read-write hold cannot be upgraded or downgraded here"));
+        }
         self.members.identity().may_grant()?;
         let prefix = names::queue(&claim.key);
         let takes_place = claim.waits && claim.order == Order::Fifo;

@@ -12,6 +12,9 @@ use crate::records::closing::{Anchor, Times};
 /// it, as over all fields of that text.
 const ASKED: &str = "\u{1f}asked_ns=";
 
+/// Before the hold that a waiter is to replace, in the same place.
+const BESIDE: &str = "\u{1f}beside=";
+
 /// Before the end of a closing by the boot clock, with the boot, behind the stored text of its holder.
 const CLOSED_UNTIL: &str = "\u{1f}closed_until_boot_ns=";
 
@@ -33,13 +36,13 @@ pub(crate) fn encode(out: &mut Vec<u8>, key: &str, record: &Record, times: Times
     count(out, record.held.len());
     for member in &record.held {
         let Member { id, mode, expires, tag, asked, holder, .. } = member;
-        claim(out, (*id, *mode, *expires, *tag, *asked, holder));
+        claim(out, (*id, *mode, *expires, *tag, *asked, None, holder));
         number(out, member.token);
     }
     count(out, record.queue.len());
     for waiter in &record.queue {
-        let Waiter { id, mode, expires, tag, asked, holder, .. } = waiter;
-        claim(out, (*id, *mode, *expires, *tag, *asked, holder));
+        let Waiter { id, mode, expires, tag, asked, beside, holder, .. } = waiter;
+        claim(out, (*id, *mode, *expires, *tag, *asked, *beside, holder));
         out.push(u8::from(waiter.order == Order::Barging));
         out.push(u8::from(waiter.told));
     }
@@ -54,10 +57,10 @@ pub(crate) fn encode(out: &mut Vec<u8>, key: &str, record: &Record, times: Times
     }
 }
 
-/// What members and waiters have in common: id, mode, end, tag, first try, holder.
-type Common<H> = (ClaimId, Mode, Duration, u128, Option<Duration>, H);
+/// What members and waiters have in common: id, mode, end, tag, first try, the hold to replace, holder.
+type Common<H> = (ClaimId, Mode, Duration, u128, Option<Duration>, Option<ClaimId>, H);
 
-fn claim(out: &mut Vec<u8>, (id, mode, expires, tag, asked, holder): Common<&Holder>) {
+fn claim(out: &mut Vec<u8>, (id, mode, expires, tag, asked, beside, holder): Common<&Holder>) {
     out.extend_from_slice(&id.as_u128().to_le_bytes());
     let (kind, take, of) = match mode {
         Mode::Exclusive => (0u8, 0, 0),
@@ -71,6 +74,10 @@ fn claim(out: &mut Vec<u8>, (id, mode, expires, tag, asked, holder): Common<&Hol
     time(out, expires);
     out.extend_from_slice(&tag.to_le_bytes());
     let mut stored = stored(holder);
+    if let Some(beside) = beside {
+        stored.push_str(BESIDE);
+        stored.push_str(&beside.to_string());
+    }
     if let Some(asked) = asked {
         // Writing to a String does not fail.
         let _ = write!(stored, "{ASKED}{}", asked.as_nanos());
@@ -120,15 +127,15 @@ pub(crate) fn decode(bytes: &[u8]) -> Option<(&str, Record, Option<Anchor>)> {
         ..Record::default()
     };
     for _ in 0..reader.count()? {
-        let (id, mode, expires, tag, asked, holder) = reader.claim()?;
+        let (id, mode, expires, tag, asked, _, holder) = reader.claim()?;
         let token = reader.token()?;
         record.held.push(Member { id, mode, token, expires, asked, holder, tag });
     }
     for _ in 0..reader.count()? {
-        let (id, mode, expires, tag, asked, holder) = reader.claim()?;
+        let (id, mode, expires, tag, asked, beside, holder) = reader.claim()?;
         let order = if reader.byte()? == 0 { Order::Fifo } else { Order::Barging };
         let told = reader.byte()? != 0;
-        record.queue.push(Waiter { id, mode, order, expires, asked, holder, tag, told });
+        record.queue.push(Waiter { id, mode, order, expires, asked, holder, tag, told, beside });
     }
     let mut anchor = None;
     if !reader.0.is_empty() {
@@ -198,7 +205,8 @@ impl<'a> Reader<'a> {
         let stored = self.text()?;
         let asked = stored.rsplit_once(ASKED).and_then(|(_, nanos)| nanos.parse().ok());
         let asked = asked.map(Duration::from_nanos);
-        Some((id, mode, expires, tag, asked, Holder::from_stored(stored)))
+        let beside = stored.rsplit_once(BESIDE).and_then(|(_, id)| ClaimId::parse(id.get(..32)?));
+        Some((id, mode, expires, tag, asked, beside, Holder::from_stored(stored)))
     }
 }
 
@@ -230,8 +238,8 @@ pub(crate) mod tests {
                 holder: holder.clone(),
                 tag: u128::MAX - 5,
             }],
-            queue: [(Order::Fifo, true), (Order::Barging, false)]
-                .map(|(order, told)| Waiter {
+            queue: [(Order::Fifo, true, Some(id(1))), (Order::Barging, false, None)]
+                .map(|(order, told, beside)| Waiter {
                     id: id(2),
                     mode: Mode::Permits { take: 7, of },
                     order,
@@ -240,6 +248,7 @@ pub(crate) mod tests {
                     holder: holder.clone(),
                     tag: 3,
                     told,
+                    beside,
                 })
                 .to_vec(),
             token: 1 << 51,

@@ -38,6 +38,13 @@ impl Store {
         if let Some(guard) = &self.guard {
             guard.check(claim)?;
         }
+        if claim.beside.is_some() {
+            return Err(BackendError::new(
+                latchwork_store::BackendErrorKind::Unsupported,
+                latchwork_store::Effect::NotApplied,
+                "a hold cannot be replaced here yet",
+            ));
+        }
         // A claim that has a place has it in the line.
         let waits = self.listener.find(claim.id).is_some();
         // The free try would most likely find a queue.

@@ -20,6 +20,7 @@ struct FiveMemories {
 impl Harness for FiveMemories {
     fn expected(&self) -> Expected {
         Expected {
+            upgrade: false,
             permits: false,
             fifo: false,
             watch: false,

@@ -52,6 +52,9 @@ impl Plain {
         if claim.mode != Mode::Exclusive {
             return Err(only_plain(format_args!("no {}", claim.mode.shape())));
         }
+        if claim.beside.is_some() {
+            return Err(only_plain("no upgrade or downgrade of holds"));
+        }
         if claim.floor != 0 {
             return Err(only_plain("no floor for tokens"));
         }

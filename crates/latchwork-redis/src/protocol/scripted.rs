@@ -92,6 +92,13 @@ impl Scripted {
     }
 
     pub(crate) async fn try_acquire(&self, claim: &Claim) -> Result<Attempt, BackendError> {
+        if claim.beside.is_some() {
+            return Err(BackendError::new(
+                BackendErrorKind::Unsupported,
+                Effect::NotApplied,
+                "a hold cannot be replaced here yet",
+            ));
+        }
         let names = self.names(claim)?;
         let mut route = self.store.topology.route(names.slot()).await?;
         self.try_on(&mut route, &names, claim).await

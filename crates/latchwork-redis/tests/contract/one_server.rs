@@ -43,6 +43,7 @@ impl OneServer {
             next: Arc::default(),
             options: "",
             expected: Expected {
+                upgrade: false,
                 fencing: Fencing::WhileDataSurvives,
                 watch: false,
                 ..Expected::EVERYTHING

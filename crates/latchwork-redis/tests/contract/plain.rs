@@ -50,6 +50,7 @@ fn expected(without: Without) -> Expected {
     let whole = without != Without::ManyKeys;
     Expected {
         shared: whole,
+        upgrade: false,
         permits: whole,
         fifo: whole,
         linger: whole,

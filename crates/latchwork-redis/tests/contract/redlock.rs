@@ -26,6 +26,7 @@ pub(crate) struct Redlock {
 impl Harness for Redlock {
     fn expected(&self) -> Expected {
         Expected {
+            upgrade: false,
             permits: false,
             fifo: false,
             watch: false,

@@ -23,7 +23,12 @@ pub(crate) struct Sentinel {
 
 impl Harness for Sentinel {
     fn expected(&self) -> Expected {
-        Expected { fencing: Fencing::WhileDataSurvives, watch: false, ..Expected::EVERYTHING }
+        Expected {
+            upgrade: false,
+            fencing: Fencing::WhileDataSurvives,
+            watch: false,
+            ..Expected::EVERYTHING
+        }
     }
 
     fn time(&self) -> Time {

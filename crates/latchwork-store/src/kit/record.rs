@@ -15,6 +15,10 @@
 //!    it. Readers do not block each other. A barging claim is behind the whole queue.
 //! 6. A claim that could have been admitted and did not come within [`PATIENCE`] for each place is passed
 //!    over, and keeps its place.
+//!
+//! A claim [beside](Claim::beside) a hold ignores that hold in rule 5, and is ahead of the whole
+//! queue: the others in it wait for the hold at least, or for a claim that does. It is dropped when
+//! the hold ends.
 
 use std::time::Duration;
 
@@ -77,6 +81,8 @@ pub struct Waiter {
     pub tag: u128,
     /// Whether it was notified that it would be admitted and has not come yet.
     pub told: bool,
+    /// The hold that it is to replace.
+    pub beside: Option<ClaimId>,
 }
 
 /// A waiter to wake.
@@ -146,10 +152,20 @@ impl Record {
         }
         self.check_shape(claim)?;
         let place = self.queue.iter().position(|w| w.id == claim.id);
+        if let Some(refusal) = self.refusal(claim)? {
+            if let Some(place) = place {
+                self.leave_queue(place, now);
+                moved.extend(self.queue.get(place).map(|w| w.id));
+            }
+            return Ok(Attempt::Blocked(refusal));
+        }
         let in_the_way = self.in_the_way(claim, place);
         let closed = self.closed_until.saturating_sub(now.wall);
-        let fits = self.fits(claim.mode);
-        let others_fit = in_the_way.iter().all(|i| self.fits(self.queue[*i].mode));
+        let fits = self.fits(claim.mode, claim.beside);
+        let others_fit = in_the_way.iter().all(|i| {
+            let other = &self.queue[*i];
+            self.fits(other.mode, other.beside)
+        });
         let passes =
             others_fit && now.lease >= self.open_since(now) + PATIENCE * in_the_way.len() as u32;
         let asked = place.map_or(Some(now.lease), |place| self.queue[place].asked);
@@ -204,9 +220,36 @@ impl Record {
         held.chain(queue).find(|(other, _)| *other != id).map(|(_, mode)| mode.shape())
     }
 
+    /// Why `claim` cannot replace the hold that it names, if it cannot.
+    fn refusal(&self, claim: &Claim) -> Result<Option<Blocked>, BackendError> {
+        let Some(beside) = claim.beside else { return Ok(None) };
+        let Some(hold) = self.held.iter().find(|m| m.id == beside) else {
+            return Ok(Some(Blocked::by(Cause::Gone)));
+        };
+        match (hold.mode, claim.mode) {
+            (Mode::Read, Mode::Write) => {
+                let mut rivals = self.queue.iter().filter(|w| w.id != claim.id && w.upgrades());
+                let refused = |by: &Waiter| {
+                    Blocked::by(Cause::Upgrade).with(|it| it.holder = Some(by.holder.clone()))
+                };
+                Ok(rivals.next().map(refused))
+            }
+            (Mode::Write, Mode::Read) => Ok(None),
+            (held, wanted) => Err(BackendError::new(
+                BackendErrorKind::Mismatch,
+                Effect::NotApplied,
+                format!("a {} claim cannot replace a {} hold", wanted.word(), held.word()),
+            )
+            .with_next_step(
+                "replace a read hold by a write claim, or a write hold by a read claim",
+            )),
+        }
+    }
+
     /// The places in the queue that must be admitted before `claim`.
     fn in_the_way(&self, claim: &Claim, place: Option<usize>) -> Vec<usize> {
         let end = match (claim.order, place) {
+            _ if claim.beside.is_some() => 0,
             (Order::Fifo, Some(place)) => place,
             _ => self.queue.len(),
         };
@@ -227,9 +270,9 @@ impl Record {
         self.open_since.max(now.lease.saturating_sub(unclosed))
     }
 
-    /// Whether a claim of this mode is compatible with every member.
-    fn fits(&self, mode: Mode) -> bool {
-        fits(self.held.iter().map(|m| m.mode), mode)
+    /// Whether a claim of this mode is compatible with every member but the one that it replaces.
+    fn fits(&self, mode: Mode, beside: Option<ClaimId>) -> bool {
+        fits(others(&self.held, beside).map(|m| m.mode), mode)
     }
 
     fn blocked(
@@ -241,7 +284,8 @@ impl Record {
         now: Now,
     ) -> Blocked {
         let behind = PATIENCE * in_the_way.len() as u32;
-        let first_end = self.held.iter().map(|m| m.expires.saturating_sub(now.lease)).min();
+        let held = || others(&self.held, claim.beside);
+        let first_end = held().map(|m| m.expires.saturating_sub(now.lease)).min();
         let (cause, retry_after) = if !closed.is_zero() {
             (Cause::Linger, Some(closed))
         } else if all_fit {
@@ -252,13 +296,13 @@ impl Record {
         let holder = match cause {
             Cause::Linger => self.closed_by.clone(),
             _ => {
-                let member = self.held.first().map(|m| &m.holder);
+                let member = held().next().map(|m| &m.holder);
                 member.or_else(|| in_the_way.first().map(|i| &self.queue[*i].holder)).cloned()
             }
         };
         Blocked {
             retry_after: retry_after.map(|after| after.max(Duration::from_millis(1))),
-            ahead: (claim.order == Order::Fifo).then_some(in_the_way.len() as u32),
+            ahead: has_place(claim).then_some(in_the_way.len() as u32),
             cause,
             holder,
             resume: None,
@@ -289,15 +333,17 @@ impl Record {
         let waiter = Waiter {
             id: claim.id,
             mode: claim.mode,
-            order: claim.order,
+            order: if has_place(claim) { Order::Fifo } else { Order::Barging },
             expires,
             asked: place.map_or(Some(now.lease), |place| self.queue[place].asked),
             holder: claim.holder.clone(),
             tag,
             told: false,
+            beside: claim.beside,
         };
         match (claim.waits, place) {
             (true, Some(place)) => self.queue[place] = waiter,
+            (true, None) if claim.beside.is_some() => self.queue.insert(0, waiter),
             (true, None) => self.queue.push(waiter),
             (false, Some(place)) => self.leave_queue(place, now),
             (false, None) => {}
@@ -355,12 +401,17 @@ impl Record {
                 true
             }
         });
+        let held = &self.held;
+        let replaces_none =
+            |w: &Waiter| w.beside.is_some_and(|beside| held.iter().all(|m| m.id != beside));
         let mut moved = Vec::new();
         let mut at_front = true;
         let mut no_head = true;
         let mut gap = false;
         self.queue.retain(|waiter| {
-            let dead = waiter.expires <= now.lease || (at_front && !alive(waiter.tag));
+            let dead = waiter.expires <= now.lease
+                || replaces_none(waiter)
+                || (at_front && !alive(waiter.tag));
             if dead {
                 if no_head && waiter.order == Order::Fifo {
                     open_since = open_since.max(waiter.expires.min(now.lease));
@@ -393,6 +444,7 @@ impl Record {
         let (mut ahead, mut others_ahead) = (0, 0);
         for waiter in &mut self.queue {
             let in_the_way = match (waiter.order, waiter.mode) {
+                _ if waiter.beside.is_some() => 0,
                 (Order::Fifo, Mode::Read) => others_ahead,
                 (Order::Fifo, _) => ahead,
                 (Order::Barging, Mode::Read) => queue_of_others,
@@ -402,8 +454,8 @@ impl Record {
                 ahead += 1;
                 others_ahead += usize::from(waiter.mode != Mode::Read);
             }
-            let admissible =
-                open && in_the_way == 0 && fits(self.held.iter().map(|m| m.mode), waiter.mode);
+            let held = others(&self.held, waiter.beside).map(|m| m.mode);
+            let admissible = open && in_the_way == 0 && fits(held, waiter.mode);
             let news = admissible || moved.contains(&waiter.id);
             if news && !waiter.told && Some(waiter.id) != except {
                 waiter.told = admissible;
@@ -440,6 +492,22 @@ impl Record {
     pub fn is_idle(&self, now: Now) -> bool {
         self.held.is_empty() && self.queue.is_empty() && self.closed_until <= now.wall
     }
+}
+
+impl Waiter {
+    fn upgrades(&self) -> bool {
+        self.beside.is_some() && self.mode == Mode::Write
+    }
+}
+
+/// Whether a claim has a place in the queue if it waits.
+fn has_place(claim: &Claim) -> bool {
+    claim.order == Order::Fifo || claim.beside.is_some()
+}
+
+/// The members but for the one that a claim replaces.
+fn others(held: &[Member], replaced: Option<ClaimId>) -> impl Iterator<Item = &Member> {
+    held.iter().filter(move |m| Some(m.id) != replaced)
 }
 
 /// Whether a claim of `mode` can be held beside these.

@@ -56,6 +56,9 @@ impl Shared {
         if claim.floor > 0 {
             return Err(unsupported("ZooKeeper cannot lift its transaction number to a floor"));
         }
+        if claim.beside.is_some() {
+            return Err(unsupported("a read-write hold cannot be upgraded or downgraded here"));
+        }
         let lock = self.names.lock(&claim.key);
         let mut rounds = ROUNDS;
         loop {

@@ -75,6 +75,9 @@ impl LineBackend {
         if claim.floor > 0 {
             return Err(unsupported("the store cannot lift its revision to a floor"));
         }
+        if claim.beside.is_some() {
+            return Err(unsupported("the store cannot replace a hold"));
+        }
         let Claim { key, id, mode, holder, ttl, .. } = claim;
         self.ask(|server| server.create(key, *id, *mode, holder, *ttl)).await?;
         let nodes = self.ask(|server| server.list(key)).await?;
@@ -169,7 +172,7 @@ impl Backend for LineBackend {
         let made = || {
             let ttl = Duration::from_millis(1)..=Duration::from_secs(24 * 60 * 60);
             let mut can = Capabilities::full("line:").with_ttl(ttl, Duration::from_secs(30));
-            can.linger = false;
+            (can.linger, can.upgrade) = (false, false);
             can
         };
         self.capabilities.get_or_init(made).clone()

@@ -32,7 +32,7 @@ pub(crate) fn cases() -> Vec<Case> {
 }
 
 /// Expects that a wait ends soon, by the store and not by a timer of ours.
-async fn woken(stage: &Stage, client: &Client, claim: &Claim, blocked: &Blocked, why: &str) {
+pub(super) async fn woken(stage: &Stage, client: &Client, claim: &Claim, blocked: &Blocked, why: &str) {
     let start = stage.now();
     let wait = client.backend.wait(claim, blocked);
     ended(stage, wait, claim, start, why).await;

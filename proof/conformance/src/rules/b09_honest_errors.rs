@@ -23,6 +23,7 @@ async fn capabilities_are_as_expected(stage: Stage) {
     let client = stage.client().await;
     let (can, expected) = (client.backend.capabilities(), stage.expected());
     assert_eq!(can.shared, expected.shared, "shared");
+    assert_eq!(can.upgrade, expected.upgrade, "upgrade");
     assert_eq!(can.permits, expected.permits, "permits");
     assert_eq!(can.fifo, expected.fifo, "fifo");
     assert_eq!(can.linger, expected.linger, "linger");

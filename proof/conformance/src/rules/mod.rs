@@ -35,4 +35,5 @@ rules!(
     b13_keys,
     b14_inspect,
     b15_no_ghosts,
+    b16_beside,
 );

@@ -49,6 +49,8 @@ impl Record {
                     self.closed_by = Some(holder.clone());
                 }
             }
+            // Drops the waiter that was to replace it.
+            moved.extend(self.sweep(now, alive));
             Released::Yes
         } else if let Some(place) = self.queue.iter().position(|w| w.id == id) {
             self.leave_queue(place, now);

@@ -285,6 +285,154 @@ fn a_waiting_writer_stops_later_readers_and_is_not_starved() {
     assert_eq!(bench.told(), [3, 4], "readers are not in each other's way");
 }
 
+/// A claim `n` that is to replace the hold of claim `hold`.
+fn replacing(n: u128, mode: Mode, hold: u128) -> Claim {
+    claim(n, mode).with(|it| it.beside = Some(ClaimId::from_u128(hold)))
+}
+
+#[test]
+fn an_upgrade_is_granted_beside_its_read_hold_alone() {
+    let mut bench = Bench::new();
+    let read = bench.granted(&claim(1, Mode::Read)).token;
+    bench.granted(&claim(2, Mode::Read));
+    bench.blocked(&claim(3, Mode::Write));
+    let upgrade = replacing(4, Mode::Write, 1);
+    let blocked = bench.blocked(&upgrade);
+    assert_eq!((blocked.cause, blocked.ahead), (Cause::Held, Some(0)));
+    assert_eq!(blocked.holder, Some("h2".into()), "not by its own hold");
+    assert!(bench.told().is_empty());
+    bench.blocked(&claim(5, Mode::Read));
+    bench.blocked(&Claim { order: Order::Barging, ..claim(6, Mode::Read) });
+    bench.release(&claim(2, Mode::Read), Linger::None);
+    assert_eq!(bench.told(), [4], "it is ahead of the writer");
+    bench.blocked(&claim(3, Mode::Write));
+    assert!(bench.granted(&upgrade).token > read);
+    for release in [1, 4] {
+        for (n, mode) in [(3, Mode::Write), (5, Mode::Read), (6, Mode::Read)] {
+            bench.blocked(&Claim { waits: false, ..claim(n + 10, mode) });
+        }
+        assert!(bench.told().is_empty());
+        bench.release(&claim(release, Mode::Read), Linger::None);
+    }
+    assert_eq!(bench.told(), [3]);
+}
+
+#[test]
+fn one_upgrade_is_under_way_at_a_time() {
+    let mut bench = Bench::new();
+    for n in 1..=2 {
+        bench.granted(&claim(n, Mode::Read));
+    }
+    bench.blocked(&replacing(3, Mode::Write, 1));
+    let before = bench.record.clone();
+    let blocked = bench.blocked(&replacing(4, Mode::Write, 2));
+    assert_eq!((blocked.cause, blocked.holder), (Cause::Upgrade, Some("h3".into())));
+    assert_eq!(bench.record, before, "it leaves nothing");
+    // A version that does not know of upgrades writes the queue without the mark.
+    bench.record.queue[0].beside = None;
+    bench.blocked(&replacing(4, Mode::Write, 2));
+    assert_eq!(bench.blocked(&replacing(3, Mode::Write, 1)).cause, Cause::Upgrade);
+    assert_eq!(bench.record.queue.len(), 1, "it gives up its place");
+}
+
+#[test]
+fn an_upgrade_that_ends_lets_readers_in() {
+    for ends in ["withdrawn", "silent", "its hold is released", "its hold expires", "its hold dies"]
+    {
+        let mut bench = Bench::new();
+        bench.granted(&claim(1, Mode::Read));
+        bench.granted(&claim(2, Mode::Read).with(|it| it.ttl = 100 * SEC));
+        let upgrade = replacing(3, Mode::Write, 1);
+        bench.blocked(
+            &upgrade.clone().with(|it| it.ttl = if ends == "silent" { SEC } else { it.ttl }),
+        );
+        bench.blocked(&claim(4, Mode::Read).with(|it| it.ttl = 100 * SEC));
+        match ends {
+            "withdrawn" => drop(bench.release(&upgrade, Linger::None)),
+            "silent" => bench.pass(SEC),
+            "its hold is released" => drop(bench.release(&claim(1, Mode::Read), Linger::None)),
+            "its hold expires" => {
+                bench.pass(9 * SEC);
+                bench.blocked(&upgrade);
+                bench.pass(SEC);
+            }
+            _ => bench.dead = vec![1],
+        }
+        if bench.record.queue.len() > 1 {
+            bench.renew(&claim(2, Mode::Read));
+        }
+        assert_eq!(bench.told(), [4], "{ends}");
+        if !matches!(ends, "withdrawn" | "silent") {
+            let before = bench.record.clone();
+            assert_eq!(bench.blocked(&upgrade).cause, Cause::Gone, "{ends}");
+            assert_eq!(bench.record, before, "{ends}");
+        }
+        bench.granted(&claim(4, Mode::Read));
+    }
+}
+
+#[test]
+fn a_grant_does_not_depend_on_the_hold_it_replaced() {
+    let mut bench = Bench::new();
+    bench.granted(&claim(1, Mode::Read));
+    let token = bench.granted(&replacing(2, Mode::Write, 1)).token;
+    bench.release(&claim(1, Mode::Read), Linger::None);
+    assert_eq!(bench.granted(&replacing(2, Mode::Write, 1)).token, token);
+    assert_eq!(bench.blocked(&replacing(3, Mode::Write, 1)).cause, Cause::Gone);
+}
+
+#[test]
+fn a_downgrade_never_waits_and_keeps_writers_out() {
+    let mut bench = Bench::new();
+    let write = bench.granted(&claim(1, Mode::Write)).token;
+    bench.blocked(&claim(2, Mode::Read));
+    bench.blocked(&claim(3, Mode::Write));
+    assert!(bench.granted(&replacing(4, Mode::Read, 1)).token > write);
+    assert!(bench.told().is_empty());
+    bench.release(&claim(1, Mode::Write), Linger::None);
+    assert_eq!(bench.told(), [2], "the reader ahead of the writer");
+    bench.blocked(&claim(3, Mode::Write));
+    bench.granted(&claim(2, Mode::Read));
+    for n in [2, 4] {
+        bench.release(&claim(n, Mode::Read), Linger::None);
+    }
+    assert_eq!(bench.told(), [3]);
+}
+
+/// Later readers pass an upgrade that could have come and did not, as they pass any other waiter.
+#[test]
+fn a_silent_upgrade_is_passed_over() {
+    let mut bench = Bench::new();
+    bench.granted(&claim(1, Mode::Read));
+    bench.granted(&claim(2, Mode::Read));
+    bench.blocked(&replacing(3, Mode::Write, 1));
+    bench.pass(5 * SEC);
+    bench.blocked(&claim(4, Mode::Read));
+    bench.release(&claim(2, Mode::Read), Linger::None);
+    bench.blocked(&claim(4, Mode::Read));
+    bench.pass(PATIENCE);
+    bench.granted(&claim(4, Mode::Read));
+    assert_eq!(bench.blocked(&replacing(3, Mode::Write, 1)).ahead, Some(0));
+}
+
+#[test]
+fn a_hold_is_replaced_by_the_other_mode_alone() {
+    for (held, wanted) in [
+        (X, X),
+        (permits(1, 3), permits(1, 3)),
+        (Mode::Read, Mode::Read),
+        (Mode::Write, Mode::Write),
+        (Mode::Read, X),
+    ] {
+        let mut bench = Bench::new();
+        bench.granted(&claim(1, held));
+        let before = bench.record.clone();
+        let error = bench.attempt(&replacing(2, wanted, 1)).unwrap_err();
+        assert_eq!((error.kind, error.effect), (BackendErrorKind::Mismatch, Effect::NotApplied));
+        assert_eq!(bench.record, before, "{held:?} {wanted:?}");
+    }
+}
+
 #[test]
 fn permits_are_counted_and_a_large_take_is_not_starved() {
     let mut bench = Bench::new();

@@ -10,12 +10,31 @@ use super::*;
 /// released, then the next act on it is a fresh claim.
 #[derive(Debug, Clone)]
 enum Act {
-    Try { who: usize, waits: bool, floor: u64 },
-    Renew { who: usize, floor: u64 },
-    Release { who: usize, linger: Option<u64> },
+    Try {
+        who: usize,
+        waits: bool,
+        floor: u64,
+    },
+    /// The next claim of `who` replaces a hold of another.
+    Replace {
+        who: usize,
+        hold: usize,
+    },
+    Renew {
+        who: usize,
+        floor: u64,
+    },
+    Release {
+        who: usize,
+        linger: Option<u64>,
+    },
     Open,
-    Die { who: usize },
-    Pass { ms: u64 },
+    Die {
+        who: usize,
+    },
+    Pass {
+        ms: u64,
+    },
 }
 
 fn act() -> impl Strategy<Value = Act> {
@@ -23,6 +42,7 @@ fn act() -> impl Strategy<Value = Act> {
     prop_oneof![
         6 => (who.clone(), prop::bool::weighted(0.8), 0u64..60)
             .prop_map(|(who, waits, floor)| Act::Try { who, waits, floor }),
+        2 => (who.clone(), who.clone()).prop_map(|(who, hold)| Act::Replace { who, hold }),
         2 => (who.clone(), 0u64..60).prop_map(|(who, floor)| Act::Renew { who, floor }),
         3 => (who.clone(), prop::option::weighted(0.1, 1u64..3_000))
             .prop_map(|(who, linger)| Act::Release { who, linger }),
@@ -47,6 +67,8 @@ struct Book {
     held: HashMap<ClaimId, (Mode, Duration, u64)>,
     largest: u64,
     told: HashMap<ClaimId, bool>,
+    /// The hold that each claim is to replace.
+    beside: HashMap<ClaimId, ClaimId>,
 }
 
 proptest! {
@@ -90,7 +112,11 @@ proptest! {
                         continue;
                     }
                     let queue = bench.record.queue.clone();
-                    let attempt = bench.attempt(&one).unwrap();
+                    let Ok(attempt) = bench.attempt(&one) else {
+                        let held = one.beside.and_then(|hold| book.held.get(&hold));
+                        prop_assert_eq!(held.map(|(mode, ..)| *mode), Some(one.mode), "B12");
+                        continue;
+                    };
                     book.told.insert(one.id, false);
                     match attempt {
                         Attempt::Granted(grant) => {
@@ -106,12 +132,34 @@ proptest! {
                             book.held.insert(one.id, entry);
                             book.largest = book.largest.max(grant.token);
                         }
-                        Attempt::Blocked(_) => {
+                        Attempt::Blocked(blocked) => {
                             prop_assert!(!book.held.contains_key(&one.id), "B4");
+                            let gone = one.beside.is_some_and(|it| !book.held.contains_key(&it));
+                            prop_assert_eq!(blocked.cause == Cause::Gone, gone, "B16");
+                            let refused = gone || blocked.cause == Cause::Upgrade;
                             let kept = bench.record.queue.iter().any(|w| w.id == one.id);
-                            prop_assert_eq!(kept, waits, "B3");
+                            prop_assert_eq!(kept, waits && !refused, "B3 B16");
+                            let upgrades =
+                                queue.iter().any(|w| w.id != one.id && w.upgrades());
+                            let rival = blocked.cause == Cause::Upgrade;
+                            prop_assert!(!rival || upgrades && one.beside.is_some(), "B16");
                         }
                     }
+                }
+                Act::Replace { who, hold } => {
+                    let hold = claims[hold].clone();
+                    if shape != 1 || before.queue.iter().any(|w| w.id == claims[who].id) {
+                        continue;
+                    }
+                    if book.held.contains_key(&claims[who].id) {
+                        continue;
+                    }
+                    claims[who] = draw(who).with(|it| {
+                        it.order = Order::Fifo;
+                        it.beside = Some(hold.id);
+                    });
+                    book.beside.insert(claims[who].id, hold.id);
+                    continue;
                 }
                 Act::Renew { who, floor } => {
                     let one = Claim { floor, ..claims[who].clone() };
@@ -178,8 +226,12 @@ fn check_held(bench: &Bench, book: &Book) -> Result<(), TestCaseError> {
     expected.sort_unstable();
     prop_assert_eq!(ids, expected);
     let modes: Vec<Mode> = book.held.values().map(|(mode, ..)| *mode).collect();
-    let alone = modes.iter().filter(|m| matches!(m, Mode::Exclusive | Mode::Write)).count();
-    prop_assert!(alone == 0 || modes.len() == 1, "B1: {modes:?}");
+    for (id, (mode, ..)) in book.held.iter().filter(|(_, (mode, ..))| mode.is_alone()) {
+        let replaces = |one, other| book.beside.get(one) == Some(other);
+        let mut others = book.held.keys().filter(|other| *other != id);
+        let own = others.all(|other| replaces(id, other) || replaces(other, id));
+        prop_assert!(own, "B1 B16: {mode:?} among {modes:?}");
+    }
     let taken: u32 =
         modes.iter().map(|m| if let Mode::Permits { take, .. } = m { *take } else { 0 }).sum();
     prop_assert!(taken <= 3, "B1: {taken} permits of 3");
@@ -189,6 +241,9 @@ fn check_held(bench: &Bench, book: &Book) -> Result<(), TestCaseError> {
 /// A grant goes past a place in the queue only after patience for each, and never past one who could
 /// not have come.
 fn check_order(bench: &Bench, one: &Claim, queue: &[Waiter]) -> Result<(), TestCaseError> {
+    if one.beside.is_some() {
+        return Ok(());
+    }
     let own = queue.iter().position(|w| w.id == one.id && one.order == Order::Fifo);
     let passed = queue[..own.unwrap_or(queue.len())].iter().filter(|w| {
         w.order == Order::Fifo
@@ -199,9 +254,10 @@ fn check_order(bench: &Bench, one: &Claim, queue: &[Waiter]) -> Result<(), TestC
     let patience = PATIENCE * passed.clone().count() as u32;
     prop_assert!(bench.now.lease >= bench.record.open_since + patience, "fifo");
     prop_assert!(bench.now.wall >= bench.record.closed_until + patience, "fifo after a linger");
-    let others = || bench.record.held.iter().filter(|m| m.id != one.id).map(|m| m.mode);
     for waiter in passed {
-        prop_assert!(fits(others(), waiter.mode), "passed over one who could not have come");
+        let other = |m: &&Member| m.id != one.id && Some(m.id) != waiter.beside;
+        let others = bench.record.held.iter().filter(other).map(|m| m.mode);
+        prop_assert!(fits(others, waiter.mode), "passed over one who could not have come");
     }
     Ok(())
 }
@@ -214,9 +270,13 @@ fn check_queue(bench: &Bench, before: &Record) -> Result<(), TestCaseError> {
         queue.iter().map(|w| w.id).filter(|id| lived(*id) && stays(*id)).collect()
     };
     prop_assert_eq!(order(&before.queue), order(&bench.record.queue));
-    // Who left was admitted, was released, gave its place up, or had died.
+    // Who left was admitted, was released, gave its place up, or had died, it or its hold.
+    let holds = |id| bench.record.held.iter().any(|m| m.id == id);
     let left = before.queue.iter().filter(|w| lived(w.id) && !stays(w.id));
+    let left = left.filter(|w| w.beside.is_none_or(holds));
     prop_assert!(left.count() <= 1);
+    let upgrades = bench.record.queue.iter().filter(|w| w.upgrades());
+    prop_assert!(upgrades.count() <= 1, "B16");
     Ok(())
 }
 
@@ -231,10 +291,16 @@ fn check_wakeups(bench: &Bench, book: &mut Book) -> Result<(), TestCaseError> {
         let end = if waiter.order == Order::Fifo { place } else { queue.len() };
         let mut copy = bench.record.clone();
         // Judged without patience: a wake-up is for who is next, not for who may pass.
-        if queue[..end].iter().filter(|w| w.id != waiter.id).any(|w| alone(&w)) {
+        let ahead = &queue[..if waiter.beside.is_some() { 0 } else { end }];
+        if ahead.iter().filter(|w| w.id != waiter.id).any(|w| alone(&w)) {
             return false;
         }
-        let again = Claim { id: waiter.id, order: waiter.order, ..claim(0, waiter.mode) };
+        let again = Claim {
+            id: waiter.id,
+            order: waiter.order,
+            beside: waiter.beside,
+            ..claim(0, waiter.mode)
+        };
         let (answer, _) = copy.try_acquire(&again, 0, 0, bench.now, &|_| true);
         matches!(answer, Ok(Attempt::Granted(_)))
     };
