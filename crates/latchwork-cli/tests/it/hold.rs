@@ -150,13 +150,13 @@ fn an_upgrade_that_fails_leaves_the_read_hold() {
     let text = "held=$(latchwork hold --read x) && eval \"$held\" || exit; \
                 eval \"$(latchwork upgrade --wait 0 x)\"; echo $?; latchwork status x; \
                 latchwork --json upgrade -n x 2>&1 | grep -o '\"kind\":\"[A-Za-z]*\"'; \
-                timeout 1 latchwork upgrade x; echo $?; \
+                latchwork upgrade x >/dev/null & until latchwork --json show x | grep -q '\"mode\":\"write\"'; do sleep 0.02; done; kill $!; wait $!; echo $?; \
                 env -u LATCHWORK_HELD latchwork run -w 5 --read x -- echo a reader; \
                 latchwork downgrade x; echo $?; latchwork upgrade y; echo $?";
     let done = run(&store, text);
     assert_eq!(
         done.stdout,
-        "75\nheld\n\"kind\":\"TimedOut\"\n124\na reader\n(exit 64)\n64\n(exit 64)\n64\n",
+        "75\nheld\n\"kind\":\"TimedOut\"\n143\na reader\n(exit 64)\n64\n(exit 64)\n64\n",
         "{done:?}"
     );
     for part in [
@@ -200,12 +200,13 @@ fn the_second_shell_that_upgrades_is_refused() {
 fn a_hold_is_not_downgraded_under_a_command_that_inherits_it() {
     let store = Store::new();
     let text = "eval \"$(latchwork hold --write x)\" || exit; \
-                latchwork run --inherit --write x -- sh -c 'echo inside; sleep 300' & \
-                until latchwork downgrade x 2>&1 | grep -q 'not downgraded'; do sleep 0.05; \
-                  test \"$(latchwork status x)\" = held || exit; done; \
-                kill %1; wait %1; latchwork downgrade x >/dev/null; echo $?";
+                latchwork run --inherit --write x -- sh -c 'touch \"$TRACE/inside\"; exec sleep 300' & \
+                until [ -e \"$TRACE/inside\" ]; do sleep 0.02; done; \
+                latchwork downgrade x; echo $?; kill $!; wait $!; \
+                until latchwork downgrade x >/dev/null; do sleep 0.02; done; echo done";
     let done = run(&store, text);
-    assert!(done.stdout.ends_with("0\n"), "{done:?}");
+    assert_eq!(done.stdout, "(exit 75)\n75\ndone\n", "{done:?}");
+    assert!(done.stderr.contains("not downgraded: `latchwork run --inherit`"), "{done:?}");
     no_keeper_is_left(&store);
 }
 

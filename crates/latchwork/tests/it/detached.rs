@@ -70,6 +70,30 @@ fn a_detached_hold_outlives_its_process_on_redis() {
     passes(&latchwork::connect(&url).block_on().unwrap(), &url);
 }
 
+#[test]
+fn an_upgraded_hold_is_detached_as_a_writer() {
+    let dir = tempfile::tempdir().unwrap();
+    let url = format!("file://{}", dir.path().join("locks").display());
+    let (one, other) = (
+        latchwork::connect(&url).block_on().unwrap(),
+        latchwork::connect(&url).block_on().unwrap(),
+    );
+    let page = one.rwlock("k");
+    let mut guard = page.read().acquire().block_on().unwrap();
+    let token = guard.upgrade().block_on().unwrap();
+    let ticket = guard.detach().block_on().unwrap();
+    let mut guard = other.adopt(&ticket).block_on().unwrap();
+    assert_eq!(guard.token(), token);
+    assert!(page.read().try_acquire().block_on().unwrap().is_none());
+    assert!(guard.downgrade().block_on().unwrap() > token);
+    let ticket = guard.detach().block_on().unwrap();
+    let mut guard = one.adopt(&ticket).block_on().unwrap();
+    guard.upgrade().block_on().unwrap();
+    assert!(page.read().try_acquire().block_on().unwrap().is_none());
+    guard.release().block_on().unwrap();
+    assert!(page.read().try_acquire().block_on().unwrap().is_some());
+}
+
 /// The process that adopts it may die: then the lock is free at once, as if it had acquired it.
 #[test]
 fn an_adopted_hold_belongs_to_the_adopting_process() {

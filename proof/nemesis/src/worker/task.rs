@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use latchwork::Lost;
 use latchwork::{ErrorKind, Guard, HoldState, LockManager, NotHeld};
-use latchwork_store::{Mode, Moment};
 use latchwork_store::clock::boot_time;
+use latchwork_store::{Mode, Moment};
 
 use super::Shop;
 use super::watch::of_a_task;
