@@ -69,6 +69,7 @@ impl Guard {
                 Ok(released) => {
                     withdrawal.settled();
                     tell_released(&rules, &key, held);
+                    self.leave_alone(limit).await;
                     return match released {
                         Released::Yes => Ok(()),
                         Released::NotHeld if !may_be_done => Err(self.lost_at_release()),

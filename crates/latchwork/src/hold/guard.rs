@@ -277,6 +277,7 @@ impl Guard {
             Ok(released) => {
                 withdrawal.settled();
                 tell_released(&rules, self.key(), held);
+                self.leave_alone(op_timeout).await;
                 match released {
                     Released::Yes => Ok(()),
                     Released::NotHeld => Err(self.lost_at_release()),
@@ -310,12 +311,18 @@ impl Guard {
         }
     }
 
+    /// Waits until the hold that this one has replaced has left the store, or for so long.
+    pub(crate) async fn leave_alone(&self, limit: Duration) {
+        self.engine.io.within(limit, self.watched.lease.is_alone()).await;
+    }
+
     /// Goes on with the hold of `next` in place of its own, which is to be released.
     pub(crate) fn replace(&mut self, mut next: Guard) -> Result<Withdrawal, Lost> {
         match self.engine.replace(&self.watched, &next.watched) {
             Outcome::Ended(job) => {
                 std::mem::swap(self, &mut next);
                 next.done = true;
+                let job = Job { turn: self.watched.lease.after(), ..job };
                 Ok(Withdrawal::new(&self.engine.reaper, job))
             }
             Outcome::WasLost(lost) => Err(lost),

@@ -6,10 +6,10 @@ mod request;
 #[cfg(test)]
 mod tests;
 
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex as StdMutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
-use tokio::sync::Notify;
+use tokio::sync::{Mutex, Notify, OwnedMutexGuard};
 
 use crate::hold::local_queue::{Lead, NextWaiter};
 use crate::hold::watched::Watched;
@@ -36,9 +36,11 @@ pub(crate) struct Lease {
     /// before, where a waiter is admitted by a proof that the store has given earlier.
     pub(crate) granted_at: Moment,
     pub(crate) rules: Arc<Rules>,
-    state: Mutex<State>,
+    state: StdMutex<State>,
     /// Taken by who asks to replace the hold, until that is granted or withdrawn.
-    replacing: OnceLock<Arc<tokio::sync::Mutex<()>>>,
+    replacing: OnceLock<Arc<Mutex<()>>>,
+    /// Taken for as long as the hold that it has replaced may be at the store.
+    before: OnceLock<Arc<Mutex<()>>>,
     /// Told when the hold has ended, and when it has become suspect.
     changed: Notify,
 }
@@ -125,8 +127,9 @@ impl Lease {
             first_token: granted.token,
             granted_at: now,
             rules,
-            state: Mutex::new(state),
+            state: StdMutex::new(state),
             replacing: OnceLock::new(),
+            before: OnceLock::new(),
             changed: Notify::new(),
         }
     }
@@ -341,8 +344,20 @@ impl Lease {
     }
 
     /// The turn to ask for a hold in place of this one.
-    pub(crate) fn replacing(&self) -> Arc<tokio::sync::Mutex<()>> {
+    pub(crate) fn replacing(&self) -> Arc<Mutex<()>> {
         self.replacing.get_or_init(Arc::default).clone()
+    }
+
+    /// What the release of the hold that it replaces keeps until the store has answered.
+    pub(crate) fn after(&self) -> Option<OwnedMutexGuard<()>> {
+        self.before.get_or_init(Arc::default).clone().try_lock_owned().ok()
+    }
+
+    /// Completes when the hold that it has replaced has left the store.
+    pub(crate) async fn is_alone(&self) {
+        if let Some(before) = self.before.get() {
+            drop(before.lock().await);
+        }
     }
 
     /// The hold that has replaced this one.

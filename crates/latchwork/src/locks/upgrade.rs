@@ -246,6 +246,8 @@ impl Guard {
             let key = &from.lease.claim.key;
             engine.check_open(Some(key))?;
             change.check(&engine, &from)?;
+            let op_timeout = from.lease.rules.op_timeout(from.lease.claim.ttl);
+            engine.io.within(op_timeout, from.lease.is_alone()).await;
             let (request, start) = (Arc::new(change.request(&from)), engine.io.now());
             let call = engine.call(Unpolled::BeginsAnew, |again| {
                 let (engine, request) = (engine.clone(), request.clone());

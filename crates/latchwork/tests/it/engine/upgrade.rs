@@ -287,6 +287,29 @@ async fn a_downgrade_dropped_at_any_poll_leaves_one_hold() {
     }
 }
 
+/// Also if the release of the hold that was replaced takes longer.
+#[tokio::test(start_paused = true)]
+async fn a_release_after_changes_leaves_nothing() {
+    for changes in 1..4 {
+        let world = World::new();
+        let mut guard = read(&world.locks).await;
+        let mut first = true;
+        world.store.plan(move |asked| match asked {
+            Asked::Release if std::mem::take(&mut first) => Fault::DelayRequest(SEC),
+            _ => Fault::None,
+        });
+        for change in 0..changes {
+            if change % 2 == 0 { guard.upgrade().await } else { guard.downgrade().await }.unwrap();
+        }
+        if changes == 2 {
+            guard.release_until_answered(|_| {}).await.unwrap();
+        } else {
+            guard.release().await.unwrap();
+        }
+        assert!(world.is_empty().await, "{changes}");
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn lost_and_late_messages_leave_one_hold() {
     let late = Fault::DelayAnswer(SEC);
