@@ -401,7 +401,7 @@ async fn a_change_of_a_hold_taken_away_finds_the_loss() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_loss_after_an_upgrade_reaches_whoever_watches() {
+async fn a_loss_after_an_upgrade_reaches_its_watcher() {
     let world = World::new();
     let (_, other) = world.another();
     let mut guard = read(&world.locks).await;
@@ -473,7 +473,7 @@ async fn writers_of_the_same_process_come_after_the_release() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_exchange_that_is_dropped_or_of_another_guard_changes_nothing() {
+async fn an_exchange_dropped_or_of_another_guard_changes_nothing() {
     let world = World::new();
     let one = read(&world.locks).await;
     let prepared = one.prepare_upgrade(Some(SEC)).await.unwrap();
