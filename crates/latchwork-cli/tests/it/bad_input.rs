@@ -60,7 +60,7 @@ const RUNNERS: &[Row] = &[
     (&["run", "x", "x", "--", "true"], 64, &["names: the same lock is named twice"]),
     (&["run", "--waitt", "5", "x", "true"], 64, &["--waitt", "--wait"]),
     (&["run", "-n", "-w", "5", "x", "true"], 64, &["--no-wait", "--wait"]),
-    (&["run", "-foo", "--", "true"], 64, &["'-f'", "'-- -f'"]),
+    (&["run", "-foo", "--", "true"], 64, &["'-foo'", "'-- -foo'"]),
     (&["run", "--", "true"], 64, &["<NAME>"]),
     (&["run", "x", MISSING], 127, &["{missing}: command not found"]),
     (&["run", "x", "ls -l"], 127, &["command not found", "-c"]),
