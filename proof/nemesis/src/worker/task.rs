@@ -2,7 +2,7 @@
 
 use std::error::Error;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use latchwork::Lost;
@@ -191,11 +191,23 @@ impl Tasker {
             self.note(what);
             let limit = self.luck.times(self.shop.orders.ttl, 0.1..1.5);
             let cut = if self.luck.percent(15) { limit / 4 } else { limit * 2 };
+            let (log, task, before) = (self.shop.log.clone(), self.task, attempt.number);
+            let is_over = AtomicBool::new(false);
+            let releasing = || {
+                is_over.store(true, Ordering::Relaxed);
+                log.note(Some(task), What::Releasing { attempt: before, how: How::Drop });
+            };
             let asked = async {
                 match (upgrades, waits) {
                     (true, true) => guard.upgrade_within(limit).await.map(Some),
                     (true, false) => guard.try_upgrade().await,
-                    (false, _) => guard.downgrade().await.map(Some),
+                    (false, _) => {
+                        let exchange = guard.prepare_downgrade().await?;
+                        // From here on others may read.
+                        releasing();
+                        guard.exchange(exchange)?.await;
+                        Ok(Some(guard.token()))
+                    }
                 }
             };
             let answer = tokio::select! {
@@ -204,7 +216,9 @@ impl Tasker {
                 () = self.shop.io.sleep(cut) => None,
             };
             if guard.mode() == mode {
-                self.note(What::Releasing { attempt: attempt.number, how: How::Drop });
+                if upgrades {
+                    releasing();
+                }
                 let what = What::Granted {
                     attempt: number,
                     token: guard.token().get(),
@@ -229,6 +243,9 @@ impl Tasker {
                 },
             };
             self.note(What::GaveUp { attempt: number, why: why.into() });
+            if is_over.load(Ordering::Relaxed) {
+                return Ok(None);
+            }
             if let HoldState::Lost(lost) = guard.state() {
                 let (since, reason) = (self.shop.moment(|| lost.at), lost.reason.word().into());
                 self.note(What::Lost { attempt: attempt.number, since, reason });
