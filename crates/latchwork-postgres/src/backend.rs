@@ -21,6 +21,7 @@ use crate::protocol::store::Store;
 use crate::server::connect::{Access, For};
 use crate::server::lane::Seat;
 use crate::server::pool::Pool;
+use crate::server::schema::{REPLACING, functions_of};
 
 /// A grant that the store makes by itself lasts at least so many round trips at first: it is renewed within a third of
 /// that.
@@ -55,6 +56,7 @@ impl PostgresBackend {
         let access = Access::new(config, list, io);
         let opened = access.open(For::Locks, None).await.map_err(|error| access.error(error))?;
         let probation = PROBATION.max(opened.trip * TRIPS);
+        let functions = opened.said.table.as_deref().and_then(functions_of);
         let lane = Arc::new(opened.lane);
         if let Some(guard) = &guard {
             let looked = guard.look(&Seat::on(lane.clone())).await;
@@ -64,7 +66,8 @@ impl PostgresBackend {
         let pooled = lane.pooled;
         pool.adopt(lane);
         let mut can = Capabilities::full(shown);
-        can.upgrade = false;
+        can.upgrade = functions >= Some(REPLACING);
+        let replaces = can.upgrade;
         can.push = !pooled;
         let capabilities = can
             .with_fencing(Fencing::WhileDataSurvives)
@@ -79,6 +82,7 @@ impl PostgresBackend {
             listener,
             busy: Busy::default(),
             pooled,
+            replaces,
             probation,
             has_swept: AtomicBool::new(false),
         });

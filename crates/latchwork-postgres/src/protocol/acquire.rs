@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use latchwork_store::kit::record::cannot_replace;
 use latchwork_store::{
     Attempt, BackendError, BackendErrorKind, Blocked, Cause, Claim, Effect, Grant, Holder, Order,
     Shape, random_u128,
@@ -39,17 +40,14 @@ impl Store {
             guard.check(claim)?;
         }
         if claim.beside.is_some() {
-            return Err(BackendError::new(
-                latchwork_store::BackendErrorKind::Unsupported,
-                latchwork_store::Effect::NotApplied,
-                "a hold cannot be replaced here yet",
-            ));
+            self.can_replace(claim)?;
         }
         // A claim that has a place has it in the line.
         let waits = self.listener.find(claim.id).is_some();
         // The free try would most likely find a queue.
         let is_busy = claim.waits && self.busy.has(&claim.key, self.access.io.now());
         if claim.mode.is_alone()
+            && claim.beside.is_none()
             && !waits
             && !is_busy
             && let Some((token, time)) = self.keys.take(claim).await?
@@ -75,10 +73,30 @@ impl Store {
         Err(changing(&self.access.config.table))
     }
 
+    /// Whether this claim can replace a hold at all.
+    fn can_replace(&self, claim: &Claim) -> Result<(), BackendError> {
+        if claim.mode.shape() != Shape::ReadWrite {
+            return Err(cannot_replace(claim.mode.word(), claim.mode));
+        }
+        if self.replaces {
+            return Ok(());
+        }
+        let message = "no upgrade or downgrade: the functions of the table are of an older version";
+        let (kind, effect) = (BackendErrorKind::Unsupported, Effect::NotApplied);
+        Err(BackendError::new(kind, effect, message).with_next_step(
+            "run `latchwork init` with this address, as the owner of the table: it keeps the locks that are held",
+        ))
+    }
+
     async fn stand(&self, seat: &Seat, claim: &Claim) -> Result<Vec<Row>, BackendError> {
         let (key, name) = stored(&claim.key);
-        let (mode, take, of) = mode(claim.mode)?;
-        let holder = claim.holder.stored();
+        let (mode, mut take, of) = mode(claim.mode)?;
+        let mut holder = claim.holder.stored();
+        if let Some(hold) = claim.beside {
+            // See stand.sql. Other versions pass over the field.
+            take = 2;
+            holder = format!("{holder}\u{1f}beside={hold}").into();
+        }
         let probation = self.probation.min(claim.ttl);
         let word = random_u128();
         let mut channel = None;
@@ -89,7 +107,7 @@ impl Store {
             let (sign, stamp) = ((word, named), claim.stamp);
             mailbox.tries(Expected { sign, stamp, longest: probation });
         }
-        let fifo = claim.order == Order::Fifo;
+        let fifo = claim.order == Order::Fifo || claim.beside.is_some();
         let (id, word, nonce) = (Uuid::from(claim.id), Uuid(word), self.nonce());
         let (ttl, floor, probation) = (micros(claim.ttl), claim.floor as i64, micros(probation));
         seat.ask(
@@ -141,6 +159,13 @@ impl Store {
                 self.listener.close(claim.id);
                 return Err(ended());
             }
+            "b" => {
+                self.listener.close(claim.id);
+                let held = ["exclusive", "write", "read"].get(token as usize).copied();
+                return Err(cannot_replace(held.unwrap_or("permits"), claim.mode));
+            }
+            "u" => Cause::Upgrade,
+            "l" => Cause::Gone,
             "h" => Cause::Held,
             "q" => Cause::Queued,
             "c" => Cause::Linger,
@@ -154,7 +179,7 @@ impl Store {
         let holder: Option<&[u8]> = column(row, 4)?;
         let time = Duration::from_micros(number(row, 5)?);
         Ok(Attempt::Blocked(Blocked::by(cause).with(|it| {
-            it.retry_after = Some(retry);
+            it.retry_after = (!matches!(cause, Cause::Upgrade | Cause::Gone)).then_some(retry);
             it.ahead = ahead.and_then(|ahead| ahead.try_into().ok());
             it.holder = holder.map(holder_of);
             it.store_time = Some(time);

@@ -208,11 +208,20 @@ impl Names {
             "literal" => text(literal(&self.object(if of == "locks" { "" } else { of }))),
             "body" => text(self.quotes()),
             "sweep" => template(include_str!("../sql/sweep.sql")),
+            "drop" => template(include_str!("../sql/drop.sql")),
             "serve" => template(include_str!("../sql/serve.sql")),
             "news" => template(include_str!("../sql/news.sql")),
             "fits" => {
                 let parts: Vec<&str> = of.split(',').collect();
                 text(fits(parts[0], parts[1], parts[2]))
+            }
+            // The waiter in this row, which may be an upgrade: its read hold is then the only member.
+            "suits" => text(format!(
+                "CASE WHEN {of}.take = 2 AND {of}.mode = 1 THEN r.claim IS NULL AND members = 1 ELSE {} END",
+                fits(&format!("{of}.mode"), &format!("{of}.take"), &format!("{of}.lim"))
+            )),
+            "beside" => {
+                text(format!("convert_from(substring({of} FROM length({of}) - 31), 'UTF8')::uuid"))
             }
             "row" => template(&row_of(of)),
             "front" => template(FRONT),

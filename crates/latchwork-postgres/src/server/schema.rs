@@ -9,7 +9,10 @@ use crate::config::PostgresConfig;
 pub(crate) const VERSION: u32 = 3;
 
 /// The revision of the functions that `init` makes. Raise it with each change of theirs.
-pub(crate) const FUNCTIONS: u32 = 1;
+pub(crate) const FUNCTIONS: u32 = 2;
+
+/// The oldest revision of the functions that can replace a hold.
+pub(crate) const REPLACING: u32 = 2;
 
 /// The oldest revision of the functions that this client can use.
 const OLDEST: u32 = 1;

@@ -16,7 +16,7 @@ COMMENT ON COLUMN @line@.k IS 'the key';
 COMMENT ON COLUMN @line@.pos IS 'the place in the queue';
 COMMENT ON COLUMN @line@.claim IS 'the claim';
 COMMENT ON COLUMN @line@.mode IS '0 alone, 1 writer, 2 reader, 3 permits, 9 a claim that has ended and must not come back';
-COMMENT ON COLUMN @line@.take IS 'how many permits it takes';
+COMMENT ON COLUMN @line@.take IS 'how many permits it takes; 2 for a reader or writer that replaces a hold';
 COMMENT ON COLUMN @line@.lim IS 'how many permits there are, 0 if the key has none';
 COMMENT ON COLUMN @line@.fifo IS 'whether it waits in order';
 COMMENT ON COLUMN @line@.held IS 'its token if it holds the key; NULL if it waits';

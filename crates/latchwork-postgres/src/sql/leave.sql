@@ -17,6 +17,7 @@ DECLARE
   members bigint;
   taken bigint;
   kind smallint;
+  upgrade bigint;
   seen bigint;
   reached bigint;
   others boolean;
@@ -62,7 +63,7 @@ BEGIN
     -- lock on the connection on which it does). One statement in place of those below, which would do the same. What
     -- has ended further behind stays for a later call. No process has the number 0: it listens where this is rehearsed.
     SELECT * INTO w FROM @line@ p WHERE p.k = a_k ORDER BY p.pos LIMIT 1;
-    IF w.fifo AND w.held IS NULL AND w.mode < 2 AND w.ends > t AND w.claim <> a_me AND w.process IS NOT NULL
+    IF w.fifo AND w.held IS NULL AND w.mode < 2 AND w.take <> 2 AND w.ends > t AND w.claim <> a_me AND w.process IS NOT NULL
       AND (w.process = 0 OR NOT pg_try_advisory_xact_lock_shared(@class@, w.process)) THEN
       WITH d AS (
         DELETE FROM @line@ p WHERE p.k = a_k AND p.pos = w.pos
@@ -106,6 +107,11 @@ BEGIN
       members := members - 1; taken := taken - gone.take;
       IF members = 0 THEN
         kind := NULL;
+      ELSIF gone.mode = 1 THEN
+        SELECT min(p.mode) INTO kind FROM @line@ p WHERE p.k = a_k AND p.held IS NOT NULL;
+      END IF;
+      IF upgrade IS NOT NULL THEN
+@drop@
       END IF;
     ELSIF gone.pos IS NOT NULL THEN
       released := true;

@@ -24,6 +24,8 @@ BEGIN
       PERFORM @stand@(shared, NULL, c[1], 2::smallint, 1, 0, true, false, s, 0, '', s, NULL, NULL, NULL, 'off');
       PERFORM @stand@(shared, NULL, c[2], 1::smallint, 1, 0, true, true, s, 0, '', s, NULL, NULL, NULL, 'off');
       PERFORM @stand@(shared, NULL, c[3], 2::smallint, 1, 0, true, true, s, 0, '', s, NULL, NULL, NULL, 'off');
+      PERFORM @stand@(shared, NULL, c[4], 1::smallint, 2, 0, true, true, s, 0,
+        convert_to('beside=' || replace(c[1]::text, '-', ''), 'UTF8'), s, NULL, NULL, NULL, 'off');
     ELSE
       INSERT INTO @locks@ (k, token, claim, ends, crowd)
       VALUES (alone, 0, c[1], t + interval '1 minute', true), (shared, 0, NULL, 'epoch', true);

@@ -2,13 +2,13 @@
   -- would be admitted, once each. a_me is not told: it asks by itself. Appends to `tell` a process and a message
   -- each.
   IF r.crowd AND a_serves AND (r.closed IS NULL OR r.closed <= t) AND r.claim IS NULL THEN
-    seen := 0; reached := 0;
+    seen := 0; reached := -9223372036854775807;
     -- Mostly it is one.
     LOOP
       EXIT WHEN r.claim IS NOT NULL;
       SELECT * INTO w FROM @line@ p WHERE p.k = a_k AND p.pos > reached AND p.held IS NULL AND p.fifo AND p.ends > t
         AND (p.mode <> 0 OR p.claim = a_me OR p.process IS NULL OR p.process <> ALL (silent)) ORDER BY p.pos LIMIT 1;
-      EXIT WHEN NOT FOUND OR w.mode <> 2 AND seen > 0 OR NOT (@fits:w.mode,w.take,w.lim@);
+      EXIT WHEN NOT FOUND OR w.mode <> 2 AND seen > 0 OR NOT (@suits:w@);
       reached := w.pos;
       IF w.claim <> a_me AND w.process IS NOT NULL AND w.process = ANY (heard) THEN
         NULL;
@@ -26,14 +26,14 @@
       END IF;
       r.token := greatest(r.token + 1, (date_part('epoch', t) * 1000000)::bigint);
       r.open := greatest(r.open, t);
-      IF w.mode < 2 THEN
+      IF w.mode < 2 AND w.take <> 2 THEN
         DELETE FROM @line@ p WHERE p.k = a_k AND p.pos = w.pos;
         r.claim := w.claim; r.mode := w.mode; r.holder := w.holder; r.asked := w.asked;
         r.ends := t + w.probation * interval '1 microsecond';
       ELSE
         UPDATE @line@ p SET held = r.token, ends = t + w.probation * interval '1 microsecond'
         WHERE p.k = a_k AND p.pos = w.pos;
-        members := members + 1; taken := taken + w.take; kind := w.mode;
+        members := members + 1; taken := taken + w.take; kind := least(kind, w.mode);
       END IF;
       durable := true;
       tell := tell || w.process::text || concat_ws(' ', 'g', w.claim, r.token, w.probation, w.word,

@@ -2,6 +2,10 @@
 -- lock of the key's row. The blocks below have the names of the functions there, and their order. `what` is g granted, h held, q queued, c closed, m mismatch (with the kind of lock in `given`
 -- and its limit in `retry`), x quarantine, e ended before, n the nonce is not the guard's.
 --
+-- A reader or writer with a_take 2 replaces a hold: its holder ends with the id of that one. While both are held they
+-- are in the line, the writer too. A row of an upgrade that waits is the first one of the line. `what` is then also l
+-- the hold is gone, u another upgrade waits, and b it has the mode in `given`, beside which this one cannot be.
+--
 -- It waits for the row of the key for a shorter time than a renewal and a release do, so a crowd of tries gives way to
 -- them: the client takes the key for blocked then.
 CREATE OR REPLACE FUNCTION @stand@(
@@ -27,6 +31,10 @@ DECLARE
   members bigint;
   taken bigint;
   kind smallint;
+  upgrade bigint;
+  beside uuid;
+  was smallint;
+  refused text;
   seen bigint;
   reached bigint;
   others boolean;
@@ -59,8 +67,11 @@ BEGIN
       RETURN;
     END IF;
   END IF;
+  IF a_take = 2 AND a_mode < 3 THEN
+    beside := @beside:a_holder@;
+  END IF;
   -- Block `look`, a shortcut.
-  IF NOT a_waits THEN
+  IF NOT a_waits AND beside IS NULL THEN
     -- A look that leaves nothing need not lock the row, if one claim holds the key and nobody waits.
     SELECT * INTO r FROM @locks@ l WHERE l.k = a_k;
     t := clock_timestamp();
@@ -86,7 +97,7 @@ BEGIN
   t := clock_timestamp();
   now_us := (date_part('epoch', t) * 1000000)::bigint;
   -- Block `join`, a shortcut.
-  IF r.crowd AND r.claim <> a_me AND r.ends > t AND r.mode = a_mode AND a_lim = 0 AND a_fifo AND a_waits
+  IF r.crowd AND r.claim <> a_me AND r.ends > t AND r.mode = a_mode AND a_lim = 0 AND a_fifo AND a_waits AND beside IS NULL
     AND r.closed_by IS NULL AND (r.closed IS NULL OR r.closed <= t) AND (opens IS NULL OR opens <= t) THEN
     -- The usual try for a busy key: one claim holds it alone, and this one goes to the end of the queue. One statement in
     -- place of those below, which would do the same.
@@ -142,6 +153,21 @@ BEGIN
       what := 'm'; given := other; retry := bound;
     END IF;
   END IF;
+  IF what IS NULL AND beside IS NOT NULL THEN
+    -- Block `refusal`.
+    was := CASE WHEN r.claim = beside THEN r.mode
+      ELSE (SELECT p.mode FROM @row:beside@ p WHERE p.k = a_k AND p.held IS NOT NULL) END;
+    IF was IS NULL THEN
+      refused := 'l';
+    ELSIF was + a_mode <> 3 THEN
+      what := 'b'; given := was;
+    ELSIF a_mode = 1 AND upgrade IS DISTINCT FROM mine.pos THEN
+      SELECT p.holder INTO whom FROM @line@ p WHERE p.k = a_k AND p.pos = upgrade;
+      IF FOUND THEN
+        refused := 'u';
+      END IF;
+    END IF;
+  END IF;
   IF what IS NULL THEN
     IF last IS NULL THEN
       -- Somebody may have changed the tables by hand: a row that `crowd` does not tell of keeps its place.
@@ -151,12 +177,14 @@ BEGIN
       END IF;
     END IF;
     -- Block `in_the_way`: whether it fits beside the members, and the places before this one that must be granted first.
-    fits := @fits:a_mode,a_take,a_lim@;
+    fits := CASE WHEN beside IS NULL THEN @fits:a_mode,a_take,a_lim@ ELSE a_mode = 2 OR r.claim IS NULL AND members = 1 END;
     way := 0; others_fit := true;
     -- Those in line before this place are in its way; all of them are, if this claim only leaves a mark.
     upto := CASE WHEN a_fifo AND mine.pos IS NOT NULL THEN mine.pos ELSE last + 1 END;
-    IF fits AND head IS NOT NULL THEN
-      SELECT count(*), coalesce(bool_and(@fits:p.mode,p.take,p.lim@), true) INTO way, others_fit
+    IF beside IS NOT NULL THEN
+      NULL; -- It is ahead of the whole queue, which waits for the hold that it replaces, or for one that does.
+    ELSIF fits AND head IS NOT NULL THEN
+      SELECT count(*), coalesce(bool_and(@suits:p@), true) INTO way, others_fit
       FROM @line@ p WHERE p.k = a_k AND p.held IS NULL AND p.fifo AND p.ends > t AND p.claim <> a_me
         AND NOT (p.mode = 2 AND a_mode = 2) AND p.pos < upto;
     ELSIF head IS NOT NULL THEN
@@ -170,7 +198,9 @@ BEGIN
     END IF;
     -- Block `judge`, second part.
     since := CASE WHEN r.closed > t THEN t ELSE greatest(r.open, r.closed) END;
-    IF opens > t THEN
+    IF refused IS NOT NULL THEN
+      what := refused; retry := 0;
+    ELSIF opens > t THEN
       a_serves := false;
       what := 'x'; retry := (date_part('epoch', opens - t) * 1000000)::bigint;
     ELSIF r.closed > t THEN
@@ -185,13 +215,19 @@ BEGIN
       IF mine.pos IS NOT NULL THEN
         DELETE FROM @line@ p WHERE p.k = a_k AND p.pos = mine.pos;
       END IF;
-      IF a_mode < 2 THEN
+      IF a_mode < 2 AND beside IS NULL THEN
         r.claim := a_me; r.mode := a_mode; r.holder := a_holder; r.asked := coalesce(mine.asked, t);
         r.ends := t + a_ttl * interval '1 microsecond';
       ELSE
+        IF r.claim = beside THEN
+          last := coalesce(last + 1, 1);
+          INSERT INTO @line@ VALUES (a_k, last, r.claim, r.mode, 1, 0, true, old.token, r.ends, coalesce(r.asked, t), t,
+            0, 0, NULL, NULL, false, coalesce(r.holder, ''));
+          members := members + 1; kind := r.mode; r.claim := NULL; r.holder := NULL;
+        END IF;
         INSERT INTO @line@ VALUES (a_k, coalesce(mine.pos, last + 1, 1), a_me, a_mode, a_take, a_lim, a_fifo, given,
           t + a_ttl * interval '1 microsecond', coalesce(mine.asked, t), t, a_ttl, a_probation, NULL, NULL, false, a_holder);
-        members := members + 1; taken := taken + a_take; kind := a_mode; r.crowd := true;
+        members := members + 1; taken := taken + a_take; kind := least(kind, a_mode); r.crowd := true;
       END IF;
     ELSIF fits AND others_fit THEN
       -- Block `blocked`: the head of the queue has time to come.
@@ -204,21 +240,24 @@ BEGIN
       what := 'h'; whom := r.holder; first_end := r.ends;
       IF r.claim IS NULL THEN
         SELECT min(p.ends), (array_agg(p.holder ORDER BY p.held))[1] INTO first_end, whom
-        FROM @line@ p WHERE p.k = a_k AND p.held IS NOT NULL;
+        FROM @line@ p WHERE p.k = a_k AND p.held IS NOT NULL AND p.claim IS DISTINCT FROM beside;
       END IF;
       retry := (date_part('epoch', first_end - t) * 1000000)::bigint + way * @patience_us@;
     END IF;
     -- Block `keep_place`, and `leave_queue` for a claim that does not wait.
     IF what <> 'g' THEN
       given := 0;
-      IF a_fifo THEN
+      IF a_fifo AND refused IS NULL THEN
         ahead := way;
       END IF;
-      IF a_waits AND mine.pos IS NOT NULL THEN
+      IF a_waits AND mine.pos IS NOT NULL AND refused IS NULL THEN
         UPDATE @line@ p SET mode = a_mode, take = a_take, lim = a_lim, fifo = a_fifo, holder = a_holder, tried = t,
           ends = t + a_ttl * interval '1 microsecond', ttl = a_ttl, probation = a_probation, word = a_word,
           process = a_process, told = false WHERE p.k = a_k AND p.pos = mine.pos;
-      ELSIF a_waits THEN
+      ELSIF a_waits AND refused IS NULL THEN
+        IF beside IS NOT NULL THEN
+          SELECT min(p.pos) - 2 INTO last FROM @line@ p WHERE p.k = a_k;
+        END IF;
         INSERT INTO @line@ VALUES (a_k, coalesce(last + 1, 1), a_me, a_mode, a_take, a_lim, a_fifo, NULL,
           t + a_ttl * interval '1 microsecond', t, t, a_ttl, a_probation, a_word, a_process, false, a_holder);
         waits := true; r.crowd := true;

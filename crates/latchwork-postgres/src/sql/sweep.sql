@@ -13,14 +13,14 @@
   IF r.crowd THEN
     FOR n IN 1..2 LOOP
       SELECT p.* INTO mine FROM @row:a_me@ p WHERE p.k = a_k;
-      SELECT m.members, m.taken, m.kind, m.lim, q.pos, z.pos, EXISTS (SELECT FROM @line@ p WHERE p.k = a_k AND p.held IS NULL),
+      SELECT m.members, m.taken, m.kind, m.lim, q.pos, CASE WHEN q.take = 2 AND q.mode = 1 THEN q.pos END, z.pos, EXISTS (SELECT FROM @line@ p WHERE p.k = a_k AND p.held IS NULL),
         coalesce(least(m.ends, q.ends, z.ends, mine.ends,
           (SELECT p.ends FROM @line@ p WHERE p.k = a_k ORDER BY p.pos LIMIT 1),
           (SELECT p.ends FROM @line@ p WHERE p.k = a_k AND p.pos < mine.pos ORDER BY p.pos DESC LIMIT 1)) <= t, false)
-      INTO members, taken, kind, lim, head, last, waits, ended
-      FROM (SELECT count(*) AS members, coalesce(sum(s.take), 0) AS taken, max(s.mode) AS kind, max(s.lim) AS lim, min(s.ends) AS ends
+      INTO members, taken, kind, lim, head, upgrade, last, waits, ended
+      FROM (SELECT count(*) AS members, coalesce(sum(s.take), 0) AS taken, min(s.mode) AS kind, max(s.lim) AS lim, min(s.ends) AS ends
           FROM (SELECT * FROM @line@ p WHERE p.k = a_k AND p.held IS NOT NULL ORDER BY p.held OFFSET 0) s) m
-        LEFT JOIN (SELECT p.pos, p.ends FROM @line@ p WHERE p.k = a_k AND p.held IS NULL AND p.fifo ORDER BY p.pos LIMIT 1) q ON true
+        LEFT JOIN (SELECT p.pos, p.ends, p.take, p.mode FROM @line@ p WHERE p.k = a_k AND p.held IS NULL AND p.fifo ORDER BY p.pos LIMIT 1) q ON true
         LEFT JOIN (SELECT p.pos, p.ends FROM @line@ p WHERE p.k = a_k ORDER BY p.pos DESC LIMIT 1) z ON true;
       IF n = 1 AND last IS NULL AND a_nonce IS NOT NULL THEN
         -- Somebody has emptied the line alone, and who shared a key is not known any more: the nonce counts no longer.
@@ -39,4 +39,8 @@
       SELECT greatest(r.open, max(ended.ends) FILTER (WHERE ended.fifo AND (head IS NULL OR ended.pos < head)))
       INTO r.open FROM ended;
     END LOOP;
+  END IF;
+  IF upgrade IS NOT NULL THEN
+    -- An upgrade that waits ends with its read hold.
+@drop@
   END IF;

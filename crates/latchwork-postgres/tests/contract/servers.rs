@@ -50,7 +50,6 @@ impl OneServer {
 impl Harness for OneServer {
     fn expected(&self) -> Expected {
         Expected {
-            upgrade: false,
             fencing: Fencing::WhileDataSurvives,
             watch: !self.pooled,
             push: !self.pooled,
