@@ -44,7 +44,6 @@ impl RedisBackend {
         let (name, replicas) = (store.config.shown(), store.config.min_replicas);
         let plain = facts.is_some_and(|facts| store.is_plain(facts));
         let mut can = if plain { Capabilities::least(name) } else { Capabilities::full(name) };
-        can.upgrade = false;
         can.push = !plain && facts.is_none_or(|facts| facts.pushes);
         let verbs = match replicas {
             _ if plain => Verbs::Plain(Plain::new(store.clone())),

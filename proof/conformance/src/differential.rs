@@ -416,7 +416,10 @@ impl Play {
     }
 
     async fn release(&mut self, client: usize, claim: &Claim) -> Result<(), String> {
-        let linger = match self.random.one_in(8) {
+        // Clients release a hold that they have replaced without a linger, and stores need not keep one.
+        let held = self.model.get(&claim.key).map_or(&[][..], |record| &record.held);
+        let is_beside = held.len() > 1 && held.iter().any(|member| member.mode == Mode::Write);
+        let linger = match !is_beside && self.random.one_in(8) {
             true => {
                 let millis = 500 + self.random.below(4_000);
                 let odd = if self.punctual { millis / 10 * 10 + 7 } else { millis };

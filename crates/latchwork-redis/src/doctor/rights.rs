@@ -30,6 +30,7 @@ const NEEDED: &[&str] = &[
     "EXISTS lw:probe",
     "PTTL lw:probe",
     "SETRANGE lw:probe 0 x",
+    "LPUSH lw:probe x",
     "RPUSH lw:probe x",
     "LPOP lw:probe",
     "LLEN lw:probe",

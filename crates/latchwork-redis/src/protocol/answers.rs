@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use latchwork_store::kit::record::cannot_replace;
 use latchwork_store::{
     Attempt, BackendError, BackendErrorKind, Blocked, Cause, Claim, Effect, FencingToken, Grant,
     Holder, Released, Renewal, Shape,
@@ -114,6 +115,8 @@ pub(crate) fn attempt(answer: &Value, claim: &Claim) -> Result<Attempt, BackendE
                     "c" => Cause::Linger,
                     "f" => Cause::Foreign,
                     "g" => Cause::Quarantine,
+                    "u" => Cause::Upgrade,
+                    "l" => Cause::Gone,
                     _ => return None,
                 };
                 let stored = Some(text(holder)?).filter(|stored| !stored.is_empty());
@@ -128,7 +131,12 @@ pub(crate) fn attempt(answer: &Value, claim: &Claim) -> Result<Attempt, BackendE
                     it.store_time = Some(store_time);
                 }))))
             }
-            Value::Int(2) => Some(Err(mismatch(shape(&text(parts.get(1)?)?)?, claim))),
+            Value::Int(2) => Some(Err(match text(parts.get(1)?)?.split_at_checked(1)? {
+                ("b", "r") => cannot_replace("read", claim.mode),
+                ("b", "w") => cannot_replace("write", claim.mode),
+                ("b", _) => cannot_replace("exclusive", claim.mode),
+                _ => mismatch(shape(&text(parts.get(1)?)?)?, claim),
+            })),
             Value::Int(3) => {
                 let length = |part| Some(Duration::from_millis(number(parts.get(part)?)?));
                 Some(Err(guarded_otherwise(length(1)?, length(2)?)))

@@ -5,7 +5,7 @@ use latchwork_store::kit::combine::Combined;
 use latchwork_store::{Attempt, BackendError, Claim, Linger, Released};
 
 use crate::protocol::free::FreeRequest;
-use crate::protocol::scripted::Scripted;
+use crate::protocol::scripted::{Scripted, may_be_alone};
 use crate::server::topology::Route;
 
 impl Scripted {
@@ -41,7 +41,7 @@ impl Scripted {
             match self.names(claim) {
                 Ok(names) => {
                     if route.link().facts.set_nx_get
-                        && claim.mode.is_alone()
+                        && may_be_alone(claim)
                         && self.store.pushes.find(claim.id).is_none()
                         && !self.recent_queues.had_queue(&names)
                     {
@@ -86,7 +86,7 @@ impl Scripted {
         let (mut short, mut requests) = (Vec::new(), Vec::new());
         for (index, claim) in claims.iter().enumerate() {
             // A claim that has waited, or whose key had a queue, is released separately.
-            if claim.mode.is_alone()
+            if may_be_alone(claim)
                 && pushes.find(claim.id).is_none()
                 && let Ok(names) = self.store.naming.of(&claim.key)
                 && !self.recent_queues.had_queue(&names)

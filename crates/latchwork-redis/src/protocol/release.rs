@@ -12,7 +12,7 @@ use redis::Value;
 use crate::protocol::answers::{goes_on, is_to_warn, released};
 use crate::protocol::names::Names;
 use crate::protocol::push::UnclaimedGrants;
-use crate::protocol::scripted::{Calls, Scripted};
+use crate::protocol::scripted::{Calls, Scripted, may_be_alone};
 use crate::protocol::value::{millis, stored};
 use crate::server::errors::strange;
 use crate::server::link::Link;
@@ -73,7 +73,7 @@ impl Scripted {
             waited = self.store.pushes.close(claim.id);
         }
         let mut route = topology.route(names.slot()).await?;
-        let simple = claim.mode.is_alone() && linger == Linger::None;
+        let simple = may_be_alone(claim) && linger == Linger::None;
         if simple
             && may_be_free
             && !waited

@@ -9,7 +9,7 @@ use tokio::sync::watch;
 
 use crate::protocol::answers::renewals;
 use crate::protocol::names::Names;
-use crate::protocol::scripted::Scripted;
+use crate::protocol::scripted::{Scripted, may_be_alone};
 use crate::protocol::scripts::RENEW;
 use crate::protocol::value::{letter, millis};
 use crate::server::errors::{Failure, Reaction, strange};
@@ -131,7 +131,7 @@ impl Scripted {
                 let mut renewals = Vec::new();
                 for member in group {
                     let claim = &claims[member.0];
-                    let bare = claim.mode.is_alone() && claim.floor == 0;
+                    let bare = may_be_alone(claim) && claim.floor == 0;
                     let one = std::slice::from_ref(member);
                     let renewal = self.renew_together(&mut route, one, claims, bare).await;
                     renewals.push(renewal.map_err(BackendError::from).and_then(only));

@@ -6,8 +6,10 @@ use std::time::Duration;
 
 use latchwork_store::kit::combine::{Combiner, Lanes};
 use latchwork_store::kit::mailbox::PROBATION;
+use latchwork_store::kit::record::cannot_replace;
 use latchwork_store::{
-    Attempt, BackendError, BackendErrorKind, Claim, Effect, FencingToken, Grant, Mode, Order, Wake,
+    Attempt, BackendError, BackendErrorKind, Claim, Effect, FencingToken, Grant, Mode, Order,
+    Shape, Wake,
 };
 use redis::Value;
 
@@ -32,6 +34,14 @@ const SHORT: Duration = Duration::from_secs(100_000_000);
 /// 0.86, 16 tasks 0.78 and 64 tasks 0.79 of the cycles, and the client uses 1.02, 1.08 and 1.09 times
 /// the processor time (nine rounds in turns beside rslock).
 const LANES: Lanes = Lanes { alone: 4, all: 6, most: 64 };
+
+/// Before the hold that a claim is to replace, at the end of its holder's text, see `common.lua`.
+const BESIDE: &str = "\u{1f}beside=";
+
+/// Whether a claim holds alone, without a hold that it replaces: the short scripts decide about such claims.
+pub(crate) fn may_be_alone(claim: &Claim) -> bool {
+    claim.mode.is_alone() && claim.beside.is_none()
+}
 
 /// Counts the calls of a script that continues where the last call ended.
 #[derive(Debug, Default)]
@@ -77,13 +87,16 @@ impl Scripted {
         this
     }
 
-    /// The names of a claim's key, if the guard allows its ttl.
+    /// The names of a claim's key, if the guard allows its ttl, and if its kind of lock has holds to replace.
     pub(crate) fn names(&self, claim: &Claim) -> Result<Names, BackendError> {
         let names = self.store.naming.of(&claim.key)?;
         if claim.floor > FencingToken::LAST_GRANT {
             let message = format!("floor: {} is above {}", claim.floor, FencingToken::LAST_GRANT);
             return Err(BackendError::new(BackendErrorKind::Invalid, Effect::NotApplied, message)
                 .with_next_step("use a lower floor: no greater token can be granted"));
+        }
+        if claim.beside.is_some() && claim.mode.shape() != Shape::ReadWrite {
+            return Err(cannot_replace(claim.mode.word(), claim.mode));
         }
         if let Some(guard) = &self.store.guard {
             guard.check(claim)?;
@@ -92,13 +105,6 @@ impl Scripted {
     }
 
     pub(crate) async fn try_acquire(&self, claim: &Claim) -> Result<Attempt, BackendError> {
-        if claim.beside.is_some() {
-            return Err(BackendError::new(
-                BackendErrorKind::Unsupported,
-                Effect::NotApplied,
-                "a hold cannot be replaced here yet",
-            ));
-        }
         let names = self.names(claim)?;
         let mut route = self.store.topology.route(names.slot()).await?;
         self.try_on(&mut route, &names, claim).await
@@ -113,7 +119,7 @@ impl Scripted {
     ) -> Result<Attempt, BackendError> {
         let known = self.store.pushes.find(claim.id);
         if known.is_none()
-            && claim.mode.is_alone()
+            && may_be_alone(claim)
             && route.link().facts.set_nx_get
             && !self.recent_queues.had_queue(names)
             && let Some(attempt) = self.take_free(route, names, claim).await?
@@ -217,22 +223,26 @@ impl Scripted {
             mailbox.tries(Expected { sign: (nonce, ears), stamp: claim.stamp, longest: probation });
             (since, joined) = (mailbox.since, mailbox.joined());
         }
-        let holder = stored(since, &claim.holder);
+        let mut holder = stored(since, &claim.holder);
+        if let Some(hold) = claim.beside {
+            holder.push_str(BESIDE);
+            holder.push_str(&hold.to_string());
+        }
         let kind = match (claim.waits, claim.order) {
             (false, _) => "n",
-            (true, Order::Fifo) => "f",
-            (true, Order::Barging) => "b",
+            (true, Order::Barging) if claim.beside.is_none() => "b",
+            (true, _) => "f",
         };
         let (take, of) = match claim.mode {
             Mode::Permits { take, of } => (take, of),
-            _ => (0, 0),
+            _ => (u32::from(claim.beside.is_some()), 0),
         };
         let keys = names.whole();
         let (mut from, mut is_known) = (None, known.is_some());
         let mut calls = Calls::default();
         let mut warn = false;
         let mut short = None;
-        if kind == "f" && known.is_none() && claim.mode.is_alone() && claim.ttl <= SHORT {
+        if kind == "f" && known.is_none() && may_be_alone(claim) && claim.ttl <= SHORT {
             let (mode, probation) = (letter(claim.mode), millis(probation));
             let rest = format!("{mode}{probation:04}{process:<16}{nonce}{:020}", 0);
             short = self.enqueue(route, names, claim, (&rest, &holder)).await.transpose();

@@ -110,12 +110,23 @@ fn hold(
     snapshot.shape = held.shape();
     match &held {
         KeyValue::Alone { mode, id, token, holder, since } => {
-            snapshot.holders.push(Party::new(*mode, holder.clone()).with(|it| {
-                it.id = ClaimId::parse(id);
-                it.token = Some(*token);
-                it.remaining = left;
-                it.age = age(*since, now);
-            }))
+            let members = scores(members);
+            // A writer beside which another hold stays is a member too (common.lua).
+            let own = members.iter().find(|(member, _)| member == id).map(|(_, ends)| *ends);
+            let left =
+                own.map_or(left, |ends| Some(Duration::from_millis(ends.saturating_sub(now))));
+            if own.is_none_or(|ends| ends >= now) {
+                snapshot.holders.push(Party::new(*mode, holder.clone()).with(|it| {
+                    it.id = ClaimId::parse(id);
+                    it.token = Some(*token);
+                    it.remaining = left;
+                    it.age = age(*since, now);
+                }));
+            }
+            for (id, ends) in members.iter().filter(|(_, ends)| own.is_some() && *ends >= now) {
+                let detail = details.get(id);
+                snapshot.holders.extend(detail.and_then(|it| member(id, it, 0, now, *ends)));
+            }
         }
         KeyValue::Closed { by } => {
             snapshot.linger = left;

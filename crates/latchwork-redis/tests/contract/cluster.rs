@@ -23,7 +23,6 @@ impl Harness for Cluster {
     fn expected(&self) -> Expected {
         let server = provided("redis").expect("a server");
         Expected {
-            upgrade: false,
             fencing: Fencing::WhileDataSurvives,
             watch: false,
             // Pushed grants go by sharded pub/sub.

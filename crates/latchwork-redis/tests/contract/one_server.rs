@@ -43,7 +43,6 @@ impl OneServer {
             next: Arc::default(),
             options: "",
             expected: Expected {
-                upgrade: false,
                 fencing: Fencing::WhileDataSurvives,
                 watch: false,
                 ..Expected::EVERYTHING

@@ -50,7 +50,7 @@ fn expected(without: Without) -> Expected {
     let whole = without != Without::ManyKeys;
     Expected {
         shared: whole,
-        upgrade: false,
+        upgrade: whole,
         permits: whole,
         fifo: whole,
         linger: whole,

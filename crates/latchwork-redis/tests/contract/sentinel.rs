@@ -23,12 +23,7 @@ pub(crate) struct Sentinel {
 
 impl Harness for Sentinel {
     fn expected(&self) -> Expected {
-        Expected {
-            upgrade: false,
-            fencing: Fencing::WhileDataSurvives,
-            watch: false,
-            ..Expected::EVERYTHING
-        }
+        Expected { fencing: Fencing::WhileDataSurvives, watch: false, ..Expected::EVERYTHING }
     }
 
     fn time(&self) -> Time {

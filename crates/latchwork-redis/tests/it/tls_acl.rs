@@ -146,6 +146,15 @@ async fn shared_and_permits(a: &Bare, b: &Bare) -> Result<(), BackendError> {
         }
         a.released(&rival).await?;
     }
+    let (read, other) = (a.claim("app:shared", Mode::Read), b.claim("app:shared", Mode::Read));
+    a.granted(&read).await?;
+    b.granted(&other).await?;
+    let upgrade = a.claim("app:shared", Mode::Write).with(|it| it.beside = Some(read.id));
+    a.blocked(&upgrade).await?;
+    b.released(&other).await?;
+    a.granted(&upgrade).await?;
+    a.released(&read).await?;
+    a.released(&upgrade).await?;
     // A member that has run out is cleared by who comes next.
     let brief = a.claim("app:shared", Mode::Read).with(|it| it.ttl = Duration::from_millis(20));
     let lasting = b.claim("app:shared", Mode::Read);

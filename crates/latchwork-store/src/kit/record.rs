@@ -223,6 +223,9 @@ impl Record {
     /// Why `claim` cannot replace the hold that it names, if it cannot.
     fn refusal(&self, claim: &Claim) -> Result<Option<Blocked>, BackendError> {
         let Some(beside) = claim.beside else { return Ok(None) };
+        if claim.mode.shape() != Shape::ReadWrite {
+            return Err(cannot_replace(claim.mode.word(), claim.mode));
+        }
         let Some(hold) = self.held.iter().find(|m| m.id == beside) else {
             return Ok(Some(Blocked::by(Cause::Gone)));
         };
@@ -235,14 +238,7 @@ impl Record {
                 Ok(rivals.next().map(refused))
             }
             (Mode::Write, Mode::Read) => Ok(None),
-            (held, wanted) => Err(BackendError::new(
-                BackendErrorKind::Mismatch,
-                Effect::NotApplied,
-                format!("a {} claim cannot replace a {} hold", wanted.word(), held.word()),
-            )
-            .with_next_step(
-                "replace a read hold by a write claim, or a write hold by a read claim",
-            )),
+            (held, wanted) => Err(cannot_replace(held.word(), wanted)),
         }
     }
 
@@ -409,9 +405,8 @@ impl Record {
         let mut no_head = true;
         let mut gap = false;
         self.queue.retain(|waiter| {
-            let dead = waiter.expires <= now.lease
-                || replaces_none(waiter)
-                || (at_front && !alive(waiter.tag));
+            let dead = waiter.expires <= now.lease || (at_front && !alive(waiter.tag));
+            let dead = dead || replaces_none(waiter);
             if dead {
                 if no_head && waiter.order == Order::Fifo {
                     open_since = open_since.max(waiter.expires.min(now.lease));
@@ -492,6 +487,14 @@ impl Record {
     pub fn is_idle(&self, now: Now) -> bool {
         self.held.is_empty() && self.queue.is_empty() && self.closed_until <= now.wall
     }
+}
+
+/// The error for a claim that is to replace a hold of the same or another kind of lock. `held` is the hold's
+/// mode as one word.
+pub fn cannot_replace(held: &str, wanted: Mode) -> BackendError {
+    let message = format!("a claim of mode {} cannot replace a hold of mode {held}", wanted.word());
+    BackendError::new(BackendErrorKind::Mismatch, Effect::NotApplied, message)
+        .with_next_step("replace a read hold by a write claim, or a write hold by a read claim")
 }
 
 impl Waiter {

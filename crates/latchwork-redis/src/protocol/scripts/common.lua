@@ -23,6 +23,10 @@
 -- The nonce is what the process believes a grant by: only the grant is published with it.
 -- Details of a mark are written in the same way, those of a member:
 --   m <mode> <take> <token> <holder>
+-- A reader or writer that takes 1 permit replaces a hold: its holder ends in BESIDE and the id of that hold.
+-- While two holds of a holder are there, the lock is that of the writer, whose value has BESIDE in it. The
+-- members are both, without details of the writer: each has its end there, and the lock ends with the last.
+-- A version that does not know this drops the members. So it ends the reader's hold, and nobody gets in.
 local redis, sub = redis, string.sub
 local time = redis.call('TIME')
 local now_us = time[1] * 1000000 + time[2]
@@ -38,6 +42,8 @@ local SPREAD = @SPREAD@
 local LAST = 9999999999999
 -- How many of those that have ended one call drops: the server does nothing else meanwhile.
 local ENDED = 256
+
+local BESIDE = '\31beside='
 
 local hold = {}
 local dirty = false
@@ -70,6 +76,9 @@ local function waiter(entry)
     joined = tonumber(sub(entry, 148, 163)),
     holder = sub(entry, 164),
   }
+  if w.take == 1 and w.mode ~= 'p' then
+    w.beside = string.match(w.holder, BESIDE .. '(%x+)$')
+  end
   return w.look and w.ends and w.tried and w.p and w.take and w.of and w.joined and w
 end
 
@@ -175,19 +184,27 @@ do
       end
       hold.closed, hold.of, hold.taken = tonumber(closed), tonumber(of), tonumber(taken)
     end
-    if is_shared(hold.kind) then
+    if kind == 'w' and hold.id and members > 0 and string.find(value, BESIDE, 58, true) then
+      local ends = tonumber(redis.call('ZSCORE', KEYS[5], hold.id) or nil)
+      hold.beside = ends and ends >= now
+      if ends and not hold.beside then
+        hold = { kind = 'r', closed = 0, of = 0, taken = 0 }
+        dirty = true
+      end
+    end
+    if is_shared(hold.kind) or hold.beside then
       local over = redis.call('ZRANGEBYSCORE', KEYS[5], '-inf', now - 1, 'LIMIT', 0, ENDED)
       hold.more = #over == ENDED
       for _, id in ipairs(over) do
         local take = string.match(redis.call('HGET', KEYS[4], id) or '', '^m %a (%d+)')
-        hold.taken = hold.taken - (tonumber(take) or 0)
+        hold.taken = (hold.taken or 0) - (tonumber(take) or 0)
         redis.call('ZREM', KEYS[5], id)
         redis.call('HDEL', KEYS[4], id)
         dirty = true
       end
     end
   end
-  if members > 0 and hold.kind ~= 'm' and not is_shared(hold.kind) then
+  if members > 0 and hold.kind ~= 'm' and not is_shared(hold.kind) and not hold.beside then
     -- The lock was deleted under its members: they hold nothing any more.
     local gone = redis.call('ZRANGE', KEYS[5], 0, 999)
     for _, id in ipairs(gone) do
@@ -197,9 +214,14 @@ do
   end
 end
 
--- The members are gone: the key is free, or stays closed.
+-- The members are gone: the key is free, or stays closed. A writer that is left alone is no member.
 local function settle_members()
-  if is_shared(hold.kind) and redis.call('ZCARD', KEYS[5]) == 0 then
+  if hold.beside and redis.call('ZCARD', KEYS[5]) == 1 then
+    local ends = redis.call('ZSCORE', KEYS[5], hold.id)
+    redis.call('PEXPIRE', KEYS[1], ends - now + 1)
+    redis.call('DEL', KEYS[5])
+    hold.beside = nil
+  elseif is_shared(hold.kind) and redis.call('ZCARD', KEYS[5]) == 0 then
     dirty = true
     hold.kind = hold.closed >= now and 'c' or nil
   end
@@ -225,21 +247,31 @@ local function finish()
       redis.call('PEXPIRE', KEYS[5], last - now)
     end
     keep_details(last - now)
+  elseif hold.beside then
+    local length = redis.call('ZRANGE', KEYS[5], -1, -1, 'WITHSCORES')[2] - now + 1
+    redis.call('PEXPIRE', KEYS[1], length)
+    redis.call('PEXPIRE', KEYS[5], length)
+    keep_details(length)
   end
+end
+
+-- Whether a claim holds the key and is among the members.
+local function is_member(id)
+  return (is_shared(hold.kind) or hold.beside) and redis.call('ZSCORE', KEYS[5], id)
 end
 
 local function held_token(id)
   if hold.id == id then
     return hold.token
   end
-  if is_shared(hold.kind) and redis.call('ZSCORE', KEYS[5], id) then
+  if is_member(id) then
     return string.match(redis.call('HGET', KEYS[4], id) or '', '^m %a %d+ (%d+)')
   end
   return nil
 end
 
 local function extend(id, mode, ttl)
-  if is_shared(mode) then
+  if is_shared(mode) or hold.beside then
     redis.call('ZADD', KEYS[5], now + ttl, id)
     dirty = true
   else
@@ -247,12 +279,14 @@ local function extend(id, mode, ttl)
   end
 end
 
--- Whether a claim is compatible with all that hold the key.
-local function fits(mode, take)
+-- Whether a claim is compatible with all that hold the key but the hold that it replaces.
+local function fits(mode, take, beside)
   if hold.kind == nil then
     return true
   elseif (hold.closed or 0) >= now then
     return false
+  elseif beside then
+    return hold.id == beside or (hold.kind == 'r' and redis.call('ZCARD', KEYS[5]) == 1)
   elseif hold.kind == 'r' then
     return mode == 'r'
   elseif hold.kind == 'p' then
@@ -309,7 +343,19 @@ local function grant(c, length, in_line, floor)
     return nil
   end
   forget_mark(c.id) -- before a member's details take the place of the mark's
-  if is_shared(c.mode) then
+  if c.beside and is_shared(c.mode) then
+    local left = redis.call('PTTL', KEYS[1])
+    if not hold.beside then
+      redis.call('ZADD', KEYS[5], now + left, hold.id)
+    end
+    redis.call('ZADD', KEYS[5], now + length, c.id)
+    redis.call('HSET', KEYS[4], c.id, table.concat({ 'm', c.mode, '0', token, c.holder }, ' '))
+    hold.holder = hold.holder .. BESIDE .. c.id
+    local value = table.concat({ 'lw', hold.kind, '+', hold.id, hold.token, hold.holder }, ':')
+    redis.call('SET', KEYS[1], value, 'PX', math.max(1, left))
+    hold.flag, hold.beside, dirty = '+', true, true
+    return token
+  elseif is_shared(c.mode) then
     redis.call('ZADD', KEYS[5], now + length, c.id)
     redis.call('HSET', KEYS[4], c.id, table.concat({ 'm', c.mode, text(c.take), token, c.holder }, ' '))
     if not is_shared(hold.kind) then
@@ -319,11 +365,14 @@ local function grant(c, length, in_line, floor)
     dirty = true
   else
     local others = redis.call('LLEN', KEYS[3]) - (in_line and 1 or 0)
-    local flag = (others > 0 or redis.call('EXISTS', KEYS[6]) == 1) and '+' or '-'
+    local flag = (c.beside or others > 0 or redis.call('EXISTS', KEYS[6]) == 1) and '+' or '-'
     local value = table.concat({ 'lw', c.mode, flag, c.id, token, c.holder }, ':')
     redis.call('SET', KEYS[1], value, 'PX', length)
     hold.id, hold.token, hold.holder, hold.flag = c.id, token, c.holder, flag
-    dirty = false
+    hold.beside, dirty = c.beside, c.beside
+    if c.beside then
+      redis.call('ZADD', KEYS[5], now + length, c.id)
+    end
   end
   hold.kind = c.mode
   return token
@@ -331,7 +380,7 @@ end
 
 -- Why a claim at this place is blocked, when it should look again (ms, -1 if unknown), and who
 -- holds the key: of a client of another kind, '-' if it has set no ttl.
-local function what_blocks(turn, ahead)
+local function what_blocks(turn, ahead, beside)
   local kind = hold.kind
   local behind = math.min(math.max(ahead, 0) * 10, SPREAD)
   if kind == 'f' then
@@ -353,6 +402,9 @@ local function what_blocks(turn, ahead)
     return 'q', math.max(1, turn.look + LATE - now + 1), turn.holder
   elseif is_shared(kind) then
     local first = redis.call('ZRANGE', KEYS[5], 0, 0, 'WITHSCORES')
+    if first[1] == beside then
+      first = redis.call('ZRANGE', KEYS[5], 1, 1, 'WITHSCORES')
+    end
     local holder = string.match(redis.call('HGET', KEYS[4], first[1]) or '', '^m %a %d+ %d+ (.*)$')
     return 'h', math.max(1, tonumber(first[2]) - now + 1 + behind), holder or ''
   end
@@ -380,6 +432,8 @@ local function keep_place(me, place, in_line, retry)
   else
     if in_line then
       redis.call('LSET', KEYS[3], in_line, entry)
+    elseif me.beside then
+      redis.call('LPUSH', KEYS[3], entry)
     else
       redis.call('RPUSH', KEYS[3], entry)
     end

@@ -13,6 +13,10 @@
 local redis, sub = redis, string.sub
 --#guard guard_ask.lua
 local value = redis.call('GET', KEYS[1])
+-- Beside a writer that replaces a hold, or is replaced, the other one stays.
+if value and sub(value, 4, 4) == 'w' and string.find(value, '\31beside=', 58, true) then
+  return false
+end
 if not value or sub(value, 8, 39) ~= ARGV[1] then
   return false
 end
@@ -35,7 +39,7 @@ local time = redis.call('TIME')
 local now_us = time[1] * 1000000 + time[2]
 local now = math.floor(now_us / 1000)
 if mode ~= sub(value, 4, 4) or not look or not ends or not tried or not p or sub(process, 1, 1) == '-'
-  or ends <= now or look + @LATE@ < now then
+  or ends <= now or look + @LATE@ < now or (mode == 'w' and sub(entry, 137, 137) == '1') then
   return false
 end
 local channel = ARGV[2] .. process .. ARGV[3]

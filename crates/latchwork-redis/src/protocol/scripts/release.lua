@@ -31,6 +31,10 @@ elseif ARGV[3] == 'end' then
     redis.call('DEL', KEYS[1])
     hold, dirty = { closed = 0 }, false
   end
+elseif hold.id == id and hold.beside then
+  redis.call('ZREM', KEYS[5], id)
+  hold = { kind = 'r', closed = linger > 0 and now + linger or 0, holder = ARGV[4], of = 0, taken = 0 }
+  dirty = true
 elseif hold.id == id then
   redis.call('DEL', KEYS[1]) -- first: a full server lets a script write after it has freed something
   hold = { closed = 0 }
@@ -38,10 +42,11 @@ elseif hold.id == id then
     hold = { kind = 'c', closed = now + linger, holder = ARGV[4] }
   end
   dirty = linger > 0
-elseif is_shared(hold.kind) and redis.call('ZREM', KEYS[5], id) == 1 then
+elseif (is_shared(hold.kind) or hold.beside) and redis.call('ZREM', KEYS[5], id) == 1 then
   local take = string.match(redis.call('HGET', KEYS[4], id) or '', '^m %a (%d+)')
-  hold.taken = hold.taken - (tonumber(take) or 0)
-  if linger > 0 and now + linger > hold.closed then
+  hold.taken = (hold.taken or 0) - (tonumber(take) or 0)
+  -- The value of a writer has no room for a linger of the hold beside it.
+  if not hold.beside and linger > 0 and now + linger > hold.closed then
     -- Who closes it is kept only if nobody is left: the values of members have no room for a name.
     hold.closed, hold.holder = now + linger, ARGV[4]
   end

@@ -15,6 +15,25 @@ local function is_other(answer)
   return type(answer) == 'table' and string.find(answer.err, 'WRONGTYPE', 1, true)
 end
 
+local BESIDE = '\31beside='
+
+-- Lengthens a member's hold.
+local function prolong(id, ttl)
+  -- First: a full server lets a script write after it has taken something away, if only nothing.
+  redis.call('ZREM', KEYS[4], '')
+  ttl = tonumber(ttl)
+  if redis.call('PTTL', KEYS[1]) < ttl then
+    redis.call('PEXPIRE', KEYS[1], ttl)
+  end
+  if redis.call('PTTL', KEYS[3]) < ttl then
+    redis.call('PEXPIRE', KEYS[3], ttl)
+  end
+  if redis.call('PTTL', KEYS[4]) < ttl then
+    redis.call('PEXPIRE', KEYS[4], ttl)
+  end
+  redis.call('ZADD', KEYS[4], 'XX', now + ttl, id)
+end
+
 local function renew_alone(id, ttl, floor)
   local value = redis.pcall('GET', KEYS[1])
   if is_other(value) then
@@ -30,7 +49,16 @@ local function renew_alone(id, ttl, floor)
   if not token or #token > 16 or tonumber(token) > 9007199254740991 then
     return ''
   end
-  redis.call('PEXPIRE', KEYS[1], ttl)
+  -- A writer beside which another hold stays is a member (common.lua).
+  local ends = string.sub(value, 4, 4) == 'w' and string.find(value, BESIDE, 58, true)
+    and redis.call('ZSCORE', KEYS[4], id)
+  if ends and tonumber(ends) < now then
+    return ''
+  elseif ends then
+    prolong(id, ttl)
+  else
+    redis.call('PEXPIRE', KEYS[1], ttl)
+  end
   if floor ~= '0' then
     local new = raised(token, floor, now_us)
     if new ~= token then
@@ -53,26 +81,17 @@ local function renew_member(id, mode, ttl, floor)
     score = redis.call('ZSCORE', KEYS[4], id)
     detail = redis.call('HGET', KEYS[3], id)
   end
-  if not value or string.sub(value, 1, 5) ~= 'lw:' .. mode .. ':' or not score or tonumber(score) < now then
+  local is_beside = value and mode == 'r' and string.sub(value, 1, 5) == 'lw:w:'
+    and string.find(value, BESIDE, 58, true)
+  if not value or (string.sub(value, 1, 5) ~= 'lw:' .. mode .. ':' and not is_beside)
+    or not score or tonumber(score) < now then
     return ''
   end
   local head, token, tail = string.match(detail or '', '^(m %a %d+ )(%d+)( .*)$')
   if not token or #token > 16 or tonumber(token) > 9007199254740991 then
     return ''
   end
-  -- First: a full server lets a script write after it has taken something away, if only nothing.
-  redis.call('ZREM', KEYS[4], '')
-  ttl = tonumber(ttl)
-  if redis.call('PTTL', KEYS[1]) < ttl then
-    redis.call('PEXPIRE', KEYS[1], ttl)
-  end
-  if redis.call('PTTL', KEYS[3]) < ttl then
-    redis.call('PEXPIRE', KEYS[3], ttl)
-  end
-  if redis.call('PTTL', KEYS[4]) < ttl then
-    redis.call('PEXPIRE', KEYS[4], ttl)
-  end
-  redis.call('ZADD', KEYS[4], 'XX', now + ttl, id)
+  prolong(id, ttl)
   local new = raised(token, floor, now_us)
   if new ~= token then
     redis.call('HSET', KEYS[3], id, head .. new .. tail)

@@ -47,7 +47,7 @@ local function push(w, entry)
     leave_line(entry)
     return true
   end
-  if is_shared(w.mode) then
+  if is_shared(w.mode) or w.beside then
     redis.call('ZREM', KEYS[5], w.id)
     redis.call('HDEL', KEYS[4], w.id)
   end
@@ -116,9 +116,9 @@ local function serve(me, in_line, floor, from)
         break
       end
       left = left - 1
-      if not w or w.ends <= now then
+      if not w or w.ends <= now or (w.beside and hold.id ~= w.beside and not is_member(w.beside)) then
         leave_line(entry)
-      elseif not fits(w.mode, w.take) then
+      elseif not fits(w.mode, w.take, w.beside) then
         turn = { held = true }
         break
       elseif me and w.id == me.id then

@@ -1,6 +1,7 @@
 -- Grants a claim, or says what is in its way and keeps its place.
 --
--- ARGV: 1 value up to the token, 2 ttl (ms), 3 holder, 4 id, 5 mode, 6 permits to take, 7 limit,
+-- ARGV: 1 value up to the token, 2 ttl (ms), 3 holder, 4 id, 5 mode, 6 permits to take (1 if it replaces
+-- a hold, see common.lua), 7 limit,
 -- 8 place (f: in line, b: only a mark, n: nothing), 9 floor, 10 nonce, 11 process or -,
 -- 12 probation (ms), 13 channel prefix, 14 channel suffix, 15 whether it may stand in line from an
 -- earlier try (1) or not (0), 16 what PUBSUB calls the number of those who listen (empty: do not
@@ -10,7 +11,7 @@
 -- are to be warned (warn.lua). To one that is blocked: 0, why, when to look again (ms), how many are
 -- before it, the time, who is in its way, from which place on to serve with another call, when it
 -- joined the line (us; -1 each if there is none), and whether to warn. To one that is refused: 2 and the
--- shape that the key is in use with; 4, the counter and its value if all tokens were given; 5 and the value of
+-- shape that the key is in use with, or the mode of a hold that it cannot replace; 4, the counter and its value if all tokens were given; 5 and the value of
 -- the key if that is no lock.
 --
 -- With three keys and four arguments (value up to the token, ttl, rest of the value, floor) it only
@@ -44,6 +45,9 @@ local me = {
   ttl = tonumber(ARGV[2]),
   holder = ARGV[3],
 }
+if me.take == 1 and me.mode ~= 'p' then
+  me.beside = string.match(me.holder, BESIDE .. '(%x+)$')
+end
 local place = ARGV[8]
 
 if hold.kind == 'm' then
@@ -69,8 +73,41 @@ if ARGV[15] == '1' then
   in_line, entry = place_of(me.id, tonumber(ARGV[18]))
   me.joined = entry and tonumber(sub(entry, 148, 163))
 end
+if me.beside then
+  local was = hold.id == me.beside and hold.kind or is_member(me.beside) and 'r'
+  if was and was .. me.mode ~= 'rw' and was .. me.mode ~= 'wr' then
+    finish()
+    return { 2, 'b' .. was }
+  end
+  local cause, by = not was and 'l', ''
+  local first = was == 'r' and redis.call('LINDEX', KEYS[3], 0)
+  local rival = first and waiter(first)
+  if rival and rival.id ~= me.id and rival.beside and rival.ends > now and is_member(rival.beside) then
+    cause, by = 'u', rival.holder
+  end
+  if cause then
+    local more, pushed = nil, 0
+    if entry then
+      leave_line(entry)
+      local _, _, left, sent = serve(nil)
+      more, pushed = left, sent
+    end
+    finish()
+    return { 0, cause, -1, -1, time[1], time[2], by, more or -1, -1, pushed }
+  end
+end
 --#guard guard_place.lua
-local granted, turn, more, pushed = serve(me, in_line, tonumber(ARGV[9]), ARGV[17])
+local granted, turn, more, pushed
+if me.beside then
+  -- It is ahead of the whole line: that waits for the hold which it replaces, or for one that does.
+  pushed = 0
+  granted = fits(me.mode, 0, me.beside) and grant(me, me.ttl, entry, tonumber(ARGV[9]))
+  if granted and entry then
+    leave_line(entry)
+  end
+else
+  granted, turn, more, pushed = serve(me, in_line, tonumber(ARGV[9]), ARGV[17])
+end
 if granted then
   finish()
   return { 1, granted, me.ttl, time[1], time[2], pushed }
@@ -87,13 +124,13 @@ if in_line and sub(redis.call('LINDEX', KEYS[3], in_line) or '', 1, 32) ~= me.id
 end
 local ahead = -1
 if place == 'f' then
-  ahead = in_line or redis.call('LLEN', KEYS[3])
+  ahead = me.beside and 0 or in_line or redis.call('LLEN', KEYS[3])
 elseif entry then
   leave_line(entry)
   local _, _, _, also = serve(nil)
   pushed = math.max(pushed, also)
 end
-local cause, retry, holder = what_blocks(turn, ahead)
+local cause, retry, holder = what_blocks(turn, ahead, me.beside)
 if place ~= 'n' then
   keep_place(me, place, in_line, retry)
 end
