@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 use std::time::Duration;
 
-use latchwork::{Error, ErrorKind, LockManager, Period, Source};
+use latchwork::{Error, ErrorKind, LockManager, Period, Resize, Source};
 use latchwork_store::clock::boot_time;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
@@ -231,8 +231,18 @@ impl Manager {
         Ok((side(rwlock.read())?, side(rwlock.write())?))
     }
 
-    fn semaphore(&self, name: &str, of: u32, permits: u32, options: Options) -> PyResult<Lock> {
-        let lock = self.locks.semaphore(name, of).permits(permits);
+    fn semaphore(
+        &self,
+        name: &str,
+        of: u32,
+        permits: u32,
+        resize: &str,
+        options: Options,
+    ) -> PyResult<Lock> {
+        let policy = Resize::parse(resize).ok_or_else(|| {
+            PyValueError::new_err(format!("resize: never, to-mine or follow, not {resize}"))
+        })?;
+        let lock = self.locks.semaphore(name, of).resize_policy(policy).permits(permits);
         Ok(self.lock_of(Kind::One(configured(lock, options)?)))
     }
 
@@ -298,6 +308,11 @@ impl Manager {
     fn force_release(&self, name: String) -> Operation {
         let locks = self.locks.clone();
         Operation::new(async move { Ok(Outcome::Forced(locks.force_release(name).await?)) })
+    }
+
+    fn resize(&self, name: String, of: u32) -> Operation {
+        let semaphore = self.locks.semaphore(name, of);
+        Operation::new(async move { Ok(Outcome::Resized(semaphore.resize().await?)) })
     }
 
     fn close(&self) -> Operation {

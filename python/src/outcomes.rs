@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use latchwork::once::{Reset, Skipped};
-use latchwork::{FencingToken, ForceReleased, Leader, Lost};
+use latchwork::{FencingToken, ForceReleased, Leader, Lost, Resized};
 use latchwork_store::doctor::{Prepared, Report};
 use latchwork_store::{Mode, Party, Shape, Snapshot};
 use pyo3::exceptions::PyValueError;
@@ -28,6 +28,7 @@ pub(crate) enum Outcome {
     End,
     Snapshots(Vec<Snapshot>),
     Forced(ForceReleased),
+    Resized(Resized),
     Report(Report),
     Prepared(Prepared),
 }
@@ -86,6 +87,13 @@ impl Outcome {
                 }
                 let token = forced.token.map(|token| token.get());
                 (evicted, token).into_pyobject(py)?.into_any().unbind()
+            }
+            Self::Resized(resized) => {
+                let (before, limit, held) = match resized {
+                    Resized::Yes { from, to, held } => (Some(from), Some(to), Some(held)),
+                    Resized::Unused => (None, None, None),
+                };
+                (before, limit, held, resized.to_string()).into_pyobject(py)?.into_any().unbind()
             }
             Self::Report(report) => {
                 let findings = PyList::empty(py);

@@ -89,6 +89,28 @@ def test_a_loss_after_an_upgrade_is_noticed(upgrading, locks):
     guard._forget()
 
 
+def test_the_limit_of_a_semaphore_changes_while_it_is_held(locks):
+    old = locks.semaphore("gpu", of=3, permits=3, resize="to-mine")
+    new = locks.semaphore("gpu", of=5, permits=2, resize="to-mine")
+    with old as before:
+        with new as after:
+            assert old.try_acquire() is None
+            assert locks.semaphore("gpu", of=9, resize="follow").try_acquire() is None
+            with pytest.raises(latchwork.Mismatch, match="resize policy"):
+                locks.semaphore("gpu", of=3).try_acquire()
+            resized = locks.resize("gpu", 6)
+            assert (resized.before, resized.limit, resized.held) == (5, 6, 5)
+            assert str(resized) == "the limit was changed from 5 to 6; 5 permits are held"
+            with locks.semaphore("gpu", of=9, resize="follow"):
+                lowered = locks.resize("gpu", 1)
+                assert "no claim is admitted until" in str(lowered)
+                before.ensure_held()
+                after.ensure_held()
+    assert locks.resize("gpu", 6).limit is None
+    with pytest.raises(ValueError, match="never, to-mine or follow"):
+        locks.semaphore("gpu", of=3, resize="always")
+
+
 def test_a_semaphore_counts_permits(locks):
     one, two = locks.semaphore("gpu", of=3), locks.semaphore("gpu", of=3, permits=2)
     with one, two:

@@ -19,7 +19,7 @@ use rustix::process::Pid;
 pub(crate) use separator::verb;
 #[cfg(feature = "serve")]
 pub(crate) use serve::ServeArgs;
-pub(crate) use values::{OnLoss, Permits, duration, token, ttl};
+pub(crate) use values::{OnLoss, Permits, ResizePolicy, duration, token, ttl};
 
 use crate::keeper::hold_id::HoldId;
 
@@ -140,6 +140,9 @@ pub(crate) enum Command {
     /// Release what `hold` took, or take a lock away from its holder
     #[command(after_help = help::RELEASE, visible_alias = "unlock")]
     Release(ReleaseArgs),
+    /// Change the number of permits while they are held
+    #[command(after_help = help::RESIZE)]
+    Resize(ResizeArgs),
     /// Check that the store can keep locks safely
     #[command(after_help = help::DOCTOR)]
     Doctor,
@@ -216,6 +219,10 @@ pub(crate) struct LockArgs {
     /// Take TAKE of OF permits (a semaphore): with 1/5, five run at a time
     #[arg(long, group = "mode", value_name = "TAKE/OF", value_parser = values::permits, allow_hyphen_values = true)]
     pub(crate) permits: Option<Permits>,
+
+    /// What to do if the lock is in use with another OF [default: never]
+    #[arg(long, value_name = "POLICY", value_enum, requires = "permits")]
+    pub(crate) resize: Option<ResizePolicy>,
 
     #[command(flatten)]
     pub(crate) wait: WaitArgs,
@@ -483,6 +490,18 @@ pub(crate) struct ReleaseArgs {
     /// The process that holds the locks, such as $$ in a subshell [default: the shell that runs this command]
     #[arg(long, value_name = "PID", value_parser = values::pid, allow_hyphen_values = true, conflicts_with = "force")]
     pub(crate) pid: Option<Pid>,
+}
+
+// `resize`
+#[derive(Debug, Args)]
+pub(crate) struct ResizeArgs {
+    /// The lock's name
+    #[arg(value_parser = values::name)]
+    pub(crate) name: String,
+
+    /// How many permits there are from now on; at least 1
+    #[arg(value_name = "OF", value_parser = values::limit, allow_hyphen_values = true)]
+    pub(crate) of: u32,
 }
 
 // `completions`

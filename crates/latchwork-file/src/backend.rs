@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use latchwork_store::{
     Attempt, Backend, BackendError, Blocked, Capabilities, Claim, Doorbell, Error, Fencing, Io,
-    Key, Lifeline, Linger, Query, Released, Renewal, Snapshot, Verb, Wake, Watch,
+    Key, Lifeline, Linger, Query, Released, Renewal, Resized, Snapshot, Verb, Wake, Watch,
 };
 
 use crate::disk::fs_check;
@@ -103,9 +103,11 @@ impl Drop for FileBackend {
 
 impl Backend for FileBackend {
     fn capabilities(&self) -> Capabilities {
-        Capabilities::full(self.shared.store.clone())
+        let mut can = Capabilities::full(self.shared.store.clone())
             .with_fencing(Fencing::WhileDataSurvives)
-            .with_ttl(SHORTEST_TTL..=LONGEST_TTL, DEFAULT_TTL)
+            .with_ttl(SHORTEST_TTL..=LONGEST_TTL, DEFAULT_TTL);
+        (can.mixed_limits, can.resize) = (true, true);
+        can
     }
 
     fn lifeline(&self) -> Option<Lifeline> {
@@ -151,6 +153,10 @@ impl Backend for FileBackend {
         linger: Linger,
     ) -> Verb<'a, Result<Released, BackendError>> {
         Box::pin(self.shared.give_back(claim, linger))
+    }
+
+    fn resize<'a>(&'a self, claim: &'a Claim) -> Verb<'a, Result<Resized, BackendError>> {
+        Box::pin(self.shared.resize(claim))
     }
 
     fn blocks(&self) -> bool {

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use latchwork_store::{
     Answers, Attempt, Backend, BackendError, Blocked, Capabilities, Claim, Doubts, Error, Fencing,
-    Io, Key, Linger, Query, Released, Renewal, Snapshot, Verb, Wake, Watch,
+    Io, Key, Linger, Query, Released, Renewal, Resized, Snapshot, Verb, Wake, Watch,
 };
 
 use crate::config::KubernetesConfig;
@@ -47,9 +47,10 @@ impl KubernetesBackend {
         let began = store.begin().await;
         began.map_err(|error| Error::from_backend(error, None, &shown))?;
         let ttl = Duration::from_secs(1)..=Duration::from_secs(24 * 60 * 60);
-        let capabilities = Capabilities::full(shown)
+        let mut capabilities = Capabilities::full(shown)
             .with_fencing(Fencing::Linearizable)
             .with_ttl(ttl, Duration::from_secs(30));
+        (capabilities.mixed_limits, capabilities.resize) = (true, true);
         Ok(Arc::new(Self { store, capabilities }))
     }
 }
@@ -105,6 +106,10 @@ impl Backend for KubernetesBackend {
         linger: Linger,
     ) -> Verb<'a, Result<Released, BackendError>> {
         Box::pin(self.store.release(claim, linger))
+    }
+
+    fn resize<'a>(&'a self, claim: &'a Claim) -> Verb<'a, Result<Resized, BackendError>> {
+        Box::pin(self.store.resize(claim))
     }
 
     fn renews_for_others(&self) -> bool {

@@ -1,7 +1,7 @@
 //! `release`: the end of a claim, and the opening of a closed key.
 
 use latchwork_store::kit::record::Record;
-use latchwork_store::{BackendError, Claim, Linger, Released};
+use latchwork_store::{BackendError, Claim, Linger, Released, Resized};
 
 use crate::attempt::ALIVE;
 use crate::backend::Store;
@@ -33,5 +33,20 @@ impl Store {
         let (released, _) =
             self.change(&claim.key, &entry, std::slice::from_ref(claim), judge).await?;
         Ok(released)
+    }
+
+    /// Sets the limit of permits for all claims of the object.
+    pub(crate) async fn resize(&self, claim: &Claim) -> Result<Resized, BackendError> {
+        let entry = self.known.entry(&object_of(&claim.key));
+        let judge = |record: &mut Record, look: &Look<'_>| {
+            let (resized, _) = record.resize(claim, times(look.now), ALIVE);
+            match resized {
+                _ if !look.is_fresh => Step::Ask,
+                // The object is the foreign holder's to write.
+                Ok(Resized::Yes { .. }) if !is_foreign(record) => Step::Write(resized),
+                resized => Step::Done(resized),
+            }
+        };
+        self.change(&claim.key, &entry, &[], judge).await?.0
     }
 }

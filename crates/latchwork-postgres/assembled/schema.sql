@@ -70,7 +70,7 @@ CREATE TABLE IF NOT EXISTS "public"."latchwork_fence" (k bytea PRIMARY KEY, toke
 DO $body0$
 BEGIN
   IF EXISTS (SELECT FROM pg_proc p WHERE p.oid = to_regproc(E'"public"."latchwork_stand"')
-      AND substring(p.prosrc FROM '-- latchwork [0-9]+ functions ([0-9]+)')::integer > 1) THEN
+      AND substring(p.prosrc FROM '-- latchwork [0-9]+ functions ([0-9]+)')::integer > 2) THEN
     RAISE EXCEPTION 'the functions of a newer client were made meanwhile';
   END IF;
 END $body0$;
@@ -79,7 +79,7 @@ END $body0$;
 -- times as long as running them, and others would wait for the row meanwhile. The function is called on keys of its own
 -- that no client can name (0xff is not in UTF-8), and all of that is undone.
 CREATE OR REPLACE FUNCTION "public"."latchwork_rehearse"(a_what text) RETURNS void LANGUAGE plpgsql AS $body0$
--- latchwork 3 functions 1
+-- latchwork 3 functions 2
 DECLARE
   n CONSTANT text := 'latchwork.' || a_what || '_368059566';
   alone CONSTANT bytea := decode('ff', 'hex') || decode(replace(gen_random_uuid()::text, '-', ''), 'hex');
@@ -89,7 +89,7 @@ DECLARE
   t CONSTANT timestamptz := clock_timestamp();
 BEGIN
   BEGIN
-    PERFORM set_config(n, '3.1', true);
+    PERFORM set_config(n, '3.2', true);
     IF a_what = 'stand' THEN
       PERFORM "public"."latchwork_stand"(alone, NULL, c[1], 0::smallint, 1, 0, true, false, s, 0, '', s, NULL, NULL, NULL, 'off');
       PERFORM "public"."latchwork_stand"(alone, NULL, c[2], 0::smallint, 1, 0, true, true, s, 0, '', s, NULL, NULL, NULL, 'off');
@@ -110,6 +110,7 @@ BEGIN
         (shared, 1, c[1], 3, 2, 1, NULL), (shared, 2, c[2], 3, 2, 2, NULL), (shared, 3, c[3], 3, 2, NULL, NULL),
         (shared, 4, c[4], 3, 2, NULL, 0)) p (k, pos, claim, mode, lim, held, process);
       IF a_what = 'leave' THEN
+        PERFORM "public"."latchwork_leave"(shared, NULL, c[1], -3, '', NULL, 0, 'off');
         PERFORM "public"."latchwork_leave"(alone, NULL, c[1], 0, '', NULL, 0, 'off');
         PERFORM "public"."latchwork_leave"(alone, NULL, c[2], 0, '', NULL, 0, 'off');
         PERFORM "public"."latchwork_leave"(alone, NULL, c[3], 0, '', NULL, 0, 'off');
@@ -125,12 +126,15 @@ BEGIN
   EXCEPTION WHEN SQLSTATE 'LW001' THEN
     NULL;
   END;
-  PERFORM set_config(n, '3.1', false);
+  PERFORM set_config(n, '3.2', false);
 END $body0$;
 
 -- Grants a claim, or says what is in its way and keeps its place: what `Record::try_acquire` of kit::record does, under the
 -- lock of the key's row. The blocks below have the names of the functions there, and their order. `what` is g granted, h held, q queued, c closed, m mismatch (with the kind of lock in `given`
 -- and its limit in `retry`), x quarantine, e ended before, n the nonce is not the guard's.
+--
+-- A negative a_lim is the limit of a claim that brings it to a key with another one; with a negative a_take the limit
+-- of the key counts.
 --
 -- It waits for the row of the key for a shorter time than a renewal and a release do, so a crowd of tries gives way to
 -- them: the client takes the key for blocked then.
@@ -141,7 +145,7 @@ CREATE OR REPLACE FUNCTION "public"."latchwork_stand"(
   OUT what text, OUT given bigint, OUT retry bigint, OUT ahead integer, OUT whom bytea, OUT now_us bigint,
   OUT tell text[]
 ) LANGUAGE plpgsql AS $body0$
--- latchwork 3 functions 1
+-- latchwork 3 functions 2
 DECLARE
   r "public"."latchwork";
   old "public"."latchwork";
@@ -175,9 +179,12 @@ DECLARE
   last bigint;
   upto bigint;
   ignored text;
+  brings boolean := a_lim < 0;
+  follows boolean := a_take < 0;
 BEGIN
+  a_lim := abs(a_lim); a_take := abs(a_take);
   tell := '{}'::text[];
-  IF current_setting('latchwork.stand_368059566', true) IS DISTINCT FROM '3.1' THEN
+  IF current_setting('latchwork.stand_368059566', true) IS DISTINCT FROM '3.2' THEN
     PERFORM "public"."latchwork_rehearse"('stand');
   END IF;
   PERFORM set_config('lock_timeout', '500ms', true);
@@ -307,7 +314,18 @@ BEGIN
       other := kind; bound := lim;
     ELSIF waits THEN
       SELECT p.mode, p.lim INTO other, bound FROM "public"."latchwork_line" p
-      WHERE p.k = a_k AND p.claim <> a_me AND p.mode <> 9 AND p.ends > t ORDER BY p.pos LIMIT 1;
+      WHERE p.k = a_k AND p.claim <> a_me AND p.mode <> 9 AND p.ends > t AND p.fifo ORDER BY p.pos LIMIT 1;
+      IF NOT FOUND THEN
+        SELECT p.mode, p.lim INTO other, bound FROM "public"."latchwork_line" p
+        WHERE p.k = a_k AND p.claim <> a_me AND p.mode <> 9 AND p.ends > t ORDER BY p.pos LIMIT 1;
+      END IF;
+    END IF;
+    -- Block `judged_mode`: its own limit, that of the others, or that of its place.
+    IF a_mode = 3 AND NOT brings AND (follows OR mine.fifo) THEN
+      a_lim := coalesce(CASE WHEN mine.fifo THEN mine.lim END, CASE WHEN follows AND other = 3 THEN bound END, a_lim);
+    END IF;
+    IF a_mode = 3 AND other = 3 AND (brings OR follows OR mine.fifo) THEN
+      bound := a_lim;
     END IF;
     IF bound <> a_lim OR other <> a_mode AND (other NOT IN (1, 2) OR a_mode NOT IN (1, 2)) THEN
       what := 'm'; given := other; retry := bound;
@@ -362,6 +380,10 @@ BEGIN
       ELSE
         INSERT INTO "public"."latchwork_line" VALUES (a_k, coalesce(mine.pos, last + 1, 1), a_me, a_mode, a_take, a_lim, a_fifo, given,
           t + a_ttl * interval '1 microsecond', coalesce(mine.asked, t), t, a_ttl, a_probation, NULL, NULL, false, a_holder);
+        IF members > 0 AND lim <> a_lim THEN
+          UPDATE "public"."latchwork_line" p SET lim = a_lim WHERE p.k = a_k AND p.held IS NOT NULL;
+        END IF;
+        lim := a_lim;
         members := members + 1; taken := taken + a_take; kind := a_mode; r.crowd := true;
       END IF;
     ELSIF fits AND others_fit THEN
@@ -377,7 +399,8 @@ BEGIN
         SELECT min(p.ends), (array_agg(p.holder ORDER BY p.held))[1] INTO first_end, whom
         FROM "public"."latchwork_line" p WHERE p.k = a_k AND p.held IS NOT NULL;
       END IF;
-      retry := (date_part('epoch', first_end - t) * 1000000)::bigint + way * 2000000;
+      -- Nobody holds it if the claim, or one before it, takes more permits than the limit.
+      retry := coalesce((date_part('epoch', first_end - t) * 1000000)::bigint + way * 2000000, a_ttl);
     END IF;
     -- Block `keep_place`, and `leave_queue` for a claim that does not wait.
     IF what <> 'g' THEN
@@ -436,6 +459,10 @@ BEGIN
       ELSE
         UPDATE "public"."latchwork_line" p SET held = r.token, ends = t + w.probation * interval '1 microsecond'
         WHERE p.k = a_k AND p.pos = w.pos;
+        IF members > 0 AND lim <> w.lim THEN
+          UPDATE "public"."latchwork_line" p SET lim = w.lim WHERE p.k = a_k AND p.held IS NOT NULL;
+        END IF;
+        lim := w.lim;
         members := members + 1; taken := taken + w.take; kind := w.mode;
       END IF;
       durable := true;
@@ -494,13 +521,15 @@ END $body0$;
 
 -- Ends a claim, held or waiting, and gives the key to the next in line: what kit::record does, under the lock
 -- of the key's row. With a_bury above 0 (us) a try of the claim that lands within that time is refused: its
--- connection has ended, and nobody knows when it lands. With a_linger above 0 (us) the key stays closed; -1 ends no claim and opens a closed key.
+-- connection has ended, and nobody knows when it lands. With a_linger above 0 (us) the key stays closed; -1 ends no claim and opens a closed key, and one
+-- below, -1 - n, ends no claim and sets the limit of permits to n: `tell` begins with `limit`, and the kind of lock (-1 if the
+-- key is not used), the limit before and the permits held.
 CREATE OR REPLACE FUNCTION "public"."latchwork_leave"(
   a_k bytea, a_name bytea, a_me uuid, a_linger bigint, a_holder bytea, a_nonce uuid, a_bury bigint,
   a_durable text,
   OUT released boolean, OUT now_us bigint, OUT tell text[]
 ) LANGUAGE plpgsql AS $body0$
--- latchwork 3 functions 1
+-- latchwork 3 functions 2
 DECLARE
   r "public"."latchwork";
   old "public"."latchwork";
@@ -527,9 +556,11 @@ DECLARE
   emptied boolean;
   last bigint;
   ignored text;
+  other smallint;
+  bound integer;
 BEGIN
   tell := '{}'::text[]; released := false;
-  IF current_setting('latchwork.leave_368059566', true) IS DISTINCT FROM '3.1' THEN
+  IF current_setting('latchwork.leave_368059566', true) IS DISTINCT FROM '3.2' THEN
     PERFORM "public"."latchwork_rehearse"('leave');
   END IF;
   IF a_nonce IS NOT NULL THEN
@@ -625,7 +656,31 @@ BEGIN
   IF emptied THEN
     a_serves := false;
   END IF;
-  IF a_linger < 0 THEN
+  IF a_linger < -1 THEN
+    IF r.claim IS NOT NULL THEN
+      other := r.mode;
+    ELSIF members > 0 THEN
+      other := kind; bound := lim;
+    ELSIF waits THEN
+      SELECT p.mode, p.lim INTO other, bound FROM "public"."latchwork_line" p
+      WHERE p.k = a_k AND p.mode <> 9 AND p.ends > t AND p.fifo ORDER BY p.pos LIMIT 1;
+      IF NOT FOUND THEN
+        SELECT p.mode, p.lim INTO other, bound FROM "public"."latchwork_line" p
+        WHERE p.k = a_k AND p.mode <> 9 AND p.ends > t ORDER BY p.pos LIMIT 1;
+      END IF;
+    END IF;
+    tell := ARRAY['limit', concat_ws(' ', coalesce(other, -1), coalesce(bound, 0), taken)];
+    IF other = 3 THEN
+      released := true;
+      IF bound <> -1 - a_linger THEN
+        -- Patience with the first in line is counted from now on.
+        r.open := greatest(r.open, t);
+      END IF;
+      lim := -1 - a_linger;
+      UPDATE "public"."latchwork_line" p SET lim = -1 - a_linger
+      WHERE p.k = a_k AND p.mode = 3 AND (p.held IS NOT NULL OR p.fifo) AND p.lim <> -1 - a_linger;
+    END IF;
+  ELSIF a_linger < 0 THEN
     IF r.claim IS NULL AND members = 0 AND r.closed > t THEN
       -- Patience with the first in line is counted from now on.
       r.closed := t; r.closed_by := NULL;
@@ -692,6 +747,10 @@ BEGIN
       ELSE
         UPDATE "public"."latchwork_line" p SET held = r.token, ends = t + w.probation * interval '1 microsecond'
         WHERE p.k = a_k AND p.pos = w.pos;
+        IF members > 0 AND lim <> w.lim THEN
+          UPDATE "public"."latchwork_line" p SET lim = w.lim WHERE p.k = a_k AND p.held IS NOT NULL;
+        END IF;
+        lim := w.lim;
         members := members + 1; taken := taken + w.take; kind := w.mode;
       END IF;
       durable := true;
@@ -731,6 +790,7 @@ BEGIN
         (date_part('epoch', r.ends - t) * 1000000)::bigint + 1000);
     END IF;
   END IF;
+  durable := durable OR a_linger < -1 AND released;
   IF a_bury > 0 THEN
     DELETE FROM "public"."latchwork_line" p WHERE p.k = a_k AND p.pos = (SELECT x.pos FROM (SELECT * FROM "public"."latchwork_line" o WHERE o.claim = a_me OFFSET 0) x WHERE x.k = a_k);
     INSERT INTO "public"."latchwork_line"
@@ -755,14 +815,14 @@ END $body0$;
 CREATE OR REPLACE FUNCTION "public"."latchwork_keep"(
   a_k bytea[], a_claim uuid[], a_ttl bigint[], a_floor bigint[], a_holder bytea[], a_wait boolean, a_durable text
 ) RETURNS TABLE (o_n bigint, o_state text, o_token bigint, o_time bigint) LANGUAGE plpgsql AS $body0$
--- latchwork 3 functions 1
+-- latchwork 3 functions 2
 DECLARE
   c record;
   r "public"."latchwork";
   t timestamptz;
   given bigint;
 BEGIN
-  IF current_setting('latchwork.keep_368059566', true) IS DISTINCT FROM '3.1' THEN
+  IF current_setting('latchwork.keep_368059566', true) IS DISTINCT FROM '3.2' THEN
     PERFORM "public"."latchwork_rehearse"('keep');
   END IF;
   PERFORM set_config('synchronous_commit', a_durable, true);
@@ -805,7 +865,7 @@ END $body0$;
 -- The guard's nonce must still count when the row of a key was missing and is made: who deletes all rows of the table
 -- deletes the guard's as well, and a try that waited for that has read it before.
 CREATE OR REPLACE FUNCTION "public"."latchwork_recheck"(a_nonce uuid) RETURNS boolean LANGUAGE plpgsql AS $body0$
--- latchwork 3 functions 1
+-- latchwork 3 functions 2
 BEGIN
   IF a_nonce IS NOT NULL AND NOT EXISTS (SELECT FROM "public"."latchwork_alive" g, "public"."latchwork" s WHERE g.nonce = a_nonce AND s.k = '' AND s.claim = a_nonce) THEN
     RAISE serialization_failure USING MESSAGE = 'the rows of the table were removed meanwhile';
@@ -818,7 +878,7 @@ END $body0$;
 -- been lost has ended. With a_vouch somebody says that there is none.
 CREATE OR REPLACE FUNCTION "public"."latchwork_heal"(a_longest bigint, a_vouch boolean, OUT nonce uuid, OUT closed bigint, OUT longest bigint)
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $body0$
--- latchwork 3 functions 1
+-- latchwork 3 functions 2
 DECLARE
   g "public"."latchwork_alive";
   system text := (SELECT c.system_identifier::text FROM pg_control_system() c);

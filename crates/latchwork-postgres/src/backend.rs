@@ -8,7 +8,7 @@ use std::time::Duration;
 use latchwork_store::kit::mailbox::PROBATION;
 use latchwork_store::{
     Attempt, Backend, BackendError, Blocked, Capabilities, Claim, Error, Fencing, Io, Key, Linger,
-    Query, Released, Renewal, Snapshot, Verb, Wake, Watch,
+    Query, Released, Renewal, Resized, Snapshot, Verb, Wake, Watch,
 };
 
 use crate::config::PostgresConfig;
@@ -55,8 +55,8 @@ impl PostgresBackend {
         let list = Statements::new(&config).list();
         let access = Access::new(config, list, io);
         let opened = access.open(For::Locks, None).await.map_err(|error| access.error(error))?;
+        let functions = opened.said.table.as_deref().and_then(functions_of).unwrap_or_default();
         let probation = PROBATION.max(opened.trip * TRIPS);
-        let functions = opened.said.table.as_deref().and_then(functions_of);
         let lane = Arc::new(opened.lane);
         if let Some(guard) = &guard {
             let looked = guard.look(&Seat::on(lane.clone())).await;
@@ -66,9 +66,9 @@ impl PostgresBackend {
         let pooled = lane.pooled;
         pool.adopt(lane);
         let mut can = Capabilities::full(shown);
-        can.upgrade = functions >= Some(REPLACING);
-        let replaces = can.upgrade;
+        can.upgrade = functions >= REPLACING;
         can.push = !pooled;
+        (can.mixed_limits, can.resize) = (true, true);
         let capabilities = can
             .with_fencing(Fencing::WhileDataSurvives)
             .with_ttl(Duration::from_millis(10)..=longest, longest.min(Duration::from_secs(30)));
@@ -82,7 +82,7 @@ impl PostgresBackend {
             listener,
             busy: Busy::default(),
             pooled,
-            replaces,
+            functions,
             probation,
             has_swept: AtomicBool::new(false),
         });
@@ -113,6 +113,10 @@ impl Backend for PostgresBackend {
         claims: &'a [Claim],
     ) -> Verb<'a, Vec<Result<Renewal, BackendError>>> {
         Box::pin(self.store.renew_all(claims))
+    }
+
+    fn resize<'a>(&'a self, claim: &'a Claim) -> Verb<'a, Result<Resized, BackendError>> {
+        Box::pin(self.store.resize(claim))
     }
 
     fn release<'a>(

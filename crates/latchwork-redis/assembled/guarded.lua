@@ -317,15 +317,15 @@ local function extend(id, mode, ttl)
     redis.call('PEXPIRE', KEYS[1], ttl)
   end
 end
-local function fits(mode, take)
+local function fits(mode, take, of)
   if hold.kind == nil then
-    return true
+    return mode ~= 'p' or take <= of
   elseif (hold.closed or 0) >= now then
     return false
   elseif hold.kind == 'r' then
     return mode == 'r'
   elseif hold.kind == 'p' then
-    return mode == 'p' and hold.taken + take <= hold.of
+    return mode == 'p' and hold.taken + take <= of
   end
   return false
 end
@@ -413,6 +413,8 @@ local function what_blocks(turn, ahead)
     local first = redis.call('ZRANGE', KEYS[5], 0, 0, 'WITHSCORES')
     local holder = string.match(redis.call('HGET', KEYS[4], first[1]) or '', '^m %a %d+ %d+ (.*)$')
     return 'h', math.max(1, tonumber(first[2]) - now + 1 + behind), holder or ''
+  elseif turn then
+    return 'h', -1, ''
   end
   return 'q', 100, ''
 end
@@ -514,7 +516,7 @@ local function call_marks()
       if behind == 3 then
         return
       end
-    elseif fits(w.mode, w.take) then
+    elseif fits(w.mode, w.take, w.of) then
       if publish(w.proc, 'l ' .. id .. ' 0') then
         forget_mark(id)
         behind = not is_shared(w.mode) and 0 or nil
@@ -540,7 +542,7 @@ local function serve(me, in_line, floor, from)
       left = left - 1
       if not w or w.ends <= now then
         leave_line(entry)
-      elseif not fits(w.mode, w.take) then
+      elseif not fits(w.mode, w.take, w.of) then
         turn = { held = true }
         break
       elseif me and w.id == me.id then
@@ -570,7 +572,7 @@ local function serve(me, in_line, floor, from)
       break
     end
   end
-  if me and not mine and not in_line and not turn and not more and fits(me.mode, me.take) then
+  if me and not mine and not in_line and not turn and not more and fits(me.mode, me.take, me.of) then
     mine = grant(me, me.ttl, false, floor)
   end
   if hold.more then
@@ -584,7 +586,7 @@ local me = {
 id = ARGV[4],
 mode = ARGV[5],
 take = tonumber(ARGV[6]),
-of = tonumber(ARGV[7]),
+of = tonumber(string.match(ARGV[7], '^%d+')),
 ttl = tonumber(ARGV[2]),
 holder = ARGV[3],
 }
@@ -599,14 +601,27 @@ if token then
   return { 1, token, me.ttl, time[1], time[2] }
 end
 local shape = shape_of_others(me.id)
-if shape and shape ~= shape_name(me.mode, me.of) then
-  finish()
-  return { 2, shape }
-end
 local in_line, entry
 if ARGV[15] == '1' then
   in_line, entry = place_of(me.id, tonumber(ARGV[18]))
   me.joined = entry and tonumber(sub(entry, 148, 163))
+end
+if me.mode == 'p' then
+  local policy = sub(ARGV[7], -1)
+  local others = shape and tonumber(sub(shape, 2))
+  local kept = entry and tonumber(sub(entry, 138, 147))
+  if policy == 'f' then
+    me.of = kept or others or me.of
+  elseif policy ~= 'm' then
+    me.of = kept or me.of
+  end
+  if others and (policy == 'f' or policy == 'm' or kept) then
+    shape = nil
+  end
+end
+if shape and shape ~= shape_name(me.mode, me.of) then
+  finish()
+  return { 2, shape }
 end
 if guard.closed > 0 then
   local before = -1
@@ -641,6 +656,9 @@ elseif entry then
   leave_line(entry)
   local _, _, _, also = serve(nil)
   pushed = math.max(pushed, also)
+end
+if not turn and not fits(me.mode, me.take, me.of) then
+  turn = { held = true }
 end
 local cause, retry, holder = what_blocks(turn, ahead)
 if place ~= 'n' then
@@ -1030,15 +1048,15 @@ local function extend(id, mode, ttl)
     redis.call('PEXPIRE', KEYS[1], ttl)
   end
 end
-local function fits(mode, take)
+local function fits(mode, take, of)
   if hold.kind == nil then
-    return true
+    return mode ~= 'p' or take <= of
   elseif (hold.closed or 0) >= now then
     return false
   elseif hold.kind == 'r' then
     return mode == 'r'
   elseif hold.kind == 'p' then
-    return mode == 'p' and hold.taken + take <= hold.of
+    return mode == 'p' and hold.taken + take <= of
   end
   return false
 end
@@ -1126,6 +1144,8 @@ local function what_blocks(turn, ahead)
     local first = redis.call('ZRANGE', KEYS[5], 0, 0, 'WITHSCORES')
     local holder = string.match(redis.call('HGET', KEYS[4], first[1]) or '', '^m %a %d+ %d+ (.*)$')
     return 'h', math.max(1, tonumber(first[2]) - now + 1 + behind), holder or ''
+  elseif turn then
+    return 'h', -1, ''
   end
   return 'q', 100, ''
 end
@@ -1227,7 +1247,7 @@ local function call_marks()
       if behind == 3 then
         return
       end
-    elseif fits(w.mode, w.take) then
+    elseif fits(w.mode, w.take, w.of) then
       if publish(w.proc, 'l ' .. id .. ' 0') then
         forget_mark(id)
         behind = not is_shared(w.mode) and 0 or nil
@@ -1253,7 +1273,7 @@ local function serve(me, in_line, floor, from)
       left = left - 1
       if not w or w.ends <= now then
         leave_line(entry)
-      elseif not fits(w.mode, w.take) then
+      elseif not fits(w.mode, w.take, w.of) then
         turn = { held = true }
         break
       elseif me and w.id == me.id then
@@ -1283,7 +1303,7 @@ local function serve(me, in_line, floor, from)
       break
     end
   end
-  if me and not mine and not in_line and not turn and not more and fits(me.mode, me.take) then
+  if me and not mine and not in_line and not turn and not more and fits(me.mode, me.take, me.of) then
     mine = grant(me, me.ttl, false, floor)
   end
   if hold.more then
@@ -1294,8 +1314,27 @@ local function serve(me, in_line, floor, from)
   return mine, turn, more, pushed
 end
 local id, linger = ARGV[2], tonumber(ARGV[3])
-local released = 1
-if id == '' then
+local released, before, taken = 1, nil, nil
+if ARGV[3] == 'limit' then
+  local of = tonumber(ARGV[4])
+  before = shape_of_others('')
+  released = before == nil and 0 or tonumber(sub(before, 2)) and 1 or 2
+  if released == 1 then
+    before, taken = sub(before, 2), '0'
+    if hold.kind == 'p' then
+      hold.of, taken, dirty = of, text(hold.taken), true
+    end
+    local last = redis.call('LLEN', KEYS[3]) - 1
+    for from = 0, last, 64 do
+      for i, entry in ipairs(redis.call('LRANGE', KEYS[3], from, from + 63)) do
+        if sub(entry, 75, 75) == 'p' then
+          entry = sub(entry, 1, 137) .. string.format('%010.0f', of) .. sub(entry, 148)
+          redis.call('LSET', KEYS[3], from + i - 1, entry)
+        end
+      end
+    end
+  end
+elseif id == '' then
   released = 0
 elseif ARGV[3] == 'end' then
 released = hold.kind == 'c' and 1 or 0
@@ -1331,11 +1370,11 @@ end
 end
 if not guard.is_open then
   finish()
-  return { released, time[1], time[2] }
+  return { released, time[1], time[2], 0, -1, before, taken }
 end
 local _, _, more, pushed = serve(nil, nil, nil, ARGV[17])
 finish()
-return { released, time[1], time[2], pushed, more }
+return { released, time[1], time[2], pushed, more or -1, before, taken }
 
 -- enqueue
 local guard = { keys = #KEYS, max = ARGV[#ARGV - 1], length = ARGV[#ARGV], closed = 0 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use latchwork_store::{
     Attempt, Backend, BackendError, Blocked, Capabilities, Claim, Error, Fencing, Io, Linger,
-    Query, Released, Renewal, Snapshot, Verb, Wake,
+    Query, Released, Renewal, Resized, Snapshot, Verb, Wake,
 };
 
 use crate::config::RedisConfig;
@@ -44,6 +44,7 @@ impl RedisBackend {
         let (name, replicas) = (store.config.shown(), store.config.min_replicas);
         let plain = facts.is_some_and(|facts| store.is_plain(facts));
         let mut can = if plain { Capabilities::least(name) } else { Capabilities::full(name) };
+        (can.mixed_limits, can.resize) = (!plain, !plain);
         can.push = !plain && facts.is_none_or(|facts| facts.pushes);
         let verbs = match replicas {
             _ if plain => Verbs::Plain(Plain::new(store.clone())),
@@ -117,6 +118,14 @@ impl Backend for RedisBackend {
             Verbs::Scripted(verbs) => Box::pin(verbs.release(claim, linger)),
             Verbs::Replicated(verbs) => Box::pin(verbs.release(claim, linger)),
             Verbs::Plain(verbs) => Box::pin(verbs.release(claim, linger)),
+        }
+    }
+
+    fn resize<'a>(&'a self, claim: &'a Claim) -> Verb<'a, Result<Resized, BackendError>> {
+        match &self.verbs {
+            Verbs::Scripted(verbs) => Box::pin(verbs.resize(claim)),
+            Verbs::Replicated(verbs) => Box::pin(verbs.inner.resize(claim)),
+            Verbs::Plain(_) => Box::pin(async { Err(BackendError::cannot_resize()) }),
         }
     }
 

@@ -31,7 +31,7 @@
 //! | B9 honest errors | contention is not an error; `NotApplied` only when certain |
 //! | B10 droppable | dropping a verb's future anywhere is safe for the process and counts as an unknown effect |
 //! | B11 decides nothing by time | what keeps a hold alive runs on the [`Io`](crate::Io) given at connect and ends when the backend is dropped; it never renews a claim that the engine has not renewed within its ttl |
-//! | B12 shape | a key used as two kinds of lock, or with two permit limits, answers `Mismatch` |
+//! | B12 shape | a key used as two kinds of lock answers `Mismatch`, and so does another permit limit unless [`Claim::resize`] says otherwise; the permits held never exceed the largest limit asked for, and a change of the limit ends no claim |
 //! | B13 keys | distinct keys never collide (case, separators, length) |
 //! | B14 inspect | changes nothing |
 //! | B15 no ghosts | what an attempt leaves in the store, even one that lands after its own release, disappears within its ttl |
@@ -51,7 +51,7 @@ use crate::error::BackendError;
 use crate::key::Key;
 use crate::lifeline::Lifeline;
 use crate::watch::Watch;
-use crate::words::{Attempt, Blocked, Linger, Query, Released, Renewal, Snapshot, Wake};
+use crate::words::{Attempt, Blocked, Linger, Query, Released, Renewal, Resized, Snapshot, Wake};
 
 /// The future a verb returns: boxed, so that [`Backend`] is object safe.
 pub type Verb<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
@@ -142,6 +142,22 @@ pub trait Backend: fmt::Debug + Send + Sync + 'static {
         claims: &'a [Claim],
     ) -> Verb<'a, Vec<Result<Released, BackendError>>> {
         each(claims.iter().map(|claim| self.release(claim, Linger::None)).collect())
+    }
+
+    /// Sets the limit of permits to that of `claim`'s mode, for all claims that hold the key or wait for
+    /// it at that moment, in one atomic step. The id of the claim may be unknown.
+    ///
+    /// # To ensure correctness
+    ///
+    /// - No claim ends, also where more permits are held than the new limit admits.
+    /// - Waiters that may be admitted by the new limit are woken (B7).
+    /// - A waiter keeps the new limit when its try is repeated, unless its policy is
+    ///   [`ToMine`](crate::Resize::ToMine).
+    ///
+    /// By default the store does not support it, as [`Capabilities::resize`] says.
+    fn resize<'a>(&'a self, claim: &'a Claim) -> Verb<'a, Result<Resized, BackendError>> {
+        let _ = claim;
+        Box::pin(async { Err(BackendError::cannot_resize()) })
     }
 
     /// Whether verbs may block the thread that polls them, as file I/O does.

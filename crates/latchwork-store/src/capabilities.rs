@@ -21,6 +21,12 @@ pub struct Capabilities {
     pub upgrade: bool,
     /// The store supports permit claims.
     pub permits: bool,
+    /// Claims with different limits of permits can share a key
+    /// ([`Claim::resize`](crate::Claim::resize)).
+    pub mixed_limits: bool,
+    /// The limit of permits can be set while the key is in use
+    /// ([`Backend::resize`](crate::Backend::resize)).
+    pub resize: bool,
     /// Blocked claims keep a place in the queue.
     pub fifo: bool,
     /// A release can keep the key closed.
@@ -44,6 +50,8 @@ impl Capabilities {
             shared: false,
             upgrade: false,
             permits: false,
+            mixed_limits: false,
+            resize: false,
             fifo: false,
             linger: false,
             push: false,

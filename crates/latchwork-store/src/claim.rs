@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use crate::backoff;
 use crate::clock::Moment;
+use crate::error::{BackendError, BackendErrorKind, Effect};
 use crate::holder::Holder;
 use crate::key::Key;
 
@@ -42,14 +43,16 @@ pub struct Claim {
     /// no longer at the store, the claim is blocked by [`Cause::Gone`](crate::Cause::Gone) and leaves
     /// nothing.
     pub beside: Option<ClaimId>,
+    /// What happens if the key is in use with another limit of permits.
+    pub resize: Resize,
 }
 
 impl Claim {
     /// Creates a fifo claim that waits, without a description or a floor.
     pub fn new(key: Key, id: ClaimId, mode: Mode, ttl: Duration, stamp: Stamp) -> Self {
         let (holder, order) = (Holder::new(""), Order::Fifo);
-        let (waits, floor, beside) = (true, 0, None);
-        Self { key, id, mode, order, ttl, holder, waits, floor, stamp, beside }
+        let (waits, floor, beside, resize) = (true, 0, None, Resize::Never);
+        Self { key, id, mode, order, ttl, holder, waits, floor, stamp, beside, resize }
     }
 
     /// Returns the claim with this change applied.
@@ -57,6 +60,70 @@ impl Claim {
     pub fn with(mut self, change: impl FnOnce(&mut Self)) -> Self {
         change(&mut self);
         self
+    }
+
+    /// Checks that the claim matches a key that the other claims use as `in_use`, and returns its mode
+    /// with the limit of permits that it is judged by (B12). `place` is the mode with which the claim
+    /// waits already.
+    ///
+    /// # Errors
+    ///
+    /// `Mismatch`, with the words of every store.
+    pub fn judged_mode(
+        &self,
+        in_use: Option<Shape>,
+        place: Option<Mode>,
+    ) -> Result<Mode, BackendError> {
+        let wanted = self.mode.shape();
+        let (Shape::Semaphore { of: mine }, None | Some(Shape::Semaphore { .. })) =
+            (wanted, in_use)
+        else {
+            return match in_use {
+                Some(shape) if shape != wanted => Err(self.mismatch(shape)),
+                _ => Ok(self.mode),
+            };
+        };
+        let others = in_use.and_then(Shape::limit);
+        let kept = place.and_then(Mode::limit);
+        let of = match self.resize {
+            Resize::ToMine => mine,
+            Resize::Follow => kept.or(others).unwrap_or(mine),
+            Resize::Never => match (kept, in_use) {
+                (Some(kept), _) => kept,
+                (None, Some(shape)) if shape != wanted => return Err(self.mismatch(shape)),
+                _ => mine,
+            },
+        };
+        Ok(self.mode.with_limit(of))
+    }
+
+    /// Returns the claim of a follower as a claim of the limit that it finds, for stores whose claims
+    /// keep their limits.
+    #[must_use]
+    pub fn following(&self, in_use: Option<Shape>) -> Self {
+        let of = in_use.and_then(Shape::limit);
+        self.clone().with(|it| {
+            it.mode = of.map_or(it.mode, |of| it.mode.with_limit(of));
+            it.resize = Resize::ToMine;
+        })
+    }
+
+    /// Returns the error for a key that is in use as another shape.
+    pub fn mismatch(&self, in_use: Shape) -> BackendError {
+        let wanted = self.mode.shape();
+        let step = match (in_use, wanted) {
+            (Shape::Semaphore { .. }, Shape::Semaphore { .. }) => {
+                "use one limit for each key; to change the limit while the key is in use, choose \
+                 the resize policy to-mine, or run `latchwork resize`"
+            }
+            _ => "use one kind of lock for each key",
+        };
+        BackendError::new(
+            BackendErrorKind::Mismatch,
+            Effect::NotApplied,
+            format!("the key is in use as {in_use}, and this client asks for {wanted}"),
+        )
+        .with_next_step(step)
     }
 
     /// Returns the claim as it is sent to a store: its ttl includes the lock delay of its holder.
@@ -139,7 +206,7 @@ pub enum Mode {
     Permits {
         /// How many permits this claim takes, at least 1.
         take: u32,
-        /// The limit of the key; two claims with different limits do not match.
+        /// The limit of the key. [`Claim::resize`] says what happens if the key has another one.
         of: u32,
     },
 }
@@ -148,6 +215,23 @@ impl Mode {
     /// Returns whether no other claim can hold the key beside a claim of this mode.
     pub const fn is_alone(self) -> bool {
         matches!(self, Mode::Exclusive | Mode::Write)
+    }
+
+    /// Returns the limit of permits, if it has one.
+    pub const fn limit(self) -> Option<u32> {
+        match self {
+            Mode::Permits { of, .. } => Some(of),
+            _ => None,
+        }
+    }
+
+    /// Returns the mode with this limit of permits, if it has one.
+    #[must_use]
+    pub const fn with_limit(self, of: u32) -> Self {
+        match self {
+            Mode::Permits { take, .. } => Mode::Permits { take, of },
+            other => other,
+        }
     }
 
     /// Returns the mode as one word: `exclusive`, `read`, `write` or `permits`.
@@ -170,6 +254,50 @@ impl Mode {
     }
 }
 
+/// What a claim for permits does if the key is in use with another limit.
+///
+/// A claim is admitted if the permits held, and its own, are within one limit: the policy chooses
+/// which. So the permits held never exceed the largest limit that a client has asked with. Another
+/// kind of lock is a mismatch with every policy.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+#[cfg_attr(
+    feature = "serde",
+    derive(serde::Serialize, serde::Deserialize),
+    serde(rename_all = "kebab-case")
+)]
+pub enum Resize {
+    /// Another limit is a mismatch. The policy of a limit that never changes.
+    #[default]
+    Never,
+    /// The claim is judged by its own limit, which becomes the limit of the key when the claim is
+    /// granted. The policy of a deployment that changes the limit.
+    ToMine,
+    /// The claim is judged by the limit of the key, and by its own if the key is not in use. A waiter
+    /// keeps the limit that the key had when it took its place, until a resize. If it takes more
+    /// permits than that limit, it waits until the limit is raised. The policy of a client whose limit
+    /// is set by an operator.
+    Follow,
+}
+
+impl Resize {
+    /// All policies.
+    pub const ALL: [Self; 3] = [Self::Never, Self::ToMine, Self::Follow];
+
+    /// Returns the policy as one word: `never`, `to-mine` or `follow`.
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Never => "never",
+            Self::ToMine => "to-mine",
+            Self::Follow => "follow",
+        }
+    }
+
+    /// Parses the word of a policy.
+    pub fn parse(word: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|policy| policy.word() == word)
+    }
+}
+
 /// The kind of lock that a key is used as.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[cfg_attr(
@@ -187,6 +315,16 @@ pub enum Shape {
         /// The limit.
         of: u32,
     },
+}
+
+impl Shape {
+    /// Returns the limit of permits, if it has one.
+    pub const fn limit(self) -> Option<u32> {
+        match self {
+            Shape::Semaphore { of } => Some(of),
+            _ => None,
+        }
+    }
 }
 
 impl fmt::Display for Shape {

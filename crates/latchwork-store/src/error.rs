@@ -77,6 +77,13 @@ impl BackendError {
         Self { effect, ..self }
     }
 
+    /// Creates the error of a store whose limits of permits cannot change.
+    pub fn cannot_resize() -> Self {
+        let message = "this store cannot change the limit of a semaphore";
+        Self::new(BackendErrorKind::Unsupported, Effect::NotApplied, message)
+            .with_next_step("let all clients finish, and start them with the new limit")
+    }
+
     /// Creates the error of a verb that did not answer within the engine's time limit.
     pub fn no_answer(limit: std::time::Duration) -> Self {
         Self::new(

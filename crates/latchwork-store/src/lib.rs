@@ -55,7 +55,7 @@ pub use backend::{Backend, Verb};
 pub use backoff::{Backoff, random_between, random_u128};
 pub use capabilities::{Capabilities, Fencing};
 pub use check_error::CheckError;
-pub use claim::{Claim, ClaimId, Mode, Order, Shape, Stamp};
+pub use claim::{Claim, ClaimId, Mode, Order, Resize, Shape, Stamp};
 pub use clock::{Clock, Moment, Sleep};
 pub use doorbell::Doorbell;
 #[cfg(target_os = "linux")]
@@ -79,5 +79,6 @@ pub use source::{Source, Sourced};
 pub use token::{Fenced, FencingToken};
 pub use watch::Watch;
 pub use words::{
-    Attempt, Blocked, Cause, Grant, Linger, Party, Query, Released, Renewal, Snapshot, Wake,
+    Attempt, Blocked, Cause, Grant, Linger, Party, Query, Released, Renewal, Resized, Snapshot,
+    Wake,
 };

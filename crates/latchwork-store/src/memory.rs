@@ -221,9 +221,11 @@ impl Table {
 impl Backend for MemoryBackend {
     fn capabilities(&self) -> Capabilities {
         let ttl = Duration::from_millis(1)..=Duration::from_secs(24 * 60 * 60);
-        Capabilities::full(self.address.clone())
+        let mut can = Capabilities::full(self.address.clone())
             .with_fencing(Fencing::WhileDataSurvives)
-            .with_ttl(ttl, Duration::from_secs(30))
+            .with_ttl(ttl, Duration::from_secs(30));
+        (can.mixed_limits, can.resize) = (true, true);
+        can
     }
 
     fn try_acquire<'a>(&'a self, claim: &'a Claim) -> Verb<'a, Result<Attempt, BackendError>> {
@@ -270,6 +272,12 @@ impl Backend for MemoryBackend {
         Box::pin(async move {
             Ok(self.change(claim, |record, _, now| record.release(claim, linger, now, ALIVE)))
         })
+    }
+
+    fn resize<'a>(&'a self, claim: &'a Claim) -> Verb<'a, Result<Resized, BackendError>> {
+        Box::pin(
+            async move { self.change(claim, |record, _, now| record.resize(claim, now, ALIVE)) },
+        )
     }
 
     fn renews_for_others(&self) -> bool {

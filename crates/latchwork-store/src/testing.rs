@@ -122,5 +122,6 @@ pub fn claim(key: &str) -> Claim {
         floor: 0,
         stamp: Stamp::new(Moment::from_nanos(0)),
         beside: None,
+        resize: crate::claim::Resize::Never,
     }
 }

@@ -1,5 +1,6 @@
 //! The answers of a store, and its view of a key.
 
+use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -154,6 +155,56 @@ pub enum Released {
     Yes,
     /// There was no claim with this id. With [`Linger::End`], the key was held or not closed.
     NotHeld,
+}
+
+/// The answer to a [`resize`](crate::Backend::resize).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Resized {
+    /// The limit of every claim that holds the key or waits for it was changed. No claim was ended.
+    Yes {
+        /// The limit before.
+        from: u32,
+        /// The limit now.
+        to: u32,
+        /// How many permits are held now. If they exceed the limit, no claim is admitted until enough
+        /// of them are released.
+        held: u64,
+    },
+    /// No claim holds the key or waits for it, so the key has no limit. Nothing was changed: the next
+    /// claim brings its own limit.
+    Unused,
+}
+
+impl Resized {
+    /// Creates the answer for a key with these holders.
+    pub fn of(from: u32, to: u32, held: impl IntoIterator<Item = Mode>) -> Self {
+        let take = |mode| match mode {
+            Mode::Permits { take, .. } => u64::from(take),
+            _ => 0,
+        };
+        Self::Yes { from, to, held: held.into_iter().map(take).sum() }
+    }
+}
+
+impl fmt::Display for Resized {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self::Yes { from, to, held } = *self else {
+            return f.write_str(
+                "the key is not in use, so there is no limit to change: the next client sets its own",
+            );
+        };
+        match from == to {
+            true => write!(f, "the limit was {to} already")?,
+            false => write!(f, "the limit was changed from {from} to {to}")?,
+        }
+        let (permits, are) = if held == 1 { ("permit", "is") } else { ("permits", "are") };
+        write!(f, "; {held} {permits} {are} held")?;
+        if held > u64::from(to) {
+            let excess = held - u64::from(to);
+            write!(f, ", and no claim is admitted until more than {excess} are released")?;
+        }
+        Ok(())
+    }
 }
 
 /// How long a released key stays closed to everyone.

@@ -75,8 +75,8 @@ pub mod store {
     pub use latchwork_store::{
         Attempt, Backend, BackendError, BackendErrorKind, Blocked, Capabilities, Cause, Claim,
         ClaimId, Clock, Effect, Fencing, Grant, Holder, Io, Key, Linger, MemoryBackend, Mode,
-        Moment, Order, Party, Query, Released, Renewal, Shape, Sleep, Snapshot, Stamp, Task, Verb,
-        Wake, Watch,
+        Moment, Order, Party, Query, Released, Renewal, Resize, Resized, Shape, Sleep, Snapshot,
+        Stamp, Task, Verb, Wake, Watch,
     };
 }
 
@@ -85,7 +85,9 @@ pub use hold::guard::Guard;
 pub use hold::lease::HoldState;
 pub use hold::owner::Owner;
 #[doc(inline)]
-pub use latchwork_store::{Error, ErrorKind, FencingToken, Lost, LostReason, NotHeld, Source};
+pub use latchwork_store::{
+    Error, ErrorKind, FencingToken, Lost, LostReason, NotHeld, Resize, Resized, Source,
+};
 pub use locks::election::{Election, Leader, Leadership};
 pub use locks::lock::Lock;
 pub use locks::manager::{ForceReleased, LockManager};

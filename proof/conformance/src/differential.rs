@@ -21,7 +21,7 @@ use latchwork_store::kit::record::{Now, Record};
 use latchwork_store::testing::paused_io;
 use latchwork_store::{
     Attempt, BackendError, Blocked, Claim, ClaimId, Io, Key, Linger, Mode, Moment, Order, Renewal,
-    Shape, Snapshot, Stamp,
+    Resize, Shape, Snapshot, Stamp,
 };
 use libtest_mimic::Trial;
 use tokio::runtime::Builder;
@@ -186,6 +186,13 @@ impl Play {
             it.order = if barges { Order::Barging } else { Order::Fifo };
             it.holder = format!("slot {slot}").into();
             it.waits = !self.random.one_in(6);
+            // A claim without a place has no limit that another client could change.
+            if let (Mode::Permits { take, .. }, Order::Fifo, true) =
+                (it.mode, it.order, self.random.one_in(3))
+            {
+                it.mode = Mode::Permits { take, of: 3 + self.random.below(3) as u32 };
+                it.resize = [Resize::ToMine, Resize::Follow][self.random.below(2) as usize];
+            }
         })
     }
 
@@ -226,6 +233,7 @@ impl Play {
                 self.slots[slot] = self.fresh_claim(slot);
             }
             78..82 => self.open(client, &claim).await?,
+            82..85 => self.resize(client, &claim).await?,
             _ => {
                 let exact = [1, 50, 500, 999, 1_000, 2_000, 2_001, 5_000, 20_000];
                 let round = [10, 50, 500, 990, 1_000, 2_000, 2_010, 5_000, 20_000];
@@ -448,6 +456,30 @@ impl Play {
         same.then_some(()).ok_or(format!("open: the model says {model:?}, the store {store:?}"))
     }
 
+    /// Sets the limit of a claim's key, whatever the key is used as.
+    async fn resize(&mut self, client: usize, claim: &Claim) -> Result<(), String> {
+        let of = 2 + self.random.below(4) as u32;
+        // A store that serves its queue grants by the new limit what a waiter would try by its own.
+        let is_mine = |slot: &usize| self.slots[*slot].resize == Resize::ToMine;
+        if self.punctual && self.line(&claim.key).iter().any(is_mine) {
+            return Ok(());
+        }
+        let claim = claim.clone().with(|it| {
+            it.id = ClaimId::from_u128(u128::from(self.random.next()));
+            it.mode = Mode::Permits { take: 1, of };
+        });
+        self.tell(&claim.key, format!("the limit becomes {of}"));
+        let now = self.now();
+        let (model, _) = self.record(&claim.key).resize(&claim, now, &|_| true);
+        let store = self.clients[client].backend.resize(&claim).await;
+        let same = match (&model, &store) {
+            (Ok(model), Ok(store)) => model == store,
+            (Err(model), Err(store)) => same_error(model, store),
+            _ => false,
+        };
+        same.then_some(()).ok_or(format!("resize: the model says {model:?}, the store {store:?}"))
+    }
+
     /// Compares what the store shows of a key.
     async fn look(&mut self, client: usize, key: &Key) -> Result<(), String> {
         let now = self.now();
@@ -516,7 +548,9 @@ fn key_of(number: usize) -> Key {
 }
 
 fn brief(claim: &Claim) -> String {
-    let Claim { key, mode, order, ttl, holder, waits, floor, beside, .. } = claim;
+    let Claim { key, mode, resize, order, ttl, holder, waits, floor, beside, .. } = claim;
     let beside = beside.map_or(String::new(), |id| format!(" beside {id}"));
-    format!("{holder} on {key} {mode:?} {order:?} ttl {ttl:?} waits {waits} floor {floor}{beside}")
+    format!(
+        "{holder} on {key} {mode:?} {resize:?} {order:?} ttl {ttl:?} waits {waits} floor {floor}{beside}"
+    )
 }

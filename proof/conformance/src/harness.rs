@@ -71,6 +71,10 @@ pub struct Expected {
     pub upgrade: bool,
     /// Permit claims.
     pub permits: bool,
+    /// Claims with different limits of permits can share a key.
+    pub mixed_limits: bool,
+    /// The limit of permits can be set while the key is in use.
+    pub resize: bool,
     /// Blocked claims keep a place in line.
     pub fifo: bool,
     /// A release can keep the key closed.
@@ -91,6 +95,8 @@ impl Expected {
         shared: true,
         upgrade: true,
         permits: true,
+        mixed_limits: true,
+        resize: true,
         fifo: true,
         linger: true,
         push: true,

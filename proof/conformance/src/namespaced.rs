@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use latchwork_store::{
     Attempt, Backend, BackendError, Blocked, Capabilities, Claim, Key, Linger, Query, Released,
-    Renewal, Snapshot, Verb, Wake, Watch,
+    Renewal, Resized, Snapshot, Verb, Wake, Watch,
 };
 
 /// The namespace of a store.
@@ -105,6 +105,11 @@ impl Backend for Namespaced {
             let answers = self.node.renew_all(&claims).await;
             answers.into_iter().map(|answer| self.named(answer)).collect()
         })
+    }
+
+    fn resize<'a>(&'a self, claim: &'a Claim) -> Verb<'a, Result<Resized, BackendError>> {
+        let claim = self.claim(claim);
+        Box::pin(async move { self.named(self.node.resize(&claim).await) })
     }
 
     fn release<'a>(

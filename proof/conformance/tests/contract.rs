@@ -17,6 +17,7 @@ impl Harness for LineStore {
     fn expected(&self) -> Expected {
         Expected {
             upgrade: false,
+            resize: false,
             linger: false,
             floor: false,
             watch: false,

@@ -158,7 +158,13 @@ struct Suite;
 
 impl Harness for Suite {
     fn expected(&self) -> Expected {
-        Expected { fencing: Fencing::WhileDataSurvives, watch: false, ..Expected::EVERYTHING }
+        Expected {
+            fencing: Fencing::WhileDataSurvives,
+            mixed_limits: false,
+            resize: false,
+            watch: false,
+            ..Expected::EVERYTHING
+        }
     }
 
     /// All time comes from `Io`, so the trials run on a paused clock: hours in milliseconds.

@@ -58,6 +58,7 @@ impl Harness for Servers {
             upgrade: false,
             fencing: Fencing::Linearizable,
             floor: false,
+            resize: false,
             ..Expected::EVERYTHING
         }
     }

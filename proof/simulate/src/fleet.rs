@@ -14,7 +14,7 @@ use latchwork::LockManager;
 use latchwork_store::testing::{SeededRandom, paused_io};
 use latchwork_store::{
     Attempt, Backend, BackendError, Blocked, Capabilities, Claim, Linger, MemoryBackend, Query,
-    Released, Renewal, Snapshot, Verb, Wake,
+    Released, Renewal, Resized, Snapshot, Verb, Wake,
 };
 use tokio::runtime::Builder;
 use tokio::time::{Instant, sleep, sleep_until};
@@ -323,6 +323,10 @@ impl Backend for Busy {
             self.work(work, |done| done.renewals += claims.len() as u64).await;
             self.answer(self.store.renew_all(claims).await).await
         })
+    }
+
+    fn resize<'a>(&'a self, claim: &'a Claim) -> Verb<'a, Result<Resized, BackendError>> {
+        Box::pin(async move { self.answer(self.store.resize(claim).await).await })
     }
 
     fn release<'a>(

@@ -9,6 +9,7 @@ use latchwork_store::{Clock, Lost, LostReason, Mode};
 use tokio::time::Instant;
 
 use crate::machine::Machine;
+use crate::plan::PERMITS;
 
 /// A promise of Latchwork that a run can break.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -249,7 +250,8 @@ impl Judge {
                     ));
                 }
             }
-            if let Mode::Permits { of, .. } = one.mode {
+            if let Mode::Permits { .. } = one.mode {
+                let of = PERMITS;
                 let taken = |hold: &Hold| match hold.mode {
                     Mode::Permits { take, .. } => take,
                     _ => 0,

@@ -232,6 +232,13 @@ impl Backend for Link {
         })
     }
 
+    fn resize<'a>(&'a self, claim: &'a Claim) -> Verb<'a, Result<Resized, BackendError>> {
+        Box::pin(async move {
+            let claim = claim.clone();
+            self.call(move |server| async move { server.resize(claim).await }).await
+        })
+    }
+
     fn release<'a>(
         &'a self,
         claim: &'a Claim,

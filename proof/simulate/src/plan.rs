@@ -65,11 +65,14 @@ pub enum Lock {
     Read,
     /// A write lock on the same key.
     Write,
-    /// So many of three permits.
+    /// So many permits. Some tasks bring another limit than others, and some set it for all.
     Permits(u32),
     /// Both mutexes at once.
     Both,
 }
+
+/// The largest limit of permits that a task asks with.
+pub(crate) const PERMITS: u32 = 3;
 
 /// How a task acquires.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

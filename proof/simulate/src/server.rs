@@ -187,6 +187,11 @@ impl Server {
         }
     }
 
+    pub(crate) async fn resize(&self, claim: Claim) -> Result<Resized, BackendError> {
+        let kept = self.kept(&claim);
+        self.store().resize(&kept).await
+    }
+
     pub(crate) async fn release(
         &self,
         claim: Claim,

@@ -4,13 +4,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use latchwork::{Error, ErrorKind, LockManager};
+use latchwork::{Error, ErrorKind, LockManager, Resize};
 use latchwork_store::{Clock, Mode, validity};
 use tokio::time::Instant;
 
 use crate::judge::{Held, Judge, Rule};
 use crate::machine::Machine;
-use crate::plan::{Lock, Op, Start, Stop};
+use crate::plan::{Lock, Op, PERMITS, Start, Stop};
 
 /// One task: its operations, and how many of them have begun. A process that starts after a crash
 /// goes on with the next one.
@@ -54,12 +54,12 @@ impl Worker {
             Lock::Mutex { .. } | Lock::Both => Mode::Exclusive,
             Lock::Read => Mode::Read,
             Lock::Write => Mode::Write,
-            Lock::Permits(take) => Mode::Permits { take, of: 3 },
+            Lock::Permits(take) => Mode::Permits { take, of: self.limit() },
         };
         self.judge.note(format!("task {} asks for {:?}, {:?}", self.number, op.lock, op.start));
         let acquired = self.acquire(machine, locks, op).await;
         let took = machine.ran() - ran;
-        let verbs = if op.lock == Lock::Both { 2 } else { 1 };
+        let verbs = if matches!(op.lock, Lock::Both | Lock::Permits(_)) { 2 } else { 1 };
         let verb = validity::op_timeout(self.ttl) * verbs;
         match op.start {
             Start::Try => self.judge.took(self.number, "a try", took, verb),
@@ -74,6 +74,11 @@ impl Worker {
             Err(error) => self.failed(op, &error),
         }
         machine.clock.sleep_until(machine.clock.now().plus(op.rest)).await;
+    }
+
+    /// The limit of permits that it asks with.
+    fn limit(&self) -> u32 {
+        PERMITS - self.number as u32 % 2
     }
 
     async fn acquire(
@@ -102,7 +107,18 @@ impl Worker {
             }
             Lock::Read => locks.rwlock("rw").read(),
             Lock::Write => locks.rwlock("rw").write(),
-            Lock::Permits(take) => locks.semaphore("permits", 3).permits(take),
+            Lock::Permits(take) => {
+                let semaphore = locks.semaphore("permits", self.limit());
+                let semaphore = semaphore.resize_policy(match self.number % 3 {
+                    0 => Resize::Follow,
+                    _ => Resize::ToMine,
+                });
+                if self.number.is_multiple_of(4) {
+                    // A store that does not answer may have done it or not.
+                    let _ = semaphore.resize().await;
+                }
+                semaphore.permits(take)
+            }
         };
         let wait = async { lock.acquire().await.map(|it| Some(Held::One(it))) };
         match op.start {

@@ -63,7 +63,7 @@ from ._times import seconds as _seconds
 if _typing.TYPE_CHECKING:
     from ._clients import Client as _Client
     from ._clients import ClusterClient as _ClusterClient
-    from ._views import Finding, ForceReleased, Leader, LockView, Outcome, Party, Prepared, Report, Skipped
+    from ._views import Finding, ForceReleased, Leader, LockView, Outcome, Party, Prepared, Report, Resized, Skipped
 
     _Source = _Union[None, str, _os.PathLike[str], _Callable[[], str], _Client, _ClusterClient]
 else:
@@ -91,8 +91,8 @@ __version__: str = _native.VERSION
 __all__ = [
     "AsyncGuard", "Busy", "Closed", "Corrupt", "Denied", "Duration", "Election", "Fenced", "Finding", "ForceReleased",
     "Forked", "Guard", "Invalid", "LatchworkError", "Leader", "Lock", "LockView", "Locks", "Loss", "Lost", "Mismatch",
-    "NotHeld", "Once", "Outcome", "Party", "Prepared", "RWLock", "ReentrantLock", "Released", "Report", "Run", "Skipped", "Suspect",
-    "TimedOut", "Unreachable", "Unsupported", "UpgradeConflict", "connect", "default_store", "doctor", "init", "lock", "ls",
+    "NotHeld", "Once", "Outcome", "Party", "Prepared", "RWLock", "ReentrantLock", "Released", "Report", "Resized", "Run", "Skipped",
+    "Suspect", "TimedOut", "Unreachable", "Unsupported", "UpgradeConflict", "connect", "default_store", "doctor", "init", "lock", "ls",
     "synchronized",
 ]
 

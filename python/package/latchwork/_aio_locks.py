@@ -13,13 +13,13 @@ from ._aio_once import Once
 from ._contexts import ByTasks
 from ._elsewhere import of_acquire
 from ._errors import Lost
-from ._factory import Factory, Sides, maybe_text
+from ._factory import Factory, Sides, _count, maybe_text
 from ._guards import AsyncGuard
 from ._loops import Acquiring
 from ._places import is_closed
 from ._synchronized import W, refused, synchronized
 from ._times import Duration, maybe
-from ._views import ForceReleased, LockView, LockViews, Prepared, Report
+from ._views import ForceReleased, LockView, LockViews, Prepared, Report, Resized
 from ._work import blocking
 
 if TYPE_CHECKING:
@@ -139,6 +139,10 @@ class Locks(Factory[Lock, RWLock, ReentrantLock, Election, Once]):
     async def force_release(self, name: Union[str, LockView]) -> ForceReleased:
         """Releases a key by force, as :meth:`latchwork.Locks.force_release`."""
         return ForceReleased.of(await self._native.force_release(self._own(name)))
+
+    async def resize(self, name: Union[str, LockView], of: int) -> Resized:
+        """Changes the number of permits of a semaphore, as :meth:`latchwork.Locks.resize`."""
+        return Resized(*await self._native.resize(self._own(name), _count(of, "of")))
 
     async def close(self) -> None:
         """Refuses the waiters, then releases every lock. Guards that are still alive are lost."""

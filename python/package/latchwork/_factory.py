@@ -122,6 +122,7 @@ class Factory(Generic[L, W, R, E, O]):
         of: int,
         permits: int = 1,
         *,
+        resize: str = "never",
         ttl: Optional[Duration] = None,
         fair: bool = False,
         holder: Optional[str] = None,
@@ -131,7 +132,9 @@ class Factory(Generic[L, W, R, E, O]):
     ) -> L:
         """Returns a lock that takes ``permits`` of the ``of`` permits of a semaphore.
 
-        All users of the name must use the same ``of``; another one raises :class:`Mismatch`.
+        :param resize: What happens if the semaphore is in use with another ``of``: ``"never"`` raises :class:`Mismatch`,
+            ``"to-mine"`` takes the permits if all that are held then fit into this ``of``, and ``"follow"`` if they fit into
+            the one that is in use. A rolling deployment of another ``of`` uses ``"to-mine"`` before and after.
 
         >>> import latchwork
         >>> with latchwork.connect("mem:") as locks:
@@ -144,7 +147,9 @@ class Factory(Generic[L, W, R, E, O]):
             raise of_lock(unknown, "Locks.semaphore")
         own = _options(ttl, fair, holder, max_hold, lock_delay)
         _count(of, "of")
-        return self._lock(self._native.semaphore(text(name, "name"), of, _count(permits, "permits"), own), name)
+        policy = text(resize, "resize")
+        native = self._native.semaphore(text(name, "name"), of, _count(permits, "permits"), policy, own)
+        return self._lock(native, name)
 
     def reentrant(
         self,

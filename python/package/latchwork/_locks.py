@@ -16,7 +16,7 @@ from ._once import Once
 from ._times import Duration, maybe
 
 if TYPE_CHECKING:
-    from ._views import ForceReleased, LockView
+    from ._views import ForceReleased, LockView, Resized
 
 _L = TypeVar("_L", bound="Locks")
 C = TypeVar("C", bound=Callable[[Lost], Any])
@@ -198,6 +198,23 @@ class Locks(Factory[Lock, RWLock, ReentrantLock, Election, Once]):
         from ._views import ForceReleased
 
         return ForceReleased.of(self._native.force_release(self._own(name)).wait())
+
+    def resize(self, name: Union[str, LockView], of: int) -> Resized:
+        """Changes the number of permits of a semaphore, for all who hold some or wait for some. Nobody is evicted: if more
+        permits are held than there are now, nobody is admitted until enough of them are released.
+
+        :param name: The name, without the namespace, or what :meth:`ls` gave.
+
+        >>> import latchwork
+        >>> with latchwork.connect("mem:") as locks:
+        ...     with locks.semaphore("gpu", of=2):
+        ...         print(locks.resize("gpu", 3))
+        the limit was changed from 2 to 3; 1 permit is held
+        """
+        from ._factory import _count
+        from ._views import Resized
+
+        return Resized(*self._native.resize(self._own(name), _count(of, "of")).wait())
 
     def close(self) -> None:
         """Refuses the waiters, then releases every lock. Guards that are still alive are lost."""

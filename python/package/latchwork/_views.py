@@ -123,6 +123,22 @@ class ForceReleased:
         return cls(tuple(Party(**party) for party in evicted), token)
 
 
+@dataclass(frozen=True)
+class Resized:
+    """The result of a change of the number of permits. ``str()`` is a sentence."""
+
+    #: The number before; ``None`` if nobody uses the semaphore, so that there was none to change.
+    before: Optional[int]
+    #: The number now, or ``None``.
+    limit: Optional[int]
+    #: How many permits are held now, or ``None``.
+    held: Optional[int]
+    message: str
+
+    def __str__(self) -> str:
+        return self.message
+
+
 _SEVERITIES = ("ok", "info", "warning", "critical")
 
 
@@ -246,5 +262,7 @@ class Outcome(Generic[T]):
         return self.ran
 
 
-for _class in (Finding, ForceReleased, Leader, LockView, LockViews, Outcome, Party, Prepared, Report, Skipped):
+for _class in (
+    Finding, ForceReleased, Leader, LockView, LockViews, Outcome, Party, Prepared, Report, Resized, Skipped,
+):
     _class.__module__ = "latchwork"

@@ -8,6 +8,7 @@ Examples:
   held=$(latchwork hold nightly) && eval \"$held\" || exit
                                                 for several commands of a script
   latchwork elect scheduler -- ./scheduler      on the one host that leads
+  latchwork resize exports 5                    five permits from now on
   latchwork status nightly && echo busy         is it held?
   latchwork show nightly                        its holder and its waiters
   latchwork ls --watch                          all locks in use, again each second
@@ -49,7 +50,9 @@ the resource that the lock protects, and let it refuse a smaller token than it h
 seen. Several locks have one key and one token on each line, in the same order.
 
 Everyone who uses a name must use it as the same kind of lock: a plain one, one with
---read and --write, or one with --permits of the same number.
+--read and --write, or one with --permits of the same number. With --resize to-mine,
+--permits of another number are taken if all that are held fit into that number, and
+with --resize follow if they fit into the number that the lock has.
 
 The -- may be left out after a single name. A command that holds a lock and runs
 `latchwork run` for the same name would wait for itself: that exits with 64, unless
@@ -242,6 +245,21 @@ Examples:
   latchwork release
   latchwork release --force nightly
   latchwork release --force stock orders";
+
+pub(super) const RESIZE: &str = "\
+Changes the number of permits for all who hold some or wait for some. Who waits and fits
+now is admitted. Nobody is evicted: if more permits are held than there are now, nobody
+is admitted until enough of them are released. A lock that nobody uses has no number to
+change: the next user brings its own.
+
+Who asks later with another number is refused (exit 78), unless with --resize: `follow`
+goes by the number that was set here, `to-mine` sets its own again. etcd and ZooKeeper
+know --resize, but cannot change the number of those who hold and wait (exit 64).
+
+Examples:
+  latchwork resize exports 5
+  latchwork run --permits 1/3 --resize to-mine exports -- ./export
+  latchwork run --permits 1/3 --resize follow exports -- ./export";
 
 pub(super) const DOCTOR: &str = "\
 Each finding has a severity (ok, info, warning, critical), a consequence (`then`) and a

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use clap::ValueEnum;
+use latchwork::Resize;
 use rustix::process::{Pid, Signal};
 
 use crate::keeper::hold_id::HoldId;
@@ -36,6 +37,27 @@ impl OnLoss {
             Self::Kill => Signal::KILL,
             Self::None => return None,
         })
+    }
+}
+
+/// `--resize to-mine`
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum ResizePolicy {
+    /// Exit with 78
+    Never,
+    /// Go by the own OF, which becomes that of the lock
+    ToMine,
+    /// Go by the OF that the lock has
+    Follow,
+}
+
+impl From<ResizePolicy> for Resize {
+    fn from(policy: ResizePolicy) -> Self {
+        match policy {
+            ResizePolicy::Never => Self::Never,
+            ResizePolicy::ToMine => Self::ToMine,
+            ResizePolicy::Follow => Self::Follow,
+        }
     }
 }
 
@@ -87,6 +109,14 @@ pub(super) fn permits(text: &str) -> Result<Permits, String> {
         Some((take, of)) if (1..=of).contains(&take) => Ok(Permits { take, of }),
         Some(_) => Err("take at least 1 permit, and at most all of them".into()),
         None => Err("write the permits to take and the permits there are, such as 2/5".into()),
+    }
+}
+
+/// Reads the number of permits that there are.
+pub(super) fn limit(text: &str) -> Result<u32, String> {
+    match text.parse() {
+        Ok(of @ 1..) => Ok(of),
+        _ => Err(format!("write how many permits there are, from 1 to {}", u32::MAX)),
     }
 }
 

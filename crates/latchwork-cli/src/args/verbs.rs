@@ -18,7 +18,7 @@ const MEANT: [(&str, &[&str]); 9] = [
 ];
 
 /// The verbs whose letters may stand in another order.
-const VERBS: [&str; 16] = [
+const VERBS: [&str; 17] = [
     "run",
     "lock",
     "hold",
@@ -32,6 +32,7 @@ const VERBS: [&str; 16] = [
     "release",
     "upgrade",
     "downgrade",
+    "resize",
     "doctor",
     "serve",
     "man",

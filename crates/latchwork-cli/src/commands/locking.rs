@@ -5,9 +5,9 @@ use std::time::Duration;
 use latchwork::{Error, ErrorKind, Lock, LockManager, MultiLock};
 use latchwork_store::clock::wall_time;
 use latchwork_store::doctor::operand;
-use latchwork_store::{Key, Mode, Party, Snapshot};
+use latchwork_store::{Key, Mode, Party, Shape, Snapshot};
 
-use crate::args::LockArgs;
+use crate::args::{LockArgs, ResizePolicy};
 use crate::output::{Done, is_done, opens_by_reset};
 use crate::process::hold::Hold;
 
@@ -42,7 +42,11 @@ pub(super) async fn acquire(
 
 fn lock(args: &LockArgs, ttl: Option<Duration>, manager: &LockManager, name: &str) -> Lock {
     let mut lock = match args.permits {
-        Some(permits) => manager.semaphore(name, permits.of).permits(permits.take),
+        Some(permits) => {
+            let semaphore = manager.semaphore(name, permits.of);
+            let policy = args.resize.map(Into::into).unwrap_or_default();
+            semaphore.resize_policy(policy).permits(permits.take)
+        }
         None if args.read => manager.rwlock(name).read(),
         None if args.write => manager.rwlock(name).write(),
         None => manager.mutex(name),
@@ -95,7 +99,11 @@ fn in_the_way(args: &LockArgs, seen: &Snapshot) -> Option<String> {
     let shares = match args.permits {
         Some(permits) => {
             let all = seen.holders.iter().map(taken).fold(permits.take, u32::saturating_add);
-            all <= permits.of
+            let limit = match args.resize {
+                Some(ResizePolicy::Follow) => seen.shape.and_then(Shape::limit),
+                _ => None,
+            };
+            all <= limit.unwrap_or(permits.of)
         }
         None => args.read && seen.holders.iter().all(|party| party.mode == Mode::Read),
     };

@@ -17,6 +17,7 @@ mod nested;
 mod once;
 mod progress;
 mod release;
+mod resize;
 mod run;
 #[cfg(feature = "serve")]
 mod serve;
@@ -240,6 +241,7 @@ pub(crate) fn run(cli: Cli) -> u8 {
             Command::Show(args) => show::run(args, &place).await,
             Command::Status(args) => status::run(args, &place).await,
             Command::Release(args) => release::by_force(args, &place).await,
+            Command::Resize(args) => resize::run(args, &place).await,
             Command::Doctor => doctor::run(&place).await,
             Command::Init => init::run(&place).await,
             // Done above.
@@ -277,7 +279,8 @@ fn takes_or_sees_locks(command: &Command) -> bool {
         Command::Run(_) | Command::Hold(_) | Command::Once(_) | Command::Elect(_) => true,
         #[cfg(feature = "top")]
         Command::Top(_) => true,
-        Command::Ls(_) | Command::Show(_) | Command::Status(_) | Command::Release(_) => true,
+        Command::Ls(_) | Command::Show(_) | Command::Status(_) => true,
+        Command::Release(_) | Command::Resize(_) => true,
         Command::Doctor | Command::Init | Command::Attach(_) => false,
         Command::Upgrade(_) | Command::Downgrade(_) => false,
         Command::Completions(_) | Command::Man(_) | Command::Help(_) => false,

@@ -10,7 +10,7 @@ use latchwork_store::Mode;
 
 use super::around::{self, Outer, Word};
 use super::{Context, within};
-use crate::args::{LockArgs, Permits};
+use crate::args::{LockArgs, Permits, ResizePolicy};
 use crate::keeper::loan::Loan;
 use crate::process::hold::Hold;
 
@@ -25,12 +25,17 @@ pub(super) enum Asked {
     Write,
     /// Some of the permits.
     Some(Permits),
+    /// Some of the permits, whatever the limit of the others.
+    SomeOfAny(Permits),
 }
 
 impl From<&LockArgs> for Asked {
     fn from(args: &LockArgs) -> Self {
         match args.permits {
-            Some(permits) => Self::Some(permits),
+            Some(permits) if matches!(args.resize, None | Some(ResizePolicy::Never)) => {
+                Self::Some(permits)
+            }
+            Some(permits) => Self::SomeOfAny(permits),
             None if args.read => Self::Read,
             None if args.write => Self::Write,
             None => Self::Alone,
@@ -47,6 +52,7 @@ impl Asked {
             (Self::Some(permits), Mode::Permits { take, of }) => {
                 of == permits.of && take >= permits.take
             }
+            (Self::SomeOfAny(permits), Mode::Permits { take, .. }) => take >= permits.take,
             _ => false,
         }
     }
@@ -54,9 +60,13 @@ impl Asked {
     /// Whether it can be acquired while these are held. A reader beside a reader cannot: a writer may wait between
     /// them, for the first.
     fn is_free_beside(self, outer: &[Mode]) -> bool {
-        let Self::Some(Permits { take, of }) = self else { return outer.is_empty() };
+        let (Self::Some(Permits { take, of }) | Self::SomeOfAny(Permits { take, of })) = self
+        else {
+            return outer.is_empty();
+        };
+        let is_any = matches!(self, Self::SomeOfAny(_));
         let all = outer.iter().try_fold(take, |all, mode| match mode {
-            Mode::Permits { take, of: limit } if *limit == of => all.checked_add(*take),
+            Mode::Permits { take, of: limit } if is_any || *limit == of => all.checked_add(*take),
             _ => None,
         });
         all.is_some_and(|all| all <= of)

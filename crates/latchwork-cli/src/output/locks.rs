@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 use std::io::{self, IsTerminal};
 use std::time::Duration;
 
-use latchwork::{FencingToken, Leader};
+use latchwork::{FencingToken, Leader, Resized};
 use latchwork_store::clock::wall_time;
 use latchwork_store::{Mode, Party, Shape, Snapshot};
 use serde_json::json;
@@ -139,6 +139,18 @@ impl Output {
             );
         }
         self.print(&text)
+    }
+
+    /// `resize`: the limit before and now, and how many permits are held.
+    pub(crate) fn resized(&self, name: &str, resized: Resized) -> u8 {
+        if self.json {
+            let (from, to, held) = match resized {
+                Resized::Yes { from, to, held } => (Some(from), Some(to), Some(held)),
+                Resized::Unused => (None, None, None),
+            };
+            return self.print(&line(&json!({"key": name, "from": from, "to": to, "held": held})));
+        }
+        self.print(&format!("{}: {resized}", plain(name)))
     }
 
     /// `once --reset`: whether it was closed, and for how much longer.

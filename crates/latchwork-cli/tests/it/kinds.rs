@@ -55,6 +55,31 @@ fn as_many_commands_run_as_permits() {
     assert!(is_admitted(&store, &["--permits", "3/3", "x"]));
 }
 
+/// A deployment from 3 permits to 5 and back: no command is refused, and none is ended.
+#[test]
+fn the_number_of_permits_changes_while_commands_run() {
+    let store = Store::new();
+    let mine = |permits| ["--permits", permits, "--resize", "to-mine", "x"];
+    let old = holding(&store, &mine("3/3")[..4], &["x"]);
+    assert!(!is_admitted(&store, &mine("1/3")));
+    let new = holding(&store, &mine("2/5")[..4], &["x"]);
+    assert!(!is_admitted(&store, &mine("1/5")));
+    assert!(!is_admitted(&store, &["--permits", "1/9", "--resize", "follow", "x"]));
+    let other = store.output(&["run", "--wait", "0", "--permits", "1/3", "x", "--", "true"]);
+    assert_eq!(other.code(), 78, "{other:?}");
+    assert!(other.stderr.contains("latchwork resize"), "{other:?}");
+    let raised = store.output(&["resize", "x", "6"]);
+    assert_eq!(raised.code(), 0, "{raised:?}");
+    assert_eq!(raised.stdout, "x: the limit was changed from 5 to 6; 5 permits are held\n");
+    assert!(is_admitted(&store, &["--permits", "1/9", "--resize", "follow", "x"]));
+    let lowered = store.output(&["--json", "resize", "x", "2"]);
+    assert_eq!(lowered.stdout, "{\"from\":6,\"held\":5,\"key\":\"x\",\"to\":2}\n", "{lowered:?}");
+    assert!(!is_admitted(&store, &["--permits", "1/9", "--resize", "follow", "x"]));
+    let_go(&store, [old, new]);
+    let unused = store.output(&["resize", "x", "2"]);
+    assert_eq!((unused.code(), unused.stdout.contains("not in use")), (0, true), "{unused:?}");
+}
+
 #[test]
 fn run_with_several_names_takes_all_or_none() {
     let store = Store::new();

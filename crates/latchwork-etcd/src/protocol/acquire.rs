@@ -6,9 +6,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use latchwork_store::kit::lineup::Admission;
-use latchwork_store::{
-    Attempt, BackendError, BackendErrorKind, Blocked, Cause, Claim, Effect, Grant, Order, Shape,
-};
+use latchwork_store::{Attempt, BackendError, Blocked, Cause, Claim, Effect, Grant, Order, Resize};
 
 use crate::protocol::names;
 use crate::protocol::pool::Lease;
@@ -45,6 +43,15 @@ impl Shared {
         }
         self.members.identity().may_grant()?;
         let prefix = names::queue(&claim.key);
+        let followed;
+        let claim = if claim.resize == Resize::Follow && self.claims.get(claim.id).is_none() {
+            // Its limit is written with its place.
+            let queue = self.queue(&prefix).await?;
+            followed = claim.following(queue.used_as(queue.places.len()));
+            &followed
+        } else {
+            claim
+        };
         let takes_place = claim.waits && claim.order == Order::Fifo;
         let mut condition = if takes_place { If::NoPlace } else { If::NobodyThere };
         for _ in 0..ROUNDS {
@@ -179,9 +186,9 @@ impl Shared {
         takes_place: bool,
     ) -> Result<Round, BackendError> {
         let place = &queue.places[me];
-        if let Some(used) = queue.clash(claim.mode, me) {
+        if let Some(mismatch) = queue.clash(claim, me) {
             self.withdraw(claim).await?;
-            return Err(mismatch(used, claim.mode.shape()));
+            return Err(mismatch);
         }
         let is_held = self.claims.get(claim.id).is_some_and(|own| own.granted);
         let admission = if is_held { queue.admission(me) } else { queue.admission_of_waiter(me) };
@@ -210,7 +217,7 @@ impl Shared {
         lease: i64,
     ) -> Result<Round, BackendError> {
         let end = queue.places.len();
-        let clash = queue.clash(claim.mode, end);
+        let clash = queue.clash(claim, end);
         let admission = queue.admission_of_newcomer(claim.mode);
         if clash.is_none() && admission == Admission::Granted {
             return Ok(Round::Seen(queue));
@@ -222,7 +229,7 @@ impl Shared {
             self.give_back(own);
         }
         match clash {
-            Some(used) => Err(mismatch(used, claim.mode.shape())),
+            Some(mismatch) => Err(mismatch),
             None => {
                 let blocked = queue.blocked(end, &admission, prefix.len());
                 let blocked = Box::pin(self.until_it_opens(&queue, blocked)).await;
@@ -252,12 +259,4 @@ impl Shared {
         }
         error(failure)
     }
-}
-
-fn mismatch(used: Shape, wanted: Shape) -> BackendError {
-    BackendError::new(
-        BackendErrorKind::Mismatch,
-        Effect::NotApplied,
-        format!("the key is in use as {used}, and this client asks for {wanted}"),
-    )
 }

@@ -8,7 +8,7 @@
 use std::time::Duration;
 
 use latchwork_store::kit::lineup::{self, Admission, Node};
-use latchwork_store::{Blocked, Cause, Claim, ClaimId, Holder, Mode, Shape};
+use latchwork_store::{BackendError, Blocked, Cause, Claim, ClaimId, Holder, Mode, Shape};
 use percent_encoding::{NON_ALPHANUMERIC, percent_decode_str, percent_encode};
 
 use crate::proto::KeyValue;
@@ -164,11 +164,15 @@ impl Queue {
         self.places.iter().find(|place| place.id == Some(id) && place.closed.is_none())
     }
 
-    /// What the first of another kind than `mode` uses the key as.
-    pub(crate) fn clash(&self, mode: Mode, ahead_of: usize) -> Option<Shape> {
+    /// Why a claim cannot share the key with the places ahead, if it cannot.
+    pub(crate) fn clash(&self, claim: &Claim, ahead_of: usize) -> Option<BackendError> {
+        claim.judged_mode(self.used_as(ahead_of), None).err()
+    }
+
+    /// What the first of these places uses the key as.
+    pub(crate) fn used_as(&self, ahead_of: usize) -> Option<Shape> {
         let mut ahead = self.places[..ahead_of].iter().filter(|place| place.closed.is_none());
-        let first = ahead.next()?.mode.shape();
-        (first != mode.shape()).then_some(first)
+        Some(ahead.next()?.mode.shape())
     }
 
     /// The queue as seen by a claim that came at this revision. A claim that was there when a place
@@ -189,14 +193,14 @@ impl Queue {
     /// How many places ahead of this one hold the key. One pass over the queue.
     fn holders_ahead_of(&self, me: usize) -> usize {
         let seen_by = self.places.get(me).map_or(i64::MAX, |me| me.revision);
-        lineup::admitted(&self.seen_at(seen_by)).min(me)
+        let holding = lineup::holding(&self.seen_at(seen_by));
+        holding[..me].iter().filter(|holds| **holds).count()
     }
 
     /// Which places hold the key.
     pub(crate) fn holding(&self) -> Vec<bool> {
         if self.closed().is_none() {
-            let holders = self.holders_ahead_of(self.places.len());
-            return (0..self.places.len()).map(|place| place < holders).collect();
+            return lineup::holding(&self.seen_at(i64::MAX));
         }
         // Each sees a closed place in another way.
         (0..self.places.len()).map(|place| self.admission(place) == Admission::Granted).collect()

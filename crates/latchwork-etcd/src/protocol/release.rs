@@ -103,7 +103,7 @@ impl Shared {
     }
 
     /// The queue as a majority has it.
-    async fn queue(&self, prefix: &[u8]) -> Result<Queue, BackendError> {
+    pub(crate) async fn queue(&self, prefix: &[u8]) -> Result<Queue, BackendError> {
         let answer = self.members.ask(|link| {
             let request = requests::queue(prefix);
             async move { link.range(request).await }

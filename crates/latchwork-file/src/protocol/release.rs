@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use latchwork_store::kit::record::Wakeup;
-use latchwork_store::{BackendError, Claim, Linger, Released};
+use latchwork_store::{BackendError, Claim, Linger, Released, Resized};
 
 use crate::protocol::shared::Shared;
 use crate::records::layout::{self, ASIDE, Place};
@@ -35,6 +35,28 @@ impl Shared {
             self.forget_unsynced(claim.id);
         }
         Ok(released)
+    }
+
+    /// Sets the limit of permits for all claims of a key.
+    pub(crate) async fn resize(self: &Arc<Self>, claim: &Claim) -> Result<Resized, BackendError> {
+        let place = Place::of(&claim.key);
+        let (resized, wakeups) = {
+            // Held until the record is written. Where everything was removed, the claims were too.
+            let Some(_locked) = self.lock(place.stripe).await? else {
+                return Ok(Resized::Unused);
+            };
+            let opened = self.kept.open(&self.layout, &place, &claim.key, self.era());
+            let (mut file, mut record) = opened?;
+            if !file.exists() {
+                return Ok(Resized::Unused);
+            }
+            let (resized, wakeups) = record.resize(claim, self.now(), &|tag| self.alive(tag));
+            file.write(&claim.key, &record, self.layout.file_mode())?;
+            self.kept.keep(&place, file, &record, self.session.id);
+            (resized, wakeups)
+        };
+        self.deliver(&claim.key, &wakeups);
+        resized
     }
 
     /// Releases, and answers what must be put on the disk before the caller is answered.

@@ -5,7 +5,7 @@ use std::time::Duration;
 use latchwork_store::kit::record::cannot_replace;
 use latchwork_store::{
     Attempt, BackendError, BackendErrorKind, Blocked, Cause, Claim, Effect, Grant, Holder, Order,
-    Shape, random_u128,
+    Resize, Shape, random_u128,
 };
 use tokio_postgres::Row;
 
@@ -17,6 +17,7 @@ use crate::protocol::values::{Uuid, holder_of, micros, mode};
 use crate::server::errors::is_locked;
 use crate::server::lane::Seat;
 use crate::server::reply::{column, number, strange};
+use crate::server::schema::{REPLACING, check_resizing};
 
 /// How often a client asks again whose nonce is not the guard's any more.
 const LOOKS: u32 = 3;
@@ -41,6 +42,9 @@ impl Store {
         }
         if claim.beside.is_some() {
             self.can_replace(claim)?;
+        }
+        if claim.resize != Resize::Never {
+            check_resizing(self.functions, &self.access.config)?;
         }
         // A claim that has a place has it in the line.
         let waits = self.listener.find(claim.id).is_some();
@@ -78,7 +82,7 @@ impl Store {
         if claim.mode.shape() != Shape::ReadWrite {
             return Err(cannot_replace(claim.mode.word(), claim.mode));
         }
-        if self.replaces {
+        if self.functions >= REPLACING {
             return Ok(());
         }
         let message = "no upgrade or downgrade: the functions of the table are of an older version";
@@ -90,7 +94,12 @@ impl Store {
 
     async fn stand(&self, seat: &Seat, claim: &Claim) -> Result<Vec<Row>, BackendError> {
         let (key, name) = stored(&claim.key);
-        let (mode, mut take, of) = mode(claim.mode)?;
+        let (mode, mut take, mut of) = mode(claim.mode)?;
+        match claim.resize {
+            Resize::Never => {}
+            Resize::ToMine => of = -of,
+            Resize::Follow => take = -take,
+        }
         let mut holder = claim.holder.stored();
         if let Some(hold) = claim.beside {
             // See stand.sql. Other versions pass over the field.
@@ -192,16 +201,13 @@ fn grant(claim: &Claim, token: u64, time: u64) -> Grant {
     Grant::new(token, claim.ttl).with(|it| it.store_time = Some(time))
 }
 
-fn mismatch(claim: &Claim, number: u64, of: u64) -> BackendError {
+pub(crate) fn mismatch(claim: &Claim, number: u64, of: u64) -> BackendError {
     let shape = match number {
         0 => Shape::Mutex,
         3 => Shape::Semaphore { of: of as u32 },
         _ => Shape::ReadWrite,
     };
-    let wanted = claim.mode.shape();
-    let message = format!("the key is in use as {shape}, and this client asks for {wanted}");
-    BackendError::new(BackendErrorKind::Mismatch, Effect::NotApplied, message)
-        .with_next_step("use one kind of lock and one limit for each key")
+    claim.mismatch(shape)
 }
 
 fn ended() -> BackendError {

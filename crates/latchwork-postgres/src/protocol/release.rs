@@ -4,16 +4,18 @@ use std::future::poll_fn;
 use std::pin::pin;
 use std::task::Poll;
 
-use latchwork_store::{BackendError, Claim, Linger, Released};
+use latchwork_store::{BackendError, Claim, Linger, Released, Resized};
 use tokio_postgres::Row;
 
 use crate::names::stored;
+use crate::protocol::acquire::mismatch;
 use crate::protocol::statements::Ask;
 use crate::protocol::store::Store;
-use crate::protocol::values::{Uuid, micros};
+use crate::protocol::values::{Uuid, micros, mode};
 use crate::server::errors::is_locked;
 use crate::server::lane::{Params, Seat};
 use crate::server::reply::{column, strange};
+use crate::server::schema::check_resizing;
 
 impl Store {
     /// Ends a claim. If the row of the key is locked for long, it is asked for once more: tries wait for it for a shorter
@@ -70,6 +72,36 @@ impl Store {
             false => self.tell(&seat, told),
         }
         Ok(released(column(row, 0)?))
+    }
+
+    /// Sets the limit of permits, and serves the waiters that it admits.
+    pub(crate) async fn resize(&self, claim: &Claim) -> Result<Resized, BackendError> {
+        match self.set_limit(claim).await {
+            Err(error) if is_locked(&error) => self.set_limit(claim).await,
+            answer => answer,
+        }
+    }
+
+    async fn set_limit(&self, claim: &Claim) -> Result<Resized, BackendError> {
+        check_resizing(self.functions, &self.access.config)?;
+        let (_, _, of) = mode(claim.mode)?;
+        let seat = self.pool.seat().await?;
+        let ((key, name), id, nonce) = (stored(&claim.key), Uuid::from(claim.id), self.nonce());
+        let (linger, bury, holder): (i64, i64, &[u8]) = (-1 - i64::from(of), 0, b"");
+        let params: Params<'_> = &[&key, &name, &id, &linger, &holder, &nonce, &bury];
+        let rows = seat.ask(Ask::Leave, params, None).await?;
+        let [row] = &rows[..] else { return Err(strange(0)) };
+        let told: Vec<&str> = column(row, 2)?;
+        // A key that was never used has no row.
+        let ["limit", said, rest @ ..] = &told[..] else { return Ok(Resized::Unused) };
+        self.tell(&seat, rest.to_vec());
+        let said: Vec<i64> = said.split(' ').filter_map(|part| part.parse().ok()).collect();
+        let [kind, from, held] = said[..] else { return Err(strange(2)) };
+        match kind {
+            -1 => Ok(Resized::Unused),
+            3 => Ok(Resized::Yes { from: from as u32, to: of as u32, held: held.unsigned_abs() }),
+            other => Err(mismatch(claim, other.unsigned_abs(), 0)),
+        }
     }
 
     /// Ends a claim, and has the server notify those who come next as soon as that is committed: both statements go

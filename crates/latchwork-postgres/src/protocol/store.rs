@@ -34,8 +34,8 @@ pub(crate) struct Store {
     pub(crate) busy: Busy,
     /// A pooler stands before the server: nothing can be heard.
     pub(crate) pooled: bool,
-    /// Whether the functions of the table can replace a hold.
-    pub(crate) replaces: bool,
+    /// The revision of the table's functions when this client connected.
+    pub(crate) functions: u32,
     /// How long a grant that the store makes by itself lasts at first, unless its ttl is shorter.
     pub(crate) probation: Duration,
     /// See [`Store::sweep_after`].

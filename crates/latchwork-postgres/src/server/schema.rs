@@ -17,6 +17,9 @@ pub(crate) const REPLACING: u32 = 2;
 /// The oldest revision of the functions that this client can use.
 const OLDEST: u32 = 1;
 
+/// The oldest revision whose functions know limits that change.
+const RESIZING: u32 = 2;
+
 /// The functions of a table, without its name.
 pub(crate) const FUNCTIONS_OF_A_TABLE: [&str; 6] =
     ["stand", "leave", "keep", OF_THE_GUARD, "rehearse", "recheck"];
@@ -64,6 +67,26 @@ pub(crate) fn version_of(found: &str) -> Option<u32> {
 /// The revision of their functions; none for tables of a version before 3.
 pub(crate) fn functions_of(found: &str) -> Option<u32> {
     found.strip_prefix("latchwork ")?.split(' ').nth(1)?.parse().ok()
+}
+
+/// Checks that the functions of a table of which that was [`found`] know limits that change.
+///
+/// # Errors
+///
+/// `Unsupported`, with what to do.
+pub(crate) fn check_resizing(found: u32, config: &PostgresConfig) -> Result<(), BackendError> {
+    if found >= RESIZING {
+        return Ok(());
+    }
+    let message = format!(
+        "functions of the table {}.{} are older than a change of the limit needs",
+        config.schema, config.table
+    );
+    Err(BackendError::new(BackendErrorKind::Unsupported, Effect::NotApplied, message)
+        .with_next_step(
+            "run `latchwork init` with this address, as the owner of the table, and connect again: \
+             it keeps the locks that are held",
+        ))
 }
 
 /// Whether `init` can bring the tables to this version.

@@ -1,6 +1,8 @@
 -- Ends a claim, held or waiting, and gives the key to the next in line: what kit::record does, under the lock
 -- of the key's row. With a_bury above 0 (us) a try of the claim that lands within that time is refused: its
--- connection has ended, and nobody knows when it lands. With a_linger above 0 (us) the key stays closed; -1 ends no claim and opens a closed key.
+-- connection has ended, and nobody knows when it lands. With a_linger above 0 (us) the key stays closed; -1 ends no claim and opens a closed key, and one
+-- below, -1 - n, ends no claim and sets the limit of permits to n: `tell` begins with `limit`, and the kind of lock (-1 if the
+-- key is not used), the limit before and the permits held.
 CREATE OR REPLACE FUNCTION @leave@(
   a_k bytea, a_name bytea, a_me uuid, a_linger bigint, a_holder bytea, a_nonce uuid, a_bury bigint,
   a_durable text,
@@ -34,6 +36,8 @@ DECLARE
   emptied boolean;
   last bigint;
   ignored text;
+  other smallint;
+  bound integer;
 BEGIN
   tell := '{}'::text[]; released := false;
   IF current_setting('latchwork.leave_@class@', true) IS DISTINCT FROM '@revision@' THEN
@@ -91,7 +95,31 @@ BEGIN
   IF emptied THEN
     a_serves := false;
   END IF;
-  IF a_linger < 0 THEN
+  IF a_linger < -1 THEN
+    IF r.claim IS NOT NULL THEN
+      other := r.mode;
+    ELSIF members > 0 THEN
+      other := kind; bound := lim;
+    ELSIF waits THEN
+      SELECT p.mode, p.lim INTO other, bound FROM @line@ p
+      WHERE p.k = a_k AND p.mode <> 9 AND p.ends > t AND p.fifo ORDER BY p.pos LIMIT 1;
+      IF NOT FOUND THEN
+        SELECT p.mode, p.lim INTO other, bound FROM @line@ p
+        WHERE p.k = a_k AND p.mode <> 9 AND p.ends > t ORDER BY p.pos LIMIT 1;
+      END IF;
+    END IF;
+    tell := ARRAY['limit', concat_ws(' ', coalesce(other, -1), coalesce(bound, 0), taken)];
+    IF other = 3 THEN
+      released := true;
+      IF bound <> -1 - a_linger THEN
+        -- Patience with the first in line is counted from now on.
+        r.open := greatest(r.open, t);
+      END IF;
+      lim := -1 - a_linger;
+      UPDATE @line@ p SET lim = -1 - a_linger
+      WHERE p.k = a_k AND p.mode = 3 AND (p.held IS NOT NULL OR p.fifo) AND p.lim <> -1 - a_linger;
+    END IF;
+  ELSIF a_linger < 0 THEN
     IF r.claim IS NULL AND members = 0 AND r.closed > t THEN
       -- Patience with the first in line is counted from now on.
       r.closed := t; r.closed_by := NULL;
@@ -129,6 +157,7 @@ BEGIN
     END IF;
   END IF;
 @serve@
+  durable := durable OR a_linger < -1 AND released;
   IF a_bury > 0 THEN
     DELETE FROM @line@ p WHERE p.k = a_k AND p.pos = (SELECT x.pos FROM @row:a_me@ x WHERE x.k = a_k);
     INSERT INTO @line@

@@ -35,6 +35,7 @@ BEGIN
         (shared, 1, c[1], 3, 2, 1, NULL), (shared, 2, c[2], 3, 2, 2, NULL), (shared, 3, c[3], 3, 2, NULL, NULL),
         (shared, 4, c[4], 3, 2, NULL, 0)) p (k, pos, claim, mode, lim, held, process);
       IF a_what = 'leave' THEN
+        PERFORM @leave@(shared, NULL, c[1], -3, '', NULL, 0, 'off');
         PERFORM @leave@(alone, NULL, c[1], 0, '', NULL, 0, 'off');
         PERFORM @leave@(alone, NULL, c[2], 0, '', NULL, 0, 'off');
         PERFORM @leave@(alone, NULL, c[3], 0, '', NULL, 0, 'off');

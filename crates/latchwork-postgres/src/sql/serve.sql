@@ -33,6 +33,10 @@
       ELSE
         UPDATE @line@ p SET held = r.token, ends = t + w.probation * interval '1 microsecond'
         WHERE p.k = a_k AND p.pos = w.pos;
+        IF members > 0 AND lim <> w.lim THEN
+          UPDATE @line@ p SET lim = w.lim WHERE p.k = a_k AND p.held IS NOT NULL;
+        END IF;
+        lim := w.lim;
         members := members + 1; taken := taken + w.take; kind := least(kind, w.mode);
       END IF;
       durable := true;

@@ -5,6 +5,8 @@
 -- A reader or writer with a_take 2 replaces a hold: its holder ends with the id of that one. While both are held they
 -- are in the line, the writer too. A row of an upgrade that waits is the first one of the line. `what` is then also l
 -- the hold is gone, u another upgrade waits, and b it has the mode in `given`, beside which this one cannot be.
+-- A negative a_lim is the limit of a claim that brings it to a key with another one; with a negative a_take the limit
+-- of the key counts.
 --
 -- It waits for the row of the key for a shorter time than a renewal and a release do, so a crowd of tries gives way to
 -- them: the client takes the key for blocked then.
@@ -53,7 +55,10 @@ DECLARE
   last bigint;
   upto bigint;
   ignored text;
+  brings boolean := a_lim < 0;
+  follows boolean := a_take < 0;
 BEGIN
+  a_lim := abs(a_lim); a_take := abs(a_take);
   tell := '{}'::text[];
   IF current_setting('latchwork.stand_@class@', true) IS DISTINCT FROM '@revision@' THEN
     PERFORM @rehearse@('stand');
@@ -147,7 +152,18 @@ BEGIN
       other := kind; bound := lim;
     ELSIF waits THEN
       SELECT p.mode, p.lim INTO other, bound FROM @line@ p
-      WHERE p.k = a_k AND p.claim <> a_me AND p.mode <> 9 AND p.ends > t ORDER BY p.pos LIMIT 1;
+      WHERE p.k = a_k AND p.claim <> a_me AND p.mode <> 9 AND p.ends > t AND p.fifo ORDER BY p.pos LIMIT 1;
+      IF NOT FOUND THEN
+        SELECT p.mode, p.lim INTO other, bound FROM @line@ p
+        WHERE p.k = a_k AND p.claim <> a_me AND p.mode <> 9 AND p.ends > t ORDER BY p.pos LIMIT 1;
+      END IF;
+    END IF;
+    -- Block `judged_mode`: its own limit, that of the others, or that of its place.
+    IF a_mode = 3 AND NOT brings AND (follows OR mine.fifo) THEN
+      a_lim := coalesce(CASE WHEN mine.fifo THEN mine.lim END, CASE WHEN follows AND other = 3 THEN bound END, a_lim);
+    END IF;
+    IF a_mode = 3 AND other = 3 AND (brings OR follows OR mine.fifo) THEN
+      bound := a_lim;
     END IF;
     IF bound <> a_lim OR other <> a_mode AND (other NOT IN (1, 2) OR a_mode NOT IN (1, 2)) THEN
       what := 'm'; given := other; retry := bound;
@@ -227,6 +243,10 @@ BEGIN
         END IF;
         INSERT INTO @line@ VALUES (a_k, coalesce(mine.pos, last + 1, 1), a_me, a_mode, a_take, a_lim, a_fifo, given,
           t + a_ttl * interval '1 microsecond', coalesce(mine.asked, t), t, a_ttl, a_probation, NULL, NULL, false, a_holder);
+        IF members > 0 AND lim <> a_lim THEN
+          UPDATE @line@ p SET lim = a_lim WHERE p.k = a_k AND p.held IS NOT NULL;
+        END IF;
+        lim := a_lim;
         members := members + 1; taken := taken + a_take; kind := least(kind, a_mode); r.crowd := true;
       END IF;
     ELSIF fits AND others_fit THEN
@@ -242,7 +262,8 @@ BEGIN
         SELECT min(p.ends), (array_agg(p.holder ORDER BY p.held))[1] INTO first_end, whom
         FROM @line@ p WHERE p.k = a_k AND p.held IS NOT NULL AND p.claim IS DISTINCT FROM beside;
       END IF;
-      retry := (date_part('epoch', first_end - t) * 1000000)::bigint + way * @patience_us@;
+      -- Nobody holds it if the claim, or one before it, takes more permits than the limit.
+      retry := coalesce((date_part('epoch', first_end - t) * 1000000)::bigint + way * @patience_us@, a_ttl);
     END IF;
     -- Block `keep_place`, and `leave_queue` for a claim that does not wait.
     IF what <> 'g' THEN

@@ -3,7 +3,7 @@
 use crate::common::*;
 use latchwork_services::{PostgresOptions, PostgresServer};
 use latchwork_store::doctor::Severity;
-use latchwork_store::{ErrorKind, Mode, Released};
+use latchwork_store::{Backend as _, BackendErrorKind, ErrorKind, Mode, Released, Resize};
 
 /// Makes version 2 of the tables.
 const BEFORE: &str = "ALTER TABLE latchwork DROP CONSTRAINT latchwork_version_3; \
@@ -132,6 +132,32 @@ fn h197_missing_or_older_functions_are_a_clear_error() {
             prepare(&server.url()).await.unwrap();
             assert!(bare(&server.url()).await.held(&held).await);
         }
+    });
+}
+
+/// H197: functions of revision 1 know one limit for each key; a client says so, and its other claims work.
+#[test]
+fn h197_older_functions_cannot_change_a_limit() {
+    let server = server();
+    run(async {
+        functions(&server, 1);
+        let old = bare(&server.url()).await;
+        let permits = |of| claim("k").with(|it| it.mode = Mode::Permits { take: 1, of });
+        let held = permits(3);
+        old.granted(&held).await;
+        let mine = permits(5).with(|it| it.resize = Resize::ToMine);
+        let tried = old.try_acquire(&mine).await.err();
+        for error in [tried, old.resize(&permits(5)).await.err()] {
+            let error = error.expect("the functions are older");
+            assert_eq!(error.kind, BackendErrorKind::Unsupported, "{error}");
+            assert!(error.next_step.unwrap().contains("latchwork init"));
+        }
+        prepare(&server.url()).await.unwrap();
+        let new = bare(&server.url()).await;
+        new.granted(&mine).await;
+        assert!(old.held(&held).await && new.held(&mine).await);
+        // A client of before calls the functions in the same way.
+        old.granted(&permits(5)).await;
     });
 }
 

@@ -22,6 +22,8 @@ impl Harness for FiveMemories {
         Expected {
             upgrade: false,
             permits: false,
+            mixed_limits: false,
+            resize: false,
             fifo: false,
             watch: false,
             fencing: Fencing::WhileDataSurvives,

@@ -5,7 +5,7 @@ use std::time::Duration;
 use latchwork_store::kit::record::cannot_replace;
 use latchwork_store::{
     Attempt, BackendError, BackendErrorKind, Blocked, Cause, Claim, Effect, FencingToken, Grant,
-    Holder, Released, Renewal, Shape,
+    Holder, Released, Renewal, Resized, Shape,
 };
 use redis::Value;
 
@@ -21,7 +21,7 @@ pub(crate) fn blocked_by(
 ) -> Result<Attempt, BackendError> {
     let held = KeyValue::read(value);
     if let Some(shape) = held.shape().filter(|shape| *shape != claim.mode.shape()) {
-        return Err(mismatch(shape, claim));
+        return Err(claim.mismatch(shape));
     }
     let (cause, holder) = match held {
         KeyValue::Alone { holder, .. } => (Cause::Held, Some(holder)),
@@ -40,15 +40,6 @@ pub(crate) fn foreign(is_endless: bool) -> Holder {
         false => "a client of another kind",
         true => "a client of another kind without a ttl",
     })
-}
-
-pub(crate) fn mismatch(shape: Shape, claim: &Claim) -> BackendError {
-    BackendError::new(
-        BackendErrorKind::Mismatch,
-        Effect::NotApplied,
-        format!("the key is in use as {shape}, and this client asks for {}", claim.mode.shape()),
-    )
-    .with_next_step("use one kind of lock and one limit for each key")
 }
 
 /// The value of the key begins like a lock of Latchwork, and is none.
@@ -135,7 +126,7 @@ pub(crate) fn attempt(answer: &Value, claim: &Claim) -> Result<Attempt, BackendE
                 ("b", "r") => cannot_replace("read", claim.mode),
                 ("b", "w") => cannot_replace("write", claim.mode),
                 ("b", _) => cannot_replace("exclusive", claim.mode),
-                _ => mismatch(shape(&text(parts.get(1)?)?)?, claim),
+                _ => claim.mismatch(shape(&text(parts.get(1)?)?)?),
             })),
             Value::Int(3) => {
                 let length = |part| Some(Duration::from_millis(number(parts.get(part)?)?));
@@ -186,6 +177,24 @@ pub(crate) fn released(answer: &Value) -> Result<Released, BackendError> {
         },
         _ => Err(strange(answer)),
     }
+}
+
+/// The answer to a change of the limit.
+pub(crate) fn resized(answer: &Value, claim: &Claim) -> Result<Resized, BackendError> {
+    let parsed = || {
+        let Value::Array(parts) = answer else { return None };
+        match (parts.first()?, &parts[1..]) {
+            (Value::Int(0), _) => Some(Ok(Resized::Unused)),
+            (Value::Int(1), [.., from, held]) => Some(Ok(Resized::Yes {
+                from: u32::try_from(number(from)?).ok()?,
+                to: claim.mode.limit()?,
+                held: number(held)?,
+            })),
+            (Value::Int(2), [.., used]) => Some(Err(claim.mismatch(shape(&text(used)?)?))),
+            _ => None,
+        }
+    };
+    parsed().unwrap_or_else(|| Err(strange(answer)))
 }
 
 /// The answers to a renewal of these claims.

@@ -6,10 +6,10 @@ use std::task::Poll;
 use std::time::Duration;
 
 use latchwork_store::kit::mailbox::PROBATION;
-use latchwork_store::{BackendError, BackendErrorKind, Claim, ClaimId, Linger, Released};
+use latchwork_store::{BackendError, BackendErrorKind, Claim, ClaimId, Linger, Released, Resized};
 use redis::Value;
 
-use crate::protocol::answers::{goes_on, is_to_warn, released};
+use crate::protocol::answers::{goes_on, is_to_warn, released, resized};
 use crate::protocol::names::Names;
 use crate::protocol::push::UnclaimedGrants;
 use crate::protocol::scripted::{Calls, Scripted, may_be_alone};
@@ -26,15 +26,16 @@ const REST_LIMIT: Duration = Duration::from_millis(200);
 struct End<'a> {
     /// The claim's id; empty if only the queue is to be served.
     id: &'a str,
-    linger: Linger,
-    /// The holder that closes the key, as it is kept.
+    /// The linger in milliseconds, or what is done instead.
+    how: &'a str,
+    /// The holder that closes the key, as it is kept, or the new limit.
     by: &'a str,
 }
 
 impl<'a> End<'a> {
     /// A claim that closes nothing.
     fn of(id: &'a str) -> Self {
-        Self { id, linger: Linger::None, by: "" }
+        Self { id, how: "0", by: "" }
     }
 }
 
@@ -90,7 +91,12 @@ impl Scripted {
         }
         // Boxed, because most releases do not come here.
         let by = closing_text(claim, linger);
-        let end = End { id: &claim.id.to_string(), linger, by: &by };
+        let how = match linger {
+            Linger::None => "0".to_owned(),
+            Linger::For(length) => millis(length).to_string(),
+            Linger::End => "end".to_owned(),
+        };
+        let end = End { id: &claim.id.to_string(), how: &how, by: &by };
         Box::pin(self.release_in_line(&mut route, &names, end, joined)).await
     }
 
@@ -160,16 +166,34 @@ impl Scripted {
         end: End<'_>,
         joined: i64,
     ) -> Result<Released, BackendError> {
-        let answer = self.run_release(route, names, end, (0, joined)).await;
-        let answer = match answer {
-            Err(error) if error.kind == BackendErrorKind::Mismatch => return Ok(Released::NotHeld),
-            answer => answer?,
-        };
+        match self.end_and_serve(route, names, end, joined).await {
+            Err(error) if error.kind == BackendErrorKind::Mismatch => Ok(Released::NotHeld),
+            answer => released(&answer?),
+        }
+    }
+
+    async fn end_and_serve(
+        &self,
+        route: &mut Route,
+        names: &Names,
+        end: End<'_>,
+        joined: i64,
+    ) -> Result<Value, BackendError> {
+        let answer = self.run_release(route, names, end, (0, joined)).await?;
         self.warn_if(is_to_warn(&answer, 3), names).await;
         if let Some(from) = goes_on(&answer, 4) {
             self.serve_the_rest(names, from).await;
         }
-        released(&answer)
+        Ok(answer)
+    }
+
+    /// Sets the limit of permits, and serves the waiters that it admits.
+    pub(crate) async fn resize(&self, claim: &Claim) -> Result<Resized, BackendError> {
+        let names = self.store.naming.of(&claim.key)?;
+        let mut route = self.store.topology.route(names.slot()).await?;
+        let limit = claim.mode.limit().unwrap_or_default().to_string();
+        let end = End { id: "", how: "limit", by: &limit };
+        resized(&self.end_and_serve(&mut route, &names, end, -1).await?, claim)
     }
 
     /// Calls the script again for the claims in the queue that one call has left, because a call serves a
@@ -197,18 +221,13 @@ impl Scripted {
         &self,
         route: &mut Route,
         names: &Names,
-        End { id, linger, by }: End<'_>,
+        End { id, how, by }: End<'_>,
         (from, joined): (u64, i64),
     ) -> Result<Value, BackendError> {
-        let linger = match linger {
-            Linger::None => "0".to_owned(),
-            Linger::For(length) => millis(length).to_string(),
-            Linger::End => "end".to_owned(),
-        };
         let (keys, (start, end)) = (names.whole(), names.channel_parts());
         let run = route.run(&self.scripts.granting.release, |command, link| {
             self.scripts.keys(command, names, &keys);
-            command.arg("").arg(id).arg(&linger).arg(by);
+            command.arg("").arg(id).arg(how).arg(by);
             for _ in 5..=12 {
                 command.arg("");
             }

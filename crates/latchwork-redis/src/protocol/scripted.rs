@@ -20,7 +20,7 @@ use crate::protocol::message::Nonce;
 use crate::protocol::names::Names;
 use crate::protocol::push::{Expected, Mailbox, UnclaimedGrants};
 use crate::protocol::store::{Store, poll_pause};
-use crate::protocol::value::{KeyValue, head, letter, millis, stored, tail, up_to_id};
+use crate::protocol::value::{KeyValue, head, letter, millis, policy, stored, tail, up_to_id};
 use crate::server::errors::strange;
 use crate::server::link::Link;
 use crate::server::topology::Route;
@@ -234,8 +234,8 @@ impl Scripted {
             (true, _) => "f",
         };
         let (take, of) = match claim.mode {
-            Mode::Permits { take, of } => (take, of),
-            _ => (u32::from(claim.beside.is_some()), 0),
+            Mode::Permits { take, of } => (take, format!("{of}{}", policy(claim.resize))),
+            _ => (u32::from(claim.beside.is_some()), "0".to_owned()),
         };
         let keys = names.whole();
         let (mut from, mut is_known) = (None, known.is_some());
@@ -257,7 +257,7 @@ impl Scripted {
             let run = route.run(&self.scripts.granting.try_, |command, link| {
                 self.scripts.keys(command, names, &keys);
                 command.arg(head(claim)).arg(millis(claim.ttl)).arg(&holder);
-                command.arg(claim.id.to_string()).arg(letter(claim.mode)).arg(take).arg(of);
+                command.arg(claim.id.to_string()).arg(letter(claim.mode)).arg(take).arg(&of);
                 command.arg(kind).arg(claim.floor).arg(nonce.to_string()).arg(process);
                 command.arg(millis(probation)).arg(&start).arg(&end);
                 command.arg(u8::from(is_known)).arg(self.count_listeners(link));

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use latchwork_store::{Claim, FencingToken, Holder, Mode, Shape};
+use latchwork_store::{Claim, FencingToken, Holder, Mode, Resize, Shape};
 
 /// The digits of a time in milliseconds, from 2001 to 2286.
 const DIGITS: usize = 13;
@@ -68,6 +68,15 @@ pub(crate) fn letter(mode: Mode) -> &'static str {
         Mode::Write => "w",
         Mode::Read => "r",
         Mode::Permits { .. } => "p",
+    }
+}
+
+/// What follows the limit of a claim.
+pub(crate) fn policy(resize: Resize) -> &'static str {
+    match resize {
+        Resize::Never => "",
+        Resize::ToMine => "m",
+        Resize::Follow => "f",
     }
 }
 

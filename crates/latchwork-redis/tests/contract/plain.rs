@@ -52,6 +52,8 @@ fn expected(without: Without) -> Expected {
         shared: whole,
         upgrade: whole,
         permits: whole,
+        mixed_limits: whole,
+        resize: whole,
         fifo: whole,
         linger: whole,
         push: false,

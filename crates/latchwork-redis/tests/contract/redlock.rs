@@ -28,6 +28,8 @@ impl Harness for Redlock {
         Expected {
             upgrade: false,
             permits: false,
+            mixed_limits: false,
+            resize: false,
             fifo: false,
             watch: false,
             fencing: Fencing::WhileDataSurvives,

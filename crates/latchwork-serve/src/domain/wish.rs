@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 use std::sync::Arc;
 use std::time::Duration;
 
-use latchwork::{Lock, LockManager, MultiLock, Period, RwLock};
+use latchwork::{Lock, LockManager, MultiLock, Period, Resize, RwLock};
 use latchwork_store::{Capabilities, Mode};
 use sha2::{Digest, Sha256};
 
@@ -23,6 +23,8 @@ const LONGEST_REQUEST: Duration = Duration::from_secs(60 * 60);
 pub(crate) struct LockWish {
     pub(crate) name: String,
     pub(crate) mode: Mode,
+    /// What another limit of permits means.
+    pub(crate) resize: Resize,
     /// First come, first served, also among the clients of this service.
     pub(crate) is_fair: bool,
 }
@@ -34,7 +36,9 @@ impl LockWish {
             Mode::Exclusive => locks.mutex(&self.name),
             Mode::Read => RwLock::read(&locks.rwlock(&self.name)),
             Mode::Write => RwLock::write(&locks.rwlock(&self.name)),
-            Mode::Permits { take, of } => locks.semaphore(&self.name, of).permits(take),
+            Mode::Permits { take, of } => {
+                locks.semaphore(&self.name, of).resize_policy(self.resize).permits(take)
+            }
         };
         if self.is_fair { lock.fair() } else { lock }
     }

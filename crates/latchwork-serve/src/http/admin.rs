@@ -1,9 +1,10 @@
-//! What only administrators do: take locks away from others, and examine the store.
+//! What only administrators do: take locks away from others, change their limits, and examine the store.
 
 use std::sync::Arc;
 
 use axum::Json as Answer;
 use axum::extract::State;
+use latchwork::Resized;
 use latchwork_store::doctor::Severity;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -36,6 +37,43 @@ pub(crate) struct ForcedView {
     evicted: Vec<PartyView>,
     /// A token above theirs, to set the fence of the resource with; `null` if the next holder has it.
     token: Option<String>,
+}
+
+/// Another limit of a semaphore.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct NewLimit {
+    /// How many permits there are from now on: at least 1.
+    #[schema(minimum = 1)]
+    limit: u32,
+}
+
+/// What a change of the limit has done.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct ResizedView {
+    /// Whether the limit was set: `false` if nobody holds permits or waits for some, so that there was none.
+    resized: bool,
+    /// The limit before.
+    from: Option<u32>,
+    /// The limit now.
+    to: Option<u32>,
+    /// How many permits are held now. If they exceed the limit, nobody is admitted until enough of them are released.
+    held: Option<u64>,
+    /// The same in a sentence.
+    message: String,
+}
+
+impl From<Resized> for ResizedView {
+    fn from(resized: Resized) -> Self {
+        let message = resized.to_string();
+        match resized {
+            Resized::Yes { from, to, held } => {
+                let (from, to, held) = (Some(from), Some(to), Some(held));
+                Self { resized: true, from, to, held, message }
+            }
+            Resized::Unused => Self { resized: false, from: None, to: None, held: None, message },
+        }
+    }
 }
 
 /// What an examination of the store has found.
@@ -110,6 +148,45 @@ pub(super) async fn force_release_named(
     asked: Json<Force>,
 ) -> Result<Answer<ForcedView>, ApiError> {
     force_release(service, caller, Name(name), asked).await
+}
+
+/// Changes the limit of a semaphore while its permits are held; needs the right admin
+///
+/// Nobody is evicted, and waiters that the new limit admits are admitted. A client that asks with another limit later is
+/// refused, unless it says `resize`.
+#[utoipa::path(post, path = "/v1/locks/{name}/resize", tag = "admin", request_body = NewLimit,
+    params(("name" = String, Path, description = "The name, percent-encoded")),
+    responses((status = 200, description = "Changed, or not in use", body = ResizedView), Errors))]
+pub(super) async fn resize(
+    State(service): State<Arc<Service>>,
+    caller: Caller,
+    Name(name): Name,
+    Json(asked): Json<NewLimit>,
+) -> Result<Answer<ResizedView>, ApiError> {
+    caller.principal.check(Right::Admin, &name)?;
+    if asked.limit == 0 {
+        let refusal =
+            Refusal::invalid("limit: a semaphore needs at least one permit", "write 1 or more");
+        return Err(refusal.key(name).into());
+    }
+    let done = service.locks.semaphore(&name, asked.limit).resize().await;
+    let outcome = if done.is_ok() { "done" } else { "failed" };
+    // Written with escapes, so that no text of a client can forge a line.
+    tracing::info!(target: "latchwork::audit", act = "resize", by = %caller.principal.name, peer = %caller.peer, name = ?name, limit = asked.limit, outcome, "admin");
+    let done = done.map_err(|error| Refusal::of(&error, Some(&name)))?;
+    Ok(Answer(done.into()))
+}
+
+/// Changes the limit of a semaphore by its name in the query; needs the right admin
+#[utoipa::path(post, path = "/v1/lock/resize", tag = "admin", operation_id = "resize_named", request_body = NewLimit,
+    params(NameQuery), responses((status = 200, description = "Changed, or not in use", body = ResizedView), Errors))]
+pub(super) async fn resize_named(
+    service: State<Arc<Service>>,
+    caller: Caller,
+    Parameters(NameQuery { name }): Parameters<NameQuery>,
+    asked: Json<NewLimit>,
+) -> Result<Answer<ResizedView>, ApiError> {
+    resize(service, caller, Name(name), asked).await
 }
 
 /// Examines the store: whether it is fit for locks; needs the right admin or read

@@ -10,7 +10,7 @@ use utoipa::ToSchema;
 
 use super::body::{Json, options};
 use super::error::{ApiError, Errors};
-use super::locks::{ModeWord, Permits, wish_of};
+use super::locks::{ModeWord, Permits, ResizeWord, wish_of};
 use super::parts::{Id, IdempotencyKey, claim_name};
 use super::views::HoldView;
 use crate::domain::access::caller::Caller;
@@ -47,6 +47,8 @@ pub(crate) struct OneOfSeveral {
     mode: ModeWord,
     /// The permits to take, if the mode is `permits`.
     permits: Option<Permits>,
+    /// What happens if the semaphore is in use with another limit: `never`, a mismatch, if it is left out.
+    resize: Option<ResizeWord>,
 }
 
 /// How to upgrade.
@@ -93,7 +95,7 @@ pub(super) async fn acquire(
     let locks: Result<Vec<_>, _> = asked
         .locks
         .into_iter()
-        .map(|lock| wish_of(lock.name, lock.mode, lock.permits, false))
+        .map(|lock| wish_of(lock.name, lock.mode, lock.permits, lock.resize, false))
         .collect();
     let options = options(asked.ttl_ms, asked.wait_ms, asked.holder, asked.max_hold_ms);
     let wish = Wish::new(Target::Locks(locks?), options, service.locks.capabilities())?;

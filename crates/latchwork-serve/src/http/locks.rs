@@ -5,6 +5,7 @@ use std::sync::Arc;
 use axum::Json as Answer;
 use axum::extract::State;
 use axum::response::Response;
+use latchwork::Resize;
 use latchwork_store::Mode;
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
@@ -41,8 +42,30 @@ pub(crate) enum ModeWord {
 pub(crate) struct Permits {
     /// How many to take.
     pub(crate) take: u32,
-    /// How many there are; all users of the key must use the same limit.
+    /// How many there are.
     pub(crate) of: u32,
+}
+
+/// What happens if the semaphore is in use with another limit.
+#[derive(Debug, Clone, Copy, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum ResizeWord {
+    /// A mismatch.
+    Never,
+    /// The limit of this request counts, and becomes that of the key.
+    ToMine,
+    /// The limit of the key counts.
+    Follow,
+}
+
+impl From<ResizeWord> for Resize {
+    fn from(word: ResizeWord) -> Self {
+        match word {
+            ResizeWord::Never => Self::Never,
+            ResizeWord::ToMine => Self::ToMine,
+            ResizeWord::Follow => Self::Follow,
+        }
+    }
 }
 
 /// A lock to take.
@@ -53,6 +76,8 @@ pub(crate) struct OneLock {
     mode: ModeWord,
     /// The permits to take, if the mode is `permits`.
     permits: Option<Permits>,
+    /// What happens if the semaphore is in use with another limit: `never`, a mismatch, if it is left out.
+    resize: Option<ResizeWord>,
     /// How long the hold lasts without a renewal, in milliseconds.
     ttl_ms: Option<u64>,
     /// How long to wait, in milliseconds: 0, or nothing, tries once. At most 20 times the ttl.
@@ -105,8 +130,13 @@ pub(super) fn wish_of(
     name: String,
     mode: ModeWord,
     permits: Option<Permits>,
+    resize: Option<ResizeWord>,
     is_fair: bool,
 ) -> Result<LockWish, Refusal> {
+    if resize.is_some() && permits.is_none() {
+        let message = "resize: only the mode permits has it";
+        return Err(Refusal::invalid(message, "leave it out").key(name));
+    }
     let mode = match (mode, permits) {
         (ModeWord::Mutex, None) => Mode::Exclusive,
         (ModeWord::Read, None) => Mode::Read,
@@ -122,7 +152,8 @@ pub(super) fn wish_of(
             return Err(Refusal::invalid(message, "leave them out").key(name));
         }
     };
-    Ok(LockWish { name, mode, is_fair })
+    let resize = resize.map(Into::into).unwrap_or_default();
+    Ok(LockWish { name, mode, resize, is_fair })
 }
 
 /// Acquires a lock
@@ -140,7 +171,7 @@ pub(super) async fn acquire(
     key: Option<IdempotencyKey>,
     Json(asked): Json<OneLock>,
 ) -> Result<Answer<HoldView>, ApiError> {
-    let lock = wish_of(name, asked.mode, asked.permits, asked.fair)?;
+    let lock = wish_of(name, asked.mode, asked.permits, asked.resize, asked.fair)?;
     let options = options(asked.ttl_ms, asked.wait_ms, asked.holder, asked.max_hold_ms);
     let wish = Wish::new(Target::Locks(vec![lock]), options, service.locks.capabilities())?;
     let hold = service.acquire(wish, &caller, claim_name(key)).await?.into_hold()?;

@@ -54,6 +54,8 @@ fn described() -> OpenApiRouter<Arc<Service>> {
         .routes(routes!(locks::acquire_named, locks::show_named))
         .routes(routes!(admin::force_release))
         .routes(routes!(admin::force_release_named))
+        .routes(routes!(admin::resize))
+        .routes(routes!(admin::resize_named))
         .routes(routes!(holds::acquire))
         .routes(routes!(holds::show, holds::release))
         .routes(routes!(holds::renew))

@@ -5,7 +5,8 @@
 //! [`admission`]: either it holds the key, or it watches the returned nodes and reads the queue
 //! again when one of them leaves. A node leaves by release or with its session.
 //!
-//! The claims that hold the key are always the first ones in the queue. A waiter watches as few
+//! The claims that hold the key are the first ones in the queue, unless permits of different limits
+//! share it: each is judged by its own. A waiter watches as few
 //! nodes as possible, so that one departure does not wake the whole queue.
 
 use crate::claim::Mode;
@@ -33,7 +34,8 @@ pub enum Admission {
 /// Decides whether the node at the place `me` holds the key.
 ///
 /// All nodes must be of one shape; a node of another one is taken for a claim that shares with
-/// nobody. Permits that exceed their limit are never admitted: the engine refuses such a claim.
+/// nobody. Permits are judged by the limit of their own node; more than that are admitted only to
+/// the first place.
 ///
 /// # Panics
 ///
@@ -71,21 +73,23 @@ pub fn admission<I>(queue: &[Node<I>], me: usize) -> Admission {
     }
 }
 
-/// Returns how many claims hold the key: they are the first ones in the queue. Takes one pass over
-/// them, however long the queue is; calling [`admission`] for each place would take one pass each.
+/// Returns whether each place holds the key, as [`admission`] judges it, in one pass for all.
 ///
 /// All nodes must be of one shape, as for [`admission`].
-pub fn admitted<I>(queue: &[Node<I>]) -> usize {
-    let mut taken = 0u64;
+pub fn holding<I>(queue: &[Node<I>]) -> Vec<bool> {
+    let (mut taken, mut only_readers) = (0u64, true);
     let holds = |(place, node): (usize, &Node<I>)| match node.mode {
-        Mode::Exclusive | Mode::Write => place == 0,
-        Mode::Read => queue[0].mode == Mode::Read,
+        Mode::Exclusive | Mode::Write => {
+            only_readers = false;
+            place == 0
+        }
+        Mode::Read => only_readers,
         Mode::Permits { take, of } => {
             taken += u64::from(take);
-            taken <= u64::from(of)
+            place == 0 || taken <= u64::from(of)
         }
     };
-    queue.iter().enumerate().map(holds).take_while(|holds| *holds).count()
+    queue.iter().enumerate().map(holds).collect()
 }
 
 #[cfg(test)]
@@ -103,7 +107,10 @@ mod tests {
         };
         let read_write = prop_oneof![3 => Just(Mode::Read), 2 => Just(Mode::Write)];
         let permits = (1..=LIMIT).prop_map(|take| Mode::Permits { take, of: LIMIT });
+        let mixed =
+            (1..=LIMIT, 0..3u32).prop_map(|(take, more)| Mode::Permits { take, of: take + more });
         prop_oneof![
+            prop::collection::vec(mixed, 1..12),
             prop::collection::vec(Just(Mode::Exclusive), 1..12),
             prop::collection::vec(read_write, 1..12),
             prop::collection::vec(permits, 1..12),
@@ -132,8 +139,13 @@ mod tests {
         #[test]
         fn admitted_claims_are_compatible_and_first_in_the_queue(queue in queues()) {
             let granted = granted(&queue);
-            prop_assert_eq!(&granted, &(0..granted.len()).collect::<Vec<_>>());
-            prop_assert_eq!(granted.len(), admitted(&queue));
+            let holding = holding(&queue);
+            let held: Vec<_> = (0..queue.len()).filter(|place| holding[*place]).collect();
+            prop_assert_eq!(&granted, &held);
+            let limits: Vec<_> = queue.iter().filter_map(|node| node.mode.limit()).collect();
+            if limits.iter().all(|of| *of == limits[0]) {
+                prop_assert_eq!(&granted, &(0..granted.len()).collect::<Vec<_>>());
+            }
             prop_assert!(!granted.is_empty());
             let modes = || granted.iter().map(|place| queue[*place].mode);
             if modes().any(|m| matches!(m, Mode::Exclusive | Mode::Write)) {
@@ -143,7 +155,7 @@ mod tests {
                 Mode::Permits { take, .. } => take,
                 _ => 0,
             });
-            prop_assert!(taken.sum::<u32>() <= LIMIT);
+            prop_assert!(taken.sum::<u32>() <= limits.iter().copied().max().unwrap_or(0));
         }
 
         #[test]

@@ -9,7 +9,8 @@
 //! 1. Members and waiters whose ttl is over, or whose session is dead, are dropped. A member with a
 //!    lock delay stays until its ttl is over.
 //! 2. A claim that is already held keeps its token and restarts its ttl (B2).
-//! 3. A key in use as another kind of lock is a mismatch (B12).
+//! 3. A key in use as another kind of lock is a mismatch (B12), and so is another limit of permits,
+//!    unless [`Claim::resize`] says otherwise.
 //! 4. A key that lingers admits no claim.
 //! 5. A claim must be compatible with all members, and no claim ahead of it in the queue may block
 //!    it. Readers do not block each other. A barging claim is behind the whole queue.
@@ -29,6 +30,7 @@ use crate::words::{Attempt, Blocked, Cause, Grant, Renewal};
 
 mod end;
 mod open;
+mod resize;
 mod snapshot;
 
 /// How long a waiter that could be admitted may delay the others before it is skipped.
@@ -150,7 +152,7 @@ impl Record {
             let token = member.token;
             return Ok(Attempt::Granted(Grant::new(token, claim.ttl)));
         }
-        self.check_shape(claim)?;
+        let mode = self.judged_mode(claim)?;
         let place = self.queue.iter().position(|w| w.id == claim.id);
         if let Some(refusal) = self.refusal(claim)? {
             if let Some(place) = place {
@@ -161,7 +163,7 @@ impl Record {
         }
         let in_the_way = self.in_the_way(claim, place);
         let closed = self.closed_until.saturating_sub(now.wall);
-        let fits = self.fits(claim.mode, claim.beside);
+        let fits = self.fits(mode, claim.beside);
         let others_fit = in_the_way.iter().all(|i| {
             let other = &self.queue[*i];
             self.fits(other.mode, other.beside)
@@ -184,40 +186,48 @@ impl Record {
             }
             self.held.push(Member {
                 id: claim.id,
-                mode: claim.mode,
+                mode,
                 token,
                 expires,
                 asked,
                 holder: claim.holder.clone(),
                 tag,
             });
+            self.limit_holders(mode);
             return Ok(Attempt::Granted(Grant::new(token, claim.ttl)));
         }
         let blocked = self.blocked(claim, &in_the_way, closed, fits && others_fit, now);
-        self.keep_place(claim, place, expires, tag, now);
+        self.keep_place(claim, mode, place, expires, tag, now);
         if let (false, Some(place)) = (claim.waits, place) {
             moved.extend(self.queue.get(place).map(|w| w.id));
         }
         Ok(Attempt::Blocked(blocked))
     }
 
-    fn check_shape(&self, claim: &Claim) -> Result<(), BackendError> {
-        let wanted = claim.mode.shape();
-        match self.shape_without(claim.id) {
-            Some(shape) if shape != wanted => Err(BackendError::new(
-                BackendErrorKind::Mismatch,
-                Effect::NotApplied,
-                format!("the key is in use as {shape}, and this client asks for {wanted}"),
-            )
-            .with_next_step("use one kind of lock and one limit for each key")),
-            _ => Ok(()),
+    /// Checks the kind of lock, and returns the mode with the limit that the claim is judged by.
+    fn judged_mode(&self, claim: &Claim) -> Result<Mode, BackendError> {
+        let is_place = |w: &&Waiter| w.id == claim.id && w.order == Order::Fifo;
+        let place = self.queue.iter().find(is_place).map(|w| w.mode);
+        claim.judged_mode(self.shape_without(claim.id), place)
+    }
+
+    /// All holders of permits have one limit, that of the last grant or resize.
+    fn limit_holders(&mut self, mode: Mode) {
+        if let Some(of) = mode.limit() {
+            self.held.iter_mut().for_each(|m| m.mode = m.mode.with_limit(of));
         }
     }
 
     fn shape_without(&self, id: ClaimId) -> Option<Shape> {
         let held = self.held.iter().map(|m| (m.id, m.mode));
-        let queue = self.queue.iter().map(|w| (w.id, w.mode));
-        held.chain(queue).find(|(other, _)| *other != id).map(|(_, mode)| mode.shape())
+        let in_order = |order| {
+            let queue = self.queue.iter().filter(move |w| w.order == order);
+            queue.map(|w| (w.id, w.mode))
+        };
+        // A claim without a place counts last.
+        let all = held.chain(in_order(Order::Fifo)).chain(in_order(Order::Barging));
+        let mut others = all.filter(|(other, _)| *other != id);
+        others.next().map(|(_, mode)| mode.shape())
     }
 
     /// Why `claim` cannot replace the hold that it names, if it cannot.
@@ -321,6 +331,7 @@ impl Record {
     fn keep_place(
         &mut self,
         claim: &Claim,
+        mode: Mode,
         place: Option<usize>,
         expires: Duration,
         tag: u128,
@@ -328,7 +339,7 @@ impl Record {
     ) {
         let waiter = Waiter {
             id: claim.id,
-            mode: claim.mode,
+            mode,
             order: if has_place(claim) { Order::Fifo } else { Order::Barging },
             expires,
             asked: place.map_or(Some(now.lease), |place| self.queue[place].asked),

@@ -63,6 +63,14 @@ macro_rules! pass_on {
             self.$field.release(claim, linger)
         }
     };
+    (@resize $field:ident) => {
+        fn resize<'a>(
+            &'a self,
+            claim: &'a $crate::Claim,
+        ) -> $crate::Verb<'a, Result<$crate::Resized, $crate::BackendError>> {
+            self.$field.resize(claim)
+        }
+    };
     (@watch $field:ident) => {
         fn watch<'a>(
             &'a self,

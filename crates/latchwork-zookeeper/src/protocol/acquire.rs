@@ -5,13 +5,14 @@ use std::time::Duration;
 
 use latchwork_store::kit::lineup::Admission;
 use latchwork_store::{
-    Attempt, BackendError, BackendErrorKind, Blocked, Cause, Claim, Effect, Grant, Order,
+    Attempt, BackendError, BackendErrorKind, Blocked, Cause, Claim, Effect, Grant, Order, Resize,
 };
 
 use crate::protocol::answers::{lives_for, pulse_in, queue_in, token_of};
 use crate::protocol::claims::{Entry, LastAnswer, Node, Own};
 use crate::protocol::lingers::closed_by;
 use crate::protocol::queue::{Queue, Told, behind, data_of, name_of};
+use crate::protocol::release::read;
 use crate::protocol::shared::Shared;
 use crate::server::ancestors::Ancestors;
 use crate::server::errors::{not_created, refused, restless, strange, taken_back, unsupported};
@@ -60,6 +61,16 @@ impl Shared {
             return Err(unsupported("a read-write hold cannot be upgraded or downgraded here"));
         }
         let lock = self.names.lock(&claim.key);
+        let followed;
+        let claim = if claim.resize == Resize::Follow && self.claims.get(claim.id).is_none() {
+            // Its limit is in the name of its node.
+            let session = self.sessions.of(claim.ttl);
+            let (queue, _) = read(&session, &session.up().await?, &lock).await?;
+            followed = claim.following(queue.used_as(queue.places.len()));
+            &followed
+        } else {
+            claim
+        };
         let mut rounds = ROUNDS;
         loop {
             rounds -= 1;
@@ -300,12 +311,12 @@ impl Shared {
             self.forget_missing(claim, session, &own_path);
             return Ok(Round::Gone);
         };
-        if let Some(mismatch) = queue.clash(claim.mode, me) {
+        if let Some(mismatch) = queue.clash(claim, me) {
             let requests = vec![Request::delete(&own_path), Request::children(lock)];
             let mut landed = self.withdraw(claim, session, requests).await?;
             // It may have been another who came in vain, and is gone by now.
             let queue = queue_in(&mut landed, lock, None)?;
-            return match queue.clash(claim.mode, queue.places.len()) {
+            return match queue.clash(claim, queue.places.len()) {
                 Some(_) => Err(mismatch),
                 None => Ok(Round::Gone),
             };

@@ -190,8 +190,8 @@ impl Queue {
         if behind.is_empty() { Admission::Granted } else { Admission::BehindAny(behind) }
     }
 
-    /// Why a claim of this mode cannot stand in this queue behind so many.
-    pub(crate) fn clash(&self, mode: Mode, ahead: usize) -> Option<BackendError> {
+    /// Why a claim cannot stand in this queue behind so many.
+    pub(crate) fn clash(&self, claim: &Claim, ahead: usize) -> Option<BackendError> {
         let mismatch =
             |what: String| BackendError::new(BackendErrorKind::Mismatch, Effect::NotApplied, what);
         if let Some(stranger) = self.strangers.first() {
@@ -199,11 +199,12 @@ impl Queue {
             let step = "use another key, or find out which client created it";
             return Some(mismatch(what).with_next_step(step));
         }
-        let used = self.places[..ahead].first()?.mode.shape();
-        let wanted: Shape = mode.shape();
-        (used != wanted).then(|| {
-            mismatch(format!("the key is in use as {used}, and this client asks for {wanted}"))
-        })
+        claim.judged_mode(self.used_as(ahead), None).err()
+    }
+
+    /// What the first of so many places uses the key as.
+    pub(crate) fn used_as(&self, ahead: usize) -> Option<Shape> {
+        Some(self.places[..ahead].first()?.mode.shape())
     }
 
     /// The places in the order of clients that sort the numbers as text.
@@ -215,13 +216,12 @@ impl Queue {
 
     /// Whether each place holds the key, as [`Self::admission`] judges it, in one pass for all.
     pub(crate) fn holding(&self) -> Vec<bool> {
-        let first = lineup::admitted(&nodes(self.places.iter()));
-        let mut holding: Vec<_> = (0..self.places.len()).map(|place| place < first).collect();
+        let mut holding = lineup::holding(&nodes(self.places.iter()));
         if self.has_both_signs {
             let by_text = self.by_text();
             let nodes = nodes(by_text.iter().map(|place| &self.places[*place]));
-            for place in &by_text[lineup::admitted(&nodes)..] {
-                holding[*place] = false;
+            for (place, holds) in by_text.into_iter().zip(lineup::holding(&nodes)) {
+                holding[place] &= holds;
             }
         }
         holding
@@ -356,7 +356,7 @@ mod tests {
         let default_of_kazoo = "0123456789abcdef0123456789abcdef__lock__0000000001";
         for name in [default_of_kazoo, "leases", "a-b", "lock-1", "x-permits-1-0000000001"] {
             assert_eq!(Place::read(name), None, "{name}");
-            let clash = queue(&[name]).clash(Mode::Exclusive, 0).unwrap();
+            let clash = queue(&[name]).clash(&claim(Mode::Exclusive), 0).unwrap();
             assert!(clash.message.contains(name), "{clash:?}");
         }
     }
@@ -421,7 +421,8 @@ mod tests {
                         assert_eq!(queue.find(&place.name), Some(me), "{names:?}");
                         assert_eq!(queue.admission(me), whole.admission(me), "{names:?} {me}");
                         assert_eq!(queue.waiting_before(me), whole.waiting_before(me), "{me}");
-                        let clash = |queue: &Queue| queue.clash(place.mode, me).map(|e| e.message);
+                        let clash =
+                            |queue: &Queue| queue.clash(&claim(place.mode), me).map(|e| e.message);
                         assert_eq!(clash(&queue), clash(&whole), "{names:?} {me}");
                         assert_eq!(queue.closed, whole.closed);
                     }

@@ -139,7 +139,11 @@ impl Shared {
 }
 
 /// The queue as a majority has it, and when that was, by the leader's clock, in ms.
-async fn read(session: &Arc<Session>, up: &Up, lock: &str) -> Result<(Queue, i64), BackendError> {
+pub(crate) async fn read(
+    session: &Arc<Session>,
+    up: &Up,
+    lock: &str,
+) -> Result<(Queue, i64), BackendError> {
     let mut landed = session.fly(vec![Request::set(&up.pulse), Request::children(lock)]).await;
     let now_ms = pulse_in(&mut landed, &up.pulse)?;
     Ok((queue_in(&mut landed, lock, None)?, now_ms))

@@ -81,7 +81,7 @@ impl Shared {
         let queue = queue_in(&mut landed, lock, Some(&node.name)).ok()?;
         let me = queue.find(&node.name)?;
         // What is closed opens by the leader's clock, which only a write tells.
-        let is_closed = !queue.closed.is_empty() || queue.clash(claim.mode, me).is_some();
+        let is_closed = !queue.closed.is_empty() || queue.clash(claim, me).is_some();
         if is_closed || queue.admission(me) != Admission::Granted {
             return None;
         }

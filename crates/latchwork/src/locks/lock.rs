@@ -10,7 +10,9 @@ use crate::rules::options::{Plan, Settings};
 use crate::runtime::call::Unpolled;
 use crate::wait::acquire::{Admission, Request, acquire};
 use crate::wait::patience::Patience;
-use latchwork_store::{Error, ErrorKind, Key, Mode, Moment};
+use latchwork_store::{
+    Claim, ClaimId, Error, ErrorKind, Key, Mode, Moment, Resize, Resized, Stamp,
+};
 
 /// A lock that can be acquired: a key, a mode and options.
 ///
@@ -57,18 +59,25 @@ pub struct Lock {
     settings: Settings,
     fair: bool,
     stops_at_linger: bool,
+    resize: Resize,
 }
 
 impl Lock {
     /// The lock `name` in the namespace of the settings.
     pub(crate) fn new(engine: Arc<Engine>, name: &str, mode: Mode, settings: Settings) -> Self {
         let key = settings.key(name);
-        Self { engine, key, mode, settings, fair: false, stops_at_linger: false }
+        let (fair, stops_at_linger, resize) = (false, false, Resize::Never);
+        Self { engine, key, mode, settings, fair, stops_at_linger, resize }
     }
 
     /// The same key in another mode.
     pub(crate) fn in_mode(&self, mode: Mode) -> Self {
         Self { mode, ..self.clone() }
+    }
+
+    /// The same lock with another policy for other limits of permits.
+    pub(crate) fn with_resize(self, resize: Resize) -> Self {
+        Self { resize, ..self }
     }
 
     /// Sets the ttl: how long the store keeps the lock without a renewal. While the guard lives, it
@@ -277,8 +286,8 @@ impl Lock {
         if plan.rules.adaptive_ttl.is_some() {
             plan = plan.adapted(self.engine.habits.usual(&key));
         }
-        let (mode, fair, stops_at_linger) = (self.mode, self.fair, self.stops_at_linger);
-        Ok(Request { key, mode, fair, stops_at_linger, beside: None, plan })
+        let Self { mode, fair, stops_at_linger, resize, .. } = *self;
+        Ok(Request { key, mode, fair, stops_at_linger, resize, beside: None, plan })
     }
 
     /// A number of permits that exceeds the limit is an error before any request is sent.
@@ -294,11 +303,39 @@ impl Lock {
                 "ask for fewer permits",
             )
         } else {
-            return Ok(());
+            return self.check_resize(key);
         };
         Err(Error::new(ErrorKind::Invalid, message)
             .with_key(key)
             .with_store(self.engine.capabilities.store.clone())
             .with_next_step(step))
+    }
+
+    fn check_resize(&self, key: &Key) -> Result<(), Error> {
+        let can = &self.engine.capabilities;
+        // A store without permits says so itself.
+        if self.resize == Resize::Never || can.mixed_limits || !can.permits {
+            return Ok(());
+        }
+        let message = "resize: all users of a semaphore on this store need the same limit";
+        Err(Error::new(ErrorKind::Unsupported, message)
+            .with_key(key)
+            .with_store(can.store.clone())
+            .with_next_step("leave the policy at never, and use one limit for each key"))
+    }
+
+    /// Sets the limit of the key to that of this lock's mode.
+    pub(crate) async fn resize(&self) -> Result<Resized, Error> {
+        let key = self.key()?;
+        self.check_permits(key)?;
+        let engine = &self.engine;
+        engine.check_open(Some(key))?;
+        let plan = self.plan()?;
+        let limit = plan.rules.op_timeout(plan.ttl);
+        let stamp = Stamp::new(engine.io.now());
+        let claim = Claim::new(key.clone(), ClaimId::random(), self.mode, plan.ttl, stamp)
+            .with(|it| it.holder = plan.holder.clone());
+        let answer = engine.native(engine.io.answer(limit, engine.backend.resize(&claim))).await;
+        engine.told(answer.map(|said| said.map_err(|e| engine.seen(e, Some(key)))), Some(key))
     }
 }

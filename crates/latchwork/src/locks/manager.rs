@@ -212,8 +212,9 @@ impl LockManager {
 
     /// Returns a semaphore: its holders have at most `of` permits together.
     ///
-    /// All users of the key must use the same limit; another one is `Mismatch`. Does no I/O; a bad
-    /// name or limit is an error at the first acquire.
+    /// While the key is in use, another limit is `Mismatch` unless a
+    /// [policy](Semaphore::resize_policy) is set. Does no I/O; a bad name or limit is an error at the
+    /// first acquire.
     pub fn semaphore(&self, name: impl AsRef<str>, of: u32) -> Semaphore {
         Semaphore::new(self.lock(name.as_ref(), Mode::Permits { take: 1, of }), of)
     }

@@ -16,6 +16,7 @@ use crate::wait::acquire::{Admission, Beside, Request, acquire};
 use crate::wait::patience::Patience;
 use latchwork_store::{
     Blocked, Cause, Claim, Error, ErrorKind, FencingToken, Key, Linger, Lost, LostReason, Mode,
+    Resize,
 };
 
 /// A granted hold that is to replace the one of a guard ([`Guard::exchange`]).
@@ -372,6 +373,7 @@ impl Change {
             mode: self.to,
             fair: false,
             stops_at_linger: false,
+            resize: Resize::Never,
             beside: Some(Beside { id: claim.id, turn: from.lease.replacing() }),
             plan: Plan { ttl: claim.ttl, holder, rules },
         }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use latchwork_store::{
     Answers, Attempt, Backend, BackendError, Blocked, Capabilities, Cause, Claim, Doubts, Holder,
-    Linger, MemoryBackend, Query, Released, Renewal, Snapshot, Verb, Wake,
+    Linger, MemoryBackend, Query, Released, Renewal, Resized, Snapshot, Verb, Wake,
 };
 
 use super::script::{Answer, Call, Script, Scripted};
@@ -123,6 +123,10 @@ impl Backend for ScriptedBackend {
             });
             join_all(renewals).await;
         })
+    }
+
+    fn resize<'a>(&'a self, claim: &'a Claim) -> Verb<'a, Result<Resized, BackendError>> {
+        self.inner.resize(claim)
     }
 
     fn release<'a>(

@@ -22,7 +22,7 @@ use crate::wait::patience::{Patience, may_pass, timed_out};
 use crate::wait::waiter::Waiter;
 use latchwork_store::{
     Attempt, BackendError, BackendErrorKind, Backoff, Blocked, Cause, Claim, ClaimId, Effect,
-    Error, ErrorKind, Grant, Key, Mode, Moment, Order, Stamp, Wake,
+    Error, ErrorKind, Grant, Key, Mode, Moment, Order, Resize, Stamp, Wake,
 };
 use latchwork_store::{random_between, validity};
 
@@ -39,6 +39,8 @@ pub(crate) struct Request {
     /// A key that is kept closed is not waited for.
     pub(crate) stops_at_linger: bool,
     pub(crate) beside: Option<Beside>,
+    /// What another limit of permits means.
+    pub(crate) resize: Resize,
     pub(crate) plan: Plan,
 }
 
@@ -185,6 +187,7 @@ impl<'a> Pending<'a> {
             it.holder = request.plan.holder.clone();
             it.waits = patience != Patience::Once;
             it.beside = request.beside.as_ref().map(|beside| beside.id);
+            it.resize = request.resize;
         });
         let gate = if lead.is_none() { engine.gates.at(&claim.key) } else { None };
         Self {

@@ -20,7 +20,7 @@ use std::time::Duration;
 use latchwork_store::kit::lineup::{Admission, Node, admission};
 use latchwork_store::{
     Attempt, Backend, BackendError, BackendErrorKind, Blocked, Capabilities, Cause, Claim, ClaimId,
-    Effect, Grant, Io, Key, Linger, Order, Party, Query, Released, Renewal, Shape, Snapshot, Verb,
+    Effect, Grant, Io, Key, Linger, Order, Party, Query, Released, Renewal, Resize, Snapshot, Verb,
     Wake,
 };
 use tokio::sync::Notify;
@@ -78,16 +78,19 @@ impl LineBackend {
         if claim.beside.is_some() {
             return Err(unsupported("the store cannot replace a hold"));
         }
-        let Claim { key, id, mode, holder, ttl, .. } = claim;
-        self.ask(|server| server.create(key, *id, *mode, holder, *ttl)).await?;
+        let Claim { key, id, holder, ttl, .. } = claim;
+        let used = self.ask(|server| server.list(key)).await?;
+        let followed = claim.following(used.first().map(|node| node.mode.shape()));
+        let claim = if claim.resize == Resize::Follow { &followed } else { claim };
+        self.ask(|server| server.create(key, *id, claim.mode, holder, *ttl)).await?;
         let nodes = self.ask(|server| server.list(key)).await?;
         let Some(me) = nodes.iter().position(|node| node.id == *id) else {
             return Err(no_answer().with_next_step("the lease ended on the way: use a longer ttl"));
         };
         let first = nodes[0].mode.shape();
-        if first != mode.shape() {
+        if let Err(mismatch) = claim.judged_mode(Some(first).filter(|_| me > 0), None) {
             self.ask(|server| server.delete(key, *id)).await?;
-            return Err(mismatch(first, mode.shape()));
+            return Err(mismatch);
         }
         let line = line(&nodes);
         let watch = match admission(&line, me) {
@@ -172,6 +175,7 @@ impl Backend for LineBackend {
         let made = || {
             let ttl = Duration::from_millis(1)..=Duration::from_secs(24 * 60 * 60);
             let mut can = Capabilities::full("line:").with_ttl(ttl, Duration::from_secs(30));
+            can.mixed_limits = true;
             (can.linger, can.upgrade) = (false, false);
             can
         };
@@ -268,12 +272,4 @@ fn no_answer() -> BackendError {
 
 fn unsupported(message: &str) -> BackendError {
     BackendError::new(BackendErrorKind::Unsupported, Effect::NotApplied, message)
-}
-
-fn mismatch(used: Shape, wanted: Shape) -> BackendError {
-    BackendError::new(
-        BackendErrorKind::Mismatch,
-        Effect::NotApplied,
-        format!("the key is in use as {used}, and this asks for {wanted}"),
-    )
 }

@@ -25,6 +25,8 @@ async fn capabilities_are_as_expected(stage: Stage) {
     assert_eq!(can.shared, expected.shared, "shared");
     assert_eq!(can.upgrade, expected.upgrade, "upgrade");
     assert_eq!(can.permits, expected.permits, "permits");
+    assert_eq!(can.mixed_limits, expected.mixed_limits, "mixed limits");
+    assert_eq!(can.resize, expected.resize, "resize");
     assert_eq!(can.fifo, expected.fifo, "fifo");
     assert_eq!(can.linger, expected.linger, "linger");
     assert_eq!(can.push, expected.push, "push");

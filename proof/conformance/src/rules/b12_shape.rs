@@ -1,8 +1,12 @@
-//! B12: a key used as two kinds of lock, or with two permit limits, answers `Mismatch`.
+//! B12: a key used as two kinds of lock answers `Mismatch`, and so does another permit limit unless the
+//! claim's policy says otherwise. A change of the limit ends no claim.
 
-use latchwork_store::{BackendErrorKind, Effect, Mode, Released};
+use latchwork_store::{
+    Attempt, BackendErrorKind, Claim, Effect, Mode, Order, Released, Resize, Resized, Shape,
+};
 
 use crate::case::{Case, case};
+use crate::harness::Client;
 use crate::stage::Stage;
 
 pub(crate) fn cases() -> Vec<Case> {
@@ -10,6 +14,13 @@ pub(crate) fn cases() -> Vec<Case> {
         case!(two_kinds_on_one_key_do_not_match, |e| e.shared || e.permits),
         case!(two_limits_on_one_key_do_not_match, |e| e.permits),
         case!(a_free_key_takes_any_kind),
+        case!(a_claim_is_judged_by_its_own_limit, |e| e.mixed_limits),
+        case!(a_follower_is_judged_by_the_limit_of_the_key, |e| e.mixed_limits),
+        case!(no_policy_matches_another_kind, |e| e.mixed_limits),
+        case!(a_raised_limit_admits_those_who_wait, |e| e.resize),
+        case!(a_lowered_limit_ends_no_claim, |e| e.resize),
+        case!(a_waiter_keeps_the_changed_limit, |e| e.resize && e.fifo),
+        case!(a_key_at_rest_has_no_limit_to_change, |e| e.resize),
     ]
 }
 
@@ -77,5 +88,190 @@ async fn a_free_key_takes_any_kind(stage: Stage) {
             assert_eq!(a.show(&claim.key).await.shape, Some(mode.shape()));
             a.released(&claim, "it was held").await;
         }
+    }
+}
+
+fn permits(take: u32, of: u32) -> Mode {
+    Mode::Permits { take, of }
+}
+
+/// A claim whose limit is to count.
+fn mine(claim: Claim) -> Claim {
+    claim.with(|it| it.resize = Resize::ToMine)
+}
+
+fn followed(claim: Claim) -> Claim {
+    claim.with(|it| it.resize = Resize::Follow)
+}
+
+async fn resize(client: &Client, stage: &Stage, of: u32) -> Resized {
+    let claim = stage.passer(permits(1, of));
+    client.backend.resize(&claim).await.expect("a change of the limit without fault")
+}
+
+/// Each side of a rolling deployment is admitted within its own limit, and no claim ends.
+async fn a_claim_is_judged_by_its_own_limit(stage: Stage) {
+    let (a, b) = (stage.client().await, stage.client().await);
+    let old = [(); 3].map(|()| mine(stage.claim(permits(1, 3))));
+    for claim in &old {
+        stage.granted(&a, claim, "3 of 3 are free").await;
+    }
+    a.blocked(&mine(stage.passer(permits(1, 3))), "none of 3 is free").await;
+    let new = [(); 2].map(|()| mine(stage.claim(permits(1, 5))));
+    for claim in &new {
+        stage.granted(&b, claim, "2 of 5 are free").await;
+    }
+    b.blocked(&mine(stage.passer(permits(1, 5))), "none of 5 is free").await;
+    a.blocked(&mine(stage.passer(permits(1, 3))), "5 are held, and 3 are allowed").await;
+    for claim in &old {
+        a.held(claim, "another limit ends no claim").await;
+    }
+    for claim in &old[..2] {
+        a.released(claim, "it was held").await;
+    }
+    a.blocked(&mine(stage.passer(permits(1, 3))), "3 are held, and 3 are allowed").await;
+    a.released(&old[2], "it was held").await;
+    let back = mine(stage.claim(permits(1, 3)));
+    stage.granted(&a, &back, "2 are held, and 3 are allowed").await;
+    for claim in &new {
+        b.held(claim, "another limit ends no claim").await;
+        b.released(claim, "it was held").await;
+    }
+    a.held(&back, "it was granted").await;
+}
+
+/// A follower brings no limit to a key in use.
+async fn a_follower_is_judged_by_the_limit_of_the_key(stage: Stage) {
+    let (a, b) = (stage.client().await, stage.client().await);
+    let first = stage.claim(permits(2, 2));
+    stage.granted(&a, &first, "the key is free").await;
+    b.blocked(&followed(stage.passer(permits(1, 9))), "none of 2 is free").await;
+    a.released(&first, "it was held").await;
+    let own = followed(stage.claim(permits(2, 3)));
+    stage.granted(&b, &own, "a key at rest has no limit").await;
+    let error = a.attempt(&stage.passer(permits(1, 2))).await.expect_err("3 is the limit now");
+    assert_eq!(error.kind, BackendErrorKind::Mismatch, "{error:?}");
+    let next = followed(stage.claim(permits(1, 1)));
+    stage.granted(&a, &next, "1 of 3 is free").await;
+    let shape = Some(Shape::Semaphore { of: 3 });
+    stage.soon(&a, &next.key, "it follows", |shown| shown.shape == shape).await;
+    a.blocked(&followed(stage.passer(permits(5, 5))), "no more than 3 are ever free").await;
+}
+
+/// A policy is about limits alone.
+async fn no_policy_matches_another_kind(stage: Stage) {
+    let (a, b) = (stage.client().await, stage.client().await);
+    for resize in Resize::ALL {
+        let mutex = stage.claim(Mode::Exclusive);
+        stage.granted(&a, &mutex, "the key is free").await;
+        let semaphore = stage.passer(permits(1, 2)).with(|it| it.resize = resize);
+        let error = b.attempt(&semaphore).await.expect_err("another kind of lock");
+        assert_eq!(error.kind, BackendErrorKind::Mismatch, "{resize:?}: {error:?}");
+        b.release(&semaphore).await;
+        if stage.expected().resize {
+            let error = b.backend.resize(&semaphore).await.expect_err("another kind of lock");
+            assert_eq!(error.kind, BackendErrorKind::Mismatch, "{error:?}");
+        }
+        a.held(&mutex, "a mismatch does not touch it").await;
+        a.released(&mutex, "it was held").await;
+        let held = stage.claim(permits(1, 2));
+        stage.granted(&a, &held, "the key is free").await;
+        let mutex = stage.passer(Mode::Exclusive);
+        let error = b.attempt(&mutex).await.expect_err("another kind of lock");
+        assert_eq!(error.kind, BackendErrorKind::Mismatch, "{error:?}");
+        b.release(&mutex).await;
+        a.released(&held, "it was held").await;
+    }
+}
+
+/// The waiter is admitted by the change itself, not by a release.
+async fn a_raised_limit_admits_those_who_wait(stage: Stage) {
+    let (a, b) = (stage.client().await, stage.client().await);
+    let held = stage.claim(permits(3, 3));
+    stage.granted(&a, &held, "the key is free").await;
+    let waiters = [(); 2].map(|()| stage.claim(permits(1, 3)));
+    let mut answers = Vec::new();
+    for waiter in &waiters {
+        answers.push(b.blocked(waiter, "none of 3 is free").await);
+    }
+    assert_eq!(resize(&a, &stage, 5).await, Resized::Yes { from: 3, to: 5, held: 3 });
+    for (waiter, blocked) in waiters.iter().zip(answers) {
+        if stage.expected().push {
+            let woken = stage.now();
+            let wait = b.backend.wait(waiter, &blocked);
+            stage.within(stage.lateness(woken), wait).await.expect("it may come").unwrap();
+        }
+        stage.granted(&b, waiter, "2 of 5 are free").await;
+    }
+    let error = b.attempt(&stage.passer(permits(1, 3))).await.expect_err("5 is the limit now");
+    assert_eq!(error.kind, BackendErrorKind::Mismatch, "{error:?}");
+    a.blocked(&stage.passer(permits(1, 5)), "none of 5 is free").await;
+    a.held(&held, "a change of the limit ends no claim").await;
+}
+
+/// Those who hold more than is allowed now go on; others wait for enough of them to leave.
+async fn a_lowered_limit_ends_no_claim(stage: Stage) {
+    let (a, b) = (stage.client().await, stage.client().await);
+    let held = [(); 5].map(|()| stage.claim(permits(1, 5)));
+    for claim in &held {
+        stage.granted(&a, claim, "5 of 5 are free").await;
+    }
+    assert_eq!(resize(&b, &stage, 3).await, Resized::Yes { from: 5, to: 3, held: 5 });
+    assert_eq!(resize(&b, &stage, 3).await, Resized::Yes { from: 3, to: 3, held: 5 });
+    for claim in &held {
+        let (_, token) = a.held(claim, "a change of the limit ends no claim").await;
+        let again = stage.granted(&a, claim, "it is held").await;
+        assert_eq!(again.token, token, "the same grant");
+    }
+    for (left, claim) in held.iter().enumerate().take(3) {
+        let why = format!("{} are held, and 3 are allowed", 5 - left);
+        b.blocked(&stage.passer(permits(1, 3)), &why).await;
+        a.released(claim, "it was held").await;
+    }
+    let next = stage.claim(permits(1, 3));
+    stage.granted(&b, &next, "2 are held, and 3 are allowed").await;
+    for claim in &held[3..] {
+        a.held(claim, "a change of the limit ends no claim").await;
+    }
+    b.blocked(&stage.passer(permits(1, 3)), "3 are held, and 3 are allowed").await;
+}
+
+/// A waiter of the old limit goes on waiting by the new one: its try is no mismatch, and it is
+/// admitted by the new limit also when nobody holds the key any more.
+async fn a_waiter_keeps_the_changed_limit(stage: Stage) {
+    let (a, b) = (stage.client().await, stage.client().await);
+    let held = stage.claim(permits(2, 2));
+    stage.granted(&a, &held, "the key is free").await;
+    let waiters = [1, 1, 1].map(|take| stage.claim(permits(take, 2)));
+    for waiter in &waiters {
+        b.blocked(waiter, "none of 2 is free").await;
+    }
+    assert_eq!(resize(&a, &stage, 1).await, Resized::Yes { from: 2, to: 1, held: 2 });
+    for waiter in &waiters {
+        b.blocked(waiter, "it waits by the new limit").await;
+    }
+    a.released(&held, "it was held").await;
+    for (place, waiter) in waiters.iter().enumerate() {
+        stage.granted(&b, waiter, "1 of 1 is free").await;
+        for other in &waiters[place + 1..] {
+            b.blocked(other, "none of 1 is free").await;
+        }
+        b.released(waiter, "it was held").await;
+    }
+}
+
+/// A key at rest takes the limit of the next claim, so there is none to change.
+async fn a_key_at_rest_has_no_limit_to_change(stage: Stage) {
+    let a = stage.client().await;
+    assert_eq!(resize(&a, &stage, 5).await, Resized::Unused);
+    let claim = stage.claim(permits(1, 3));
+    stage.granted(&a, &claim, "the key is free").await;
+    a.released(&claim, "it was held").await;
+    stage.soon_free(&a, &claim.key, "nobody is left").await;
+    assert_eq!(resize(&a, &stage, 5).await, Resized::Unused);
+    let barging = stage.claim(permits(1, 3)).with(|it| it.order = Order::Barging);
+    match a.attempt(&barging).await {
+        Ok(Attempt::Granted(_)) => a.released(&barging, "it was held").await,
+        other => panic!("a resize of a key at rest leaves nothing: {other:?}"),
     }
 }

@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use super::Service;
-use super::client::Events;
+use super::client::{Address, Events};
 use crate::common::eventually;
 
 #[test]
@@ -118,6 +118,45 @@ fn permits_are_limited() {
         .lock("x", r#"{"mode": "permits", "permits": {"take": 1, "of": 4}}"#)
         .is(409)
         .kind("Mismatch");
+}
+
+/// A client says whose limit counts, and an administrator sets it; nobody is evicted.
+#[test]
+fn the_limit_of_permits_changes_while_they_are_held() {
+    let dir = tempfile::tempdir().unwrap();
+    let socket = dir.path().join("http.sock");
+    let service = Service::start(&["--listen", &format!("unix:{}", socket.display())]);
+    let admin = Address::Unix(socket);
+    let resize = |body: &str| admin.ask("POST /v1/locks/x/resize", &[], body);
+    let take = |take: u32, of: u32, resize: &str| {
+        format!(
+            r#"{{"mode": "permits", "permits": {{"take": {take}, "of": {of}}}, "resize": "{resize}"}}"#
+        )
+    };
+    let old = service.hold("x", &take(3, 3, "to-mine"));
+    service.lock("x", &take(1, 3, "to-mine")).is(409).kind("TimedOut");
+    let new = service.hold("x", &take(2, 5, "to-mine"));
+    service.lock("x", &take(1, 9, "follow")).is(409).kind("TimedOut");
+    service.lock("x", &take(1, 3, "never")).is(409).kind("Mismatch");
+    service.ask("POST /v1/locks/x/resize", r#"{"limit": 6}"#).is(403).kind("Forbidden");
+    let raised = resize(r#"{"limit": 6}"#);
+    let json = raised.is(200).json();
+    assert_eq!((&json["from"], &json["to"], &json["held"]), (&5.into(), &6.into(), &5.into()));
+    let third = service.hold("x", &take(1, 9, "follow"));
+    admin.ask("POST /v1/lock/resize?name=x", &[], r#"{"limit": 1}"#).is(200);
+    service.lock("x", &take(1, 9, "follow")).is(409).kind("TimedOut");
+    for hold in [&old, &new, &third] {
+        service.renew(hold).is(200);
+        service.release(hold).is(200);
+    }
+    let unused = resize(r#"{"limit": 6}"#);
+    assert_eq!(unused.is(200).json()["resized"], false);
+    resize(r#"{"limit": 0}"#).is(400).kind("Invalid");
+    resize("{}").is(400).kind("Invalid");
+    service.lock("x", r#"{"resize": "follow"}"#).is(400).kind("Invalid");
+    let mutex = service.hold("x", "{}");
+    resize(r#"{"limit": 6}"#).is(409).kind("Mismatch");
+    service.renew(&mutex).is(200);
 }
 
 #[test]

@@ -291,6 +291,36 @@ fn tokens() -> (tempfile::TempDir, String) {
     (dir, name)
 }
 
+/// With the right of an administrator, another limit is two keys away; nobody is evicted by it.
+#[test]
+fn the_page_changes_the_limit_of_a_semaphore() {
+    let (_dir, path) = tokens();
+    let (service, browser) = shown(&["--tokens", &path]);
+    let permits = r#"{"ttl_ms": 60000, "mode": "permits", "permits": {"take": 2, "of": 3}}"#;
+    let hold = service.hold("alpha", permits);
+    browser.sees(&row("alpha"));
+    browser.run("location.hash = '#/locks/alpha'");
+    browser.sees("document.querySelector('#detail h2')?.textContent === 'alpha'");
+    browser.keys("l");
+    let buttons = "return document.querySelectorAll('#detail .acts button, dialog[open]').length";
+    assert_eq!(browser.run(buttons), 0, "without the right");
+    browser.keys("t");
+    browser.sees("document.activeElement.type === 'password'");
+    browser.keys(format!("token-of-an-administrator{ENTER}"));
+    browser.sees("document.querySelectorAll('#detail .acts button').length === 2");
+    browser.keys("l");
+    browser.sees("document.querySelector('#resize-dialog[open] input')?.value === '3'");
+    browser.keys(format!("0{ENTER}"));
+    browser
+        .sees("document.querySelector('#resize-dialog .error').textContent.includes('1 or more')");
+    browser.run("document.querySelector('#resize-dialog input').select()");
+    browser.keys(format!("1{ENTER}"));
+    browser.sees("!document.querySelector('dialog[open]')");
+    browser.sees("document.querySelector('#say').textContent.includes('changed from 3 to 1')");
+    browser.sees("document.querySelector('#detail .facts').textContent.includes('permits 2/1')");
+    service.renew(&hold).is(200);
+}
+
 /// From the token to the forced release, by keys alone; the focus is seen all the way.
 #[test]
 fn a_forced_release_works_by_keyboard_alone() {

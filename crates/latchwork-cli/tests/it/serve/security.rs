@@ -127,6 +127,7 @@ fn tokens_have_rights_on_names() {
     ask(WEB, "GET /v1/locks/other", "").is(403);
     let reason = r#"{"reason": "a trial"}"#;
     ask(WEB, "POST /v1/locks/shop%2F1/force-release", reason).is(403);
+    ask(WEB, "POST /v1/locks/shop%2F1/resize", r#"{"limit": 5}"#).is(403);
     ask(WEB, "POST /v1/once/shop%2F1/reset", "").is(403);
     ask(OPS, "POST /v1/locks/other", "").is(200);
     let seen = ask(WEB, "GET /v1/locks", "").is(200).json();

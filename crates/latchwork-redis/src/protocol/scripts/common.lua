@@ -279,10 +279,11 @@ local function extend(id, mode, ttl)
   end
 end
 
--- Whether a claim is compatible with all that hold the key but the hold that it replaces.
-local function fits(mode, take, beside)
+-- Whether a claim is compatible with all that hold the key but the hold that it replaces. Permits are judged by the
+-- claim's own limit.
+local function fits(mode, take, of, beside)
   if hold.kind == nil then
-    return true
+    return mode ~= 'p' or take <= of
   elseif (hold.closed or 0) >= now then
     return false
   elseif beside then
@@ -290,7 +291,7 @@ local function fits(mode, take, beside)
   elseif hold.kind == 'r' then
     return mode == 'r'
   elseif hold.kind == 'p' then
-    return mode == 'p' and hold.taken + take <= hold.of
+    return mode == 'p' and hold.taken + take <= of
   end
   return false
 end
@@ -407,6 +408,8 @@ local function what_blocks(turn, ahead, beside)
     end
     local holder = string.match(redis.call('HGET', KEYS[4], first[1]) or '', '^m %a %d+ %d+ (.*)$')
     return 'h', math.max(1, tonumber(first[2]) - now + 1 + behind), holder or ''
+  elseif turn then
+    return 'h', -1, '' -- it, or one before it, wants more permits than the limit
   end
   return 'q', 100, ''
 end

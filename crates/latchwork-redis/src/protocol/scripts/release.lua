@@ -1,11 +1,13 @@
 -- Ends a claim, held or waiting, and gives the key to the next in line.
 --
 -- ARGV: 1 value up to the id, 2 the id (empty: only serve the line), 3 linger (ms, 0 for none; `end`
--- ends no claim and opens a key that is closed), 4 the holder that closes it, 13, 14 and 16 to 18 as for
--- a try.
+-- ends no claim and opens a key that is closed; `limit` ends no claim and sets the limit of permits), 4 the
+-- holder that closes it, or the limit, 13, 14 and 16 to 18 as for a try.
 --
 -- The answer: whether it was held, the time, whether the next in line are still to be warned
--- (warn.lua), and the place in line from which another call has to go on, if any.
+-- (warn.lua), and the place in line from which another call has to go on (-1 if none). For a limit: 1 if it
+-- was set, 0 if nobody uses the key, 2 if it is used as something else; and at the end the limit before or
+-- what the key is used as, and the permits held.
 --
 -- With one key it only frees a key that one claim holds alone and nobody waits for; the answer is
 -- 2 if there is more to do.
@@ -21,8 +23,27 @@ end
 --#include common.lua
 
 local id, linger = ARGV[2], tonumber(ARGV[3])
-local released = 1
-if id == '' then
+local released, before, taken = 1, nil, nil
+if ARGV[3] == 'limit' then
+  local of = tonumber(ARGV[4])
+  before = shape_of_others('')
+  released = before == nil and 0 or tonumber(sub(before, 2)) and 1 or 2
+  if released == 1 then
+    before, taken = sub(before, 2), '0'
+    if hold.kind == 'p' then
+      hold.of, taken, dirty = of, text(hold.taken), true
+    end
+    local last = redis.call('LLEN', KEYS[3]) - 1
+    for from = 0, last, 64 do
+      for i, entry in ipairs(redis.call('LRANGE', KEYS[3], from, from + 63)) do
+        if sub(entry, 75, 75) == 'p' then
+          entry = sub(entry, 1, 137) .. string.format('%010.0f', of) .. sub(entry, 148)
+          redis.call('LSET', KEYS[3], from + i - 1, entry)
+        end
+      end
+    end
+  end
+elseif id == '' then
   released = 0
 elseif ARGV[3] == 'end' then
   -- Of this kind only while nobody holds it: readers and permits keep theirs up to the last.
@@ -66,4 +87,4 @@ end
 --#guard guard_release.lua
 local _, _, more, pushed = serve(nil, nil, nil, ARGV[17])
 finish()
-return { released, time[1], time[2], pushed, more }
+return { released, time[1], time[2], pushed, more or -1, before, taken }

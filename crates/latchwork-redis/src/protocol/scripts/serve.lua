@@ -86,7 +86,7 @@ local function call_marks()
       if behind == 3 then
         return
       end
-    elseif fits(w.mode, w.take) then
+    elseif fits(w.mode, w.take, w.of) then
       if publish(w.proc, 'l ' .. id .. ' 0') then
         forget_mark(id)
         behind = not is_shared(w.mode) and 0 or nil
@@ -118,7 +118,7 @@ local function serve(me, in_line, floor, from)
       left = left - 1
       if not w or w.ends <= now or (w.beside and hold.id ~= w.beside and not is_member(w.beside)) then
         leave_line(entry)
-      elseif not fits(w.mode, w.take, w.beside) then
+      elseif not fits(w.mode, w.take, w.of, w.beside) then
         turn = { held = true }
         break
       elseif me and w.id == me.id then
@@ -149,7 +149,7 @@ local function serve(me, in_line, floor, from)
       break
     end
   end
-  if me and not mine and not in_line and not turn and not more and fits(me.mode, me.take) then
+  if me and not mine and not in_line and not turn and not more and fits(me.mode, me.take, me.of) then
     mine = grant(me, me.ttl, false, floor)
   end
   if hold.more then

@@ -1,7 +1,8 @@
 -- Grants a claim, or says what is in its way and keeps its place.
 --
 -- ARGV: 1 value up to the token, 2 ttl (ms), 3 holder, 4 id, 5 mode, 6 permits to take (1 if it replaces
--- a hold, see common.lua), 7 limit,
+-- a hold, see common.lua), 7 limit, followed by m if it counts on a key with another limit, or by f if that of the key
+-- counts,
 -- 8 place (f: in line, b: only a mark, n: nothing), 9 floor, 10 nonce, 11 process or -,
 -- 12 probation (ms), 13 channel prefix, 14 channel suffix, 15 whether it may stand in line from an
 -- earlier try (1) or not (0), 16 what PUBSUB calls the number of those who listen (empty: do not
@@ -41,7 +42,7 @@ local me = {
   id = ARGV[4],
   mode = ARGV[5],
   take = tonumber(ARGV[6]),
-  of = tonumber(ARGV[7]),
+  of = tonumber(string.match(ARGV[7], '^%d+')),
   ttl = tonumber(ARGV[2]),
   holder = ARGV[3],
 }
@@ -63,15 +64,28 @@ if token then
 end
 
 local shape = shape_of_others(me.id)
-if shape and shape ~= shape_name(me.mode, me.of) then
-  finish()
-  return { 2, shape }
-end
-
 local in_line, entry
 if ARGV[15] == '1' then
   in_line, entry = place_of(me.id, tonumber(ARGV[18]))
   me.joined = entry and tonumber(sub(entry, 148, 163))
+end
+if me.mode == 'p' then
+  -- By which limit it is judged: its own, that of the others, or that of its place.
+  local policy = sub(ARGV[7], -1)
+  local others = shape and tonumber(sub(shape, 2))
+  local kept = entry and tonumber(sub(entry, 138, 147))
+  if policy == 'f' then
+    me.of = kept or others or me.of
+  elseif policy ~= 'm' then
+    me.of = kept or me.of
+  end
+  if others and (policy == 'f' or policy == 'm' or kept) then
+    shape = nil
+  end
+end
+if shape and shape ~= shape_name(me.mode, me.of) then
+  finish()
+  return { 2, shape }
 end
 if me.beside then
   local was = hold.id == me.beside and hold.kind or is_member(me.beside) and 'r'
@@ -101,7 +115,7 @@ local granted, turn, more, pushed
 if me.beside then
   -- It is ahead of the whole line: that waits for the hold which it replaces, or for one that does.
   pushed = 0
-  granted = fits(me.mode, 0, me.beside) and grant(me, me.ttl, entry, tonumber(ARGV[9]))
+  granted = fits(me.mode, 0, 0, me.beside) and grant(me, me.ttl, entry, tonumber(ARGV[9]))
   if granted and entry then
     leave_line(entry)
   end
@@ -129,6 +143,9 @@ elseif entry then
   leave_line(entry)
   local _, _, _, also = serve(nil)
   pushed = math.max(pushed, also)
+end
+if not turn and not me.beside and not fits(me.mode, me.take, me.of) then
+  turn = { held = true }
 end
 local cause, retry, holder = what_blocks(turn, ahead, me.beside)
 if place ~= 'n' then

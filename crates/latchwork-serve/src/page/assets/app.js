@@ -179,16 +179,17 @@ function route() {
 const go = (hash) => { if (location.hash !== hash) location.hash = hash; };
 const closeDetail = () => go('#/locks');
 
-function release(name) {
-  dialogs.askRelease(name, (text) => {
-    notice('');
-    say(text);
-    toast(text);
-    // The button that had the focus is about to go.
-    $('detail').focus({ preventScroll: true });
-    readAgain(name);
-  });
+function done(name, text) {
+  notice('');
+  say(text);
+  toast(text);
+  // The button that had the focus may be about to go.
+  $('detail').focus({ preventScroll: true });
+  readAgain(name);
 }
+
+const release = (name) => dialogs.askRelease(name, (text) => done(name, text));
+const resize = (name) => dialogs.askLimit(name, (text) => done(name, text));
 
 let fading;
 function toast(text) {
@@ -210,6 +211,7 @@ document.addEventListener('keydown', (event) => {
     case '?': dialogs.showKeys(); break;
     case 't': dialogs.askToken(begin); break;
     case 'f': if (open !== null && isAdmin(open)) release(open); break;
+    case 'l': if (open !== null && isAdmin(open)) resize(open); break;
     case '1': case '2': case '3': case '4': go(`#/${VIEWS[Number(event.key) - 1]}`); break;
     case 'Escape': if (open !== null) closeDetail(); break;
     default: return;
@@ -227,7 +229,7 @@ addEventListener('hashchange', route);
 addEventListener('resize', () => detail.draw());
 document.addEventListener('visibilitychange', () => { if (!document.hidden) { table.stale(); draw(); detail.draw(); } });
 
-detail.start({ release, close: closeDetail, isAdmin });
+detail.start({ release, resize, close: closeDetail, isAdmin });
 table.start((name) => go(`#/locks/${encodeURIComponent(name)}`), (name) => {
   // A lock that is open follows the selection.
   if (detail.shownName() !== null && detail.shownName() !== name) showInPlace(name);

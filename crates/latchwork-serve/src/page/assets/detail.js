@@ -8,11 +8,11 @@ import { bdi, count, el, isMarked, length, moment, plain } from './text.js';
 const SPANS = [['Auto', 0], ['1 min', 60_000], ['5 min', 300_000], ['30 min', 1_800_000], ['3 h', 10_800_000]];
 
 const panel = () => document.getElementById('detail');
-const state = { name: null, span: 0, parts: null, view: undefined, release: () => {}, close: () => {}, isAdmin: () => false };
+const state = { name: null, span: 0, parts: null, view: undefined, release: () => {}, resize: () => {}, close: () => {}, isAdmin: () => false };
 
 export const shownName = () => state.name;
 
-/** Begins: `release` asks for a forced release, `close` closes the panel, `isAdmin` says whether one may. */
+/** Begins: `release` asks for a forced release, `resize` for another limit, `close` closes the panel, `isAdmin` says whether one may. */
 export function start(calls) { Object.assign(state, calls); }
 
 /** Shows a lock, or nothing. */
@@ -128,9 +128,13 @@ export function draw(anyway = false) {
     state.newest = newest;
     events.replaceChildren(past.events.length > 0 ? story(past) : el('p', 'faint', 'None since this page was opened.'));
     const can = state.isAdmin(state.name) && view !== null && view.holders.length > 0;
-    if (can && acts.childElementCount === 0) {
-      acts.replaceChildren(button('Force release…', 'danger', () => state.release(state.name)));
-      acts.lastChild.title = `Take ${plain(state.name)} away from its holder`;
-    } else if (!can) acts.replaceChildren();
+    const hasLimit = can && view.kind === 'semaphore';
+    if (acts.childElementCount !== Number(can) + Number(hasLimit)) {
+      const release = button('Force release…', 'danger', () => state.release(state.name));
+      release.title = `Take ${plain(state.name)} away from its holder`;
+      const limit = button('Change the limit…', 'quiet', () => state.resize(state.name));
+      limit.title = `Change how many permits ${plain(state.name)} has`;
+      acts.replaceChildren(...(can ? [release] : []), ...(hasLimit ? [limit] : []));
+    }
   }
 }

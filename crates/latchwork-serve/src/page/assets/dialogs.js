@@ -1,4 +1,4 @@
-// The dialogs: the token, a forced release with its reason, and the keys.
+// The dialogs: the token, a forced release with its reason, another limit, and the keys.
 
 import * as api from './api.js';
 import { locks, shownHolder } from './locks.js';
@@ -103,10 +103,55 @@ export function askRelease(name, then) {
   say('Confirm the forced release with a reason');
 }
 
+/** Asks for another limit of a semaphore, and sets it. */
+export function askLimit(name, then) {
+  const dialog = $('resize-dialog');
+  const view = locks.get(name)?.view;
+  if (view?.kind !== 'semaphore') return;
+  const limit = el('input');
+  limit.type = 'number';
+  limit.min = 1;
+  limit.max = 4294967295;
+  limit.value = view.permits;
+  limit.required = true;
+  const problem = el('p', 'error');
+  problem.setAttribute('role', 'alert');
+  const change = async () => {
+    if (!limit.checkValidity()) {
+      problem.textContent = 'Write how many permits there are: 1 or more.';
+      limit.setAttribute('aria-invalid', 'true');
+      limit.focus();
+      return;
+    }
+    set.disabled = true;
+    try {
+      const done = await api.post(api.path(name, '/resize'), { limit: limit.valueAsNumber });
+      dialog.close();
+      then(`${plain(name)}: ${done.message}`);
+    } catch (error) {
+      problem.textContent = `${plain(error.message)}${error.step ? `; ${plain(error.step)}` : ''}`;
+      set.disabled = false;
+    }
+  };
+  const set = button('Change the limit', 'primary', change);
+  limit.addEventListener('keydown', (event) => { if (event.key === 'Enter') { event.preventDefault(); change(); } });
+  const title = titled('resize-title', 'Permits of ');
+  title.append(bdi(name));
+  dialog.replaceChildren(
+    title,
+    el('p', '', 'Nobody is evicted: if more permits are held than there are now, nobody is admitted until enough of them are released. A client that asks with another limit later is refused, unless it is configured to follow this one.'),
+    field('Limit', limit), problem,
+    el('div', 'acts', button('Cancel', 'quiet', () => dialog.close()), set),
+  );
+  dialog.showModal();
+  limit.select();
+}
+
 export const KEYS = [
   ['/', 'search'], ['↑ ↓, j k', 'select a lock'], ['Page Up, Page Down, Home, End', 'move further'], ['Enter', 'open the selected lock'],
   ['Esc', 'close the lock, or clear the search'], ['1 2 3 4', 'locks, elections, activity, doctor'], ['t', 'enter a token'],
-  ['f', 'force release of the open lock (administrators)'], ['?', 'this list'],
+  ['f', 'force release of the open lock (administrators)'],
+  ['l', 'another limit of the open semaphore (administrators)'], ['?', 'this list'],
 ];
 
 /** Lists the keys. */

@@ -3,6 +3,7 @@
 mod histories;
 
 use super::*;
+use crate::error::{BackendErrorKind, Effect};
 use crate::key::Key;
 use crate::testing;
 use crate::words::{Linger, Released};

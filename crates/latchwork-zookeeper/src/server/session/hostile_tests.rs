@@ -124,7 +124,9 @@ fn hostile_lists() {
         let queue = Queue::read_up_to(&children, None);
         for (me, holds) in queue.holding().into_iter().enumerate() {
             let admission = queue.admission(me);
-            if queue.clash(queue.places[me].mode, me).is_none() {
+            let claim = latchwork_store::testing::claim("k");
+            let claim = claim.with(|it| it.mode = queue.places[me].mode);
+            if queue.clash(&claim, me).is_none() {
                 assert_eq!(admission == latchwork_store::kit::lineup::Admission::Granted, holds);
             }
         }

@@ -130,6 +130,6 @@ async fn a_slip_is_answered_with_a_next_step() {
     let held = world.locks.rwlock("k").read().acquire().await.unwrap();
     let error = world.locks.mutex("k").acquire().await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Mismatch, "{error}");
-    assert!(error.next_step().unwrap().contains("use one kind of lock and one limit for each key"));
+    assert!(error.next_step().unwrap().contains("use one kind of lock for each key"));
     held.release().await.unwrap();
 }
