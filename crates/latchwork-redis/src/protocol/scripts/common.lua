@@ -218,7 +218,7 @@ end
 local function settle_members()
   if hold.beside and redis.call('ZCARD', KEYS[5]) == 1 then
     local ends = redis.call('ZSCORE', KEYS[5], hold.id)
-    redis.call('PEXPIRE', KEYS[1], ends - now + 1)
+    redis.call('PEXPIRE', KEYS[1], ends - now)
     redis.call('DEL', KEYS[5])
     hold.beside = nil
   elseif is_shared(hold.kind) and redis.call('ZCARD', KEYS[5]) == 0 then
@@ -248,7 +248,7 @@ local function finish()
     end
     keep_details(last - now)
   elseif hold.beside then
-    local length = redis.call('ZRANGE', KEYS[5], -1, -1, 'WITHSCORES')[2] - now + 1
+    local length = redis.call('ZRANGE', KEYS[5], -1, -1, 'WITHSCORES')[2] - now
     redis.call('PEXPIRE', KEYS[1], length)
     redis.call('PEXPIRE', KEYS[5], length)
     keep_details(length)
