@@ -101,6 +101,8 @@ BEGIN
       PERFORM "public"."latchwork_stand"(shared, NULL, c[1], 2::smallint, 1, 0, true, false, s, 0, '', s, NULL, NULL, NULL, 'off');
       PERFORM "public"."latchwork_stand"(shared, NULL, c[2], 1::smallint, 1, 0, true, true, s, 0, '', s, NULL, NULL, NULL, 'off');
       PERFORM "public"."latchwork_stand"(shared, NULL, c[3], 2::smallint, 1, 0, true, true, s, 0, '', s, NULL, NULL, NULL, 'off');
+      PERFORM "public"."latchwork_stand"(shared, NULL, c[4], 1::smallint, 2, 0, true, true, s, 0,
+        convert_to('beside=' || replace(c[1]::text, '-', ''), 'UTF8'), s, NULL, NULL, NULL, 'off');
     ELSE
       INSERT INTO "public"."latchwork" (k, token, claim, ends, crowd)
       VALUES (alone, 0, c[1], t + interval '1 minute', true), (shared, 0, NULL, 'epoch', true);
@@ -133,6 +135,9 @@ END $body0$;
 -- lock of the key's row. The blocks below have the names of the functions there, and their order. `what` is g granted, h held, q queued, c closed, m mismatch (with the kind of lock in `given`
 -- and its limit in `retry`), x quarantine, e ended before, n the nonce is not the guard's.
 --
+-- A reader or writer with a_take 2 replaces a hold: its holder ends with the id of that one. While both are held they
+-- are in the line, the writer too. A row of an upgrade that waits is the first one of the line. `what` is then also l
+-- the hold is gone, u another upgrade waits, and b it has the mode in `given`, beside which this one cannot be.
 -- A negative a_lim is the limit of a claim that brings it to a key with another one; with a negative a_take the limit
 -- of the key counts.
 --
@@ -161,6 +166,10 @@ DECLARE
   members bigint;
   taken bigint;
   kind smallint;
+  upgrade bigint;
+  beside uuid;
+  was smallint;
+  refused text;
   seen bigint;
   reached bigint;
   others boolean;
@@ -196,8 +205,11 @@ BEGIN
       RETURN;
     END IF;
   END IF;
+  IF a_take = 2 AND a_mode < 3 THEN
+    beside := convert_from(substring(a_holder FROM length(a_holder) - 31), 'UTF8')::uuid;
+  END IF;
   -- Block `look`, a shortcut.
-  IF NOT a_waits THEN
+  IF NOT a_waits AND beside IS NULL THEN
     -- A look that leaves nothing need not lock the row, if one claim holds the key and nobody waits.
     SELECT * INTO r FROM "public"."latchwork" l WHERE l.k = a_k;
     t := clock_timestamp();
@@ -223,7 +235,7 @@ BEGIN
   t := clock_timestamp();
   now_us := (date_part('epoch', t) * 1000000)::bigint;
   -- Block `join`, a shortcut.
-  IF r.crowd AND r.claim <> a_me AND r.ends > t AND r.mode = a_mode AND a_lim = 0 AND a_fifo AND a_waits
+  IF r.crowd AND r.claim <> a_me AND r.ends > t AND r.mode = a_mode AND a_lim = 0 AND a_fifo AND a_waits AND beside IS NULL
     AND r.closed_by IS NULL AND (r.closed IS NULL OR r.closed <= t) AND (opens IS NULL OR opens <= t) THEN
     -- The usual try for a busy key: one claim holds it alone, and this one goes to the end of the queue. One statement in
     -- place of those below, which would do the same.
@@ -263,14 +275,14 @@ BEGIN
   IF r.crowd THEN
     FOR n IN 1..2 LOOP
       SELECT p.* INTO mine FROM (SELECT * FROM "public"."latchwork_line" o WHERE o.claim = a_me OFFSET 0) p WHERE p.k = a_k;
-      SELECT m.members, m.taken, m.kind, m.lim, q.pos, z.pos, EXISTS (SELECT FROM "public"."latchwork_line" p WHERE p.k = a_k AND p.held IS NULL),
+      SELECT m.members, m.taken, m.kind, m.lim, q.pos, CASE WHEN q.take = 2 AND q.mode = 1 THEN q.pos END, z.pos, EXISTS (SELECT FROM "public"."latchwork_line" p WHERE p.k = a_k AND p.held IS NULL),
         coalesce(least(m.ends, q.ends, z.ends, mine.ends,
           (SELECT p.ends FROM "public"."latchwork_line" p WHERE p.k = a_k ORDER BY p.pos LIMIT 1),
           (SELECT p.ends FROM "public"."latchwork_line" p WHERE p.k = a_k AND p.pos < mine.pos ORDER BY p.pos DESC LIMIT 1)) <= t, false)
-      INTO members, taken, kind, lim, head, last, waits, ended
-      FROM (SELECT count(*) AS members, coalesce(sum(s.take), 0) AS taken, max(s.mode) AS kind, max(s.lim) AS lim, min(s.ends) AS ends
+      INTO members, taken, kind, lim, head, upgrade, last, waits, ended
+      FROM (SELECT count(*) AS members, coalesce(sum(s.take), 0) AS taken, min(s.mode) AS kind, max(s.lim) AS lim, min(s.ends) AS ends
           FROM (SELECT * FROM "public"."latchwork_line" p WHERE p.k = a_k AND p.held IS NOT NULL ORDER BY p.held OFFSET 0) s) m
-        LEFT JOIN (SELECT p.pos, p.ends FROM "public"."latchwork_line" p WHERE p.k = a_k AND p.held IS NULL AND p.fifo ORDER BY p.pos LIMIT 1) q ON true
+        LEFT JOIN (SELECT p.pos, p.ends, p.take, p.mode FROM "public"."latchwork_line" p WHERE p.k = a_k AND p.held IS NULL AND p.fifo ORDER BY p.pos LIMIT 1) q ON true
         LEFT JOIN (SELECT p.pos, p.ends FROM "public"."latchwork_line" p WHERE p.k = a_k ORDER BY p.pos DESC LIMIT 1) z ON true;
       IF n = 1 AND last IS NULL AND a_nonce IS NOT NULL THEN
         -- Somebody has emptied the line alone, and who shared a key is not known any more: the nonce counts no longer.
@@ -289,6 +301,18 @@ BEGIN
       SELECT greatest(r.open, max(ended.ends) FILTER (WHERE ended.fifo AND (head IS NULL OR ended.pos < head)))
       INTO r.open FROM ended;
     END LOOP;
+  END IF;
+  IF upgrade IS NOT NULL THEN
+    -- An upgrade that waits ends with its read hold.
+    SELECT * INTO w FROM "public"."latchwork_line" p WHERE p.k = a_k AND p.pos = upgrade;
+    IF NOT EXISTS (SELECT FROM "public"."latchwork_line" p WHERE p.k = a_k AND p.held IS NOT NULL AND p.claim = convert_from(substring(w.holder FROM length(w.holder) - 31), 'UTF8')::uuid) THEN
+      DELETE FROM "public"."latchwork_line" p WHERE p.k = a_k AND p.pos = upgrade;
+      IF mine.pos = upgrade THEN
+        mine := NULL;
+      END IF;
+      r.open := greatest(r.open, t); upgrade := NULL; news := true;
+      SELECT min(p.pos) INTO head FROM "public"."latchwork_line" p WHERE p.k = a_k AND p.held IS NULL AND p.fifo AND p.ends > t;
+    END IF;
   END IF;
   IF emptied THEN
     what := 'n';
@@ -331,6 +355,21 @@ BEGIN
       what := 'm'; given := other; retry := bound;
     END IF;
   END IF;
+  IF what IS NULL AND beside IS NOT NULL THEN
+    -- Block `refusal`.
+    was := CASE WHEN r.claim = beside THEN r.mode
+      ELSE (SELECT p.mode FROM (SELECT * FROM "public"."latchwork_line" o WHERE o.claim = beside OFFSET 0) p WHERE p.k = a_k AND p.held IS NOT NULL) END;
+    IF was IS NULL THEN
+      refused := 'l';
+    ELSIF was + a_mode <> 3 THEN
+      what := 'b'; given := was;
+    ELSIF a_mode = 1 AND upgrade IS DISTINCT FROM mine.pos THEN
+      SELECT p.holder INTO whom FROM "public"."latchwork_line" p WHERE p.k = a_k AND p.pos = upgrade;
+      IF FOUND THEN
+        refused := 'u';
+      END IF;
+    END IF;
+  END IF;
   IF what IS NULL THEN
     IF last IS NULL THEN
       -- Somebody may have changed the tables by hand: a row that `crowd` does not tell of keeps its place.
@@ -340,12 +379,14 @@ BEGIN
       END IF;
     END IF;
     -- Block `in_the_way`: whether it fits beside the members, and the places before this one that must be granted first.
-    fits := (r.claim IS NULL AND CASE a_mode WHEN 2 THEN kind IS NULL OR kind = 2 WHEN 3 THEN (kind IS NULL OR kind = 3) AND taken + a_take <= a_lim ELSE kind IS NULL END);
+    fits := CASE WHEN beside IS NULL THEN (r.claim IS NULL AND CASE a_mode WHEN 2 THEN kind IS NULL OR kind = 2 WHEN 3 THEN (kind IS NULL OR kind = 3) AND taken + a_take <= a_lim ELSE kind IS NULL END) ELSE a_mode = 2 OR r.claim IS NULL AND members = 1 END;
     way := 0; others_fit := true;
     -- Those in line before this place are in its way; all of them are, if this claim only leaves a mark.
     upto := CASE WHEN a_fifo AND mine.pos IS NOT NULL THEN mine.pos ELSE last + 1 END;
-    IF fits AND head IS NOT NULL THEN
-      SELECT count(*), coalesce(bool_and((r.claim IS NULL AND CASE p.mode WHEN 2 THEN kind IS NULL OR kind = 2 WHEN 3 THEN (kind IS NULL OR kind = 3) AND taken + p.take <= p.lim ELSE kind IS NULL END)), true) INTO way, others_fit
+    IF beside IS NOT NULL THEN
+      NULL; -- It is ahead of the whole queue, which waits for the hold that it replaces, or for one that does.
+    ELSIF fits AND head IS NOT NULL THEN
+      SELECT count(*), coalesce(bool_and(CASE WHEN p.take = 2 AND p.mode = 1 THEN r.claim IS NULL AND members = 1 ELSE (r.claim IS NULL AND CASE p.mode WHEN 2 THEN kind IS NULL OR kind = 2 WHEN 3 THEN (kind IS NULL OR kind = 3) AND taken + p.take <= p.lim ELSE kind IS NULL END) END), true) INTO way, others_fit
       FROM "public"."latchwork_line" p WHERE p.k = a_k AND p.held IS NULL AND p.fifo AND p.ends > t AND p.claim <> a_me
         AND NOT (p.mode = 2 AND a_mode = 2) AND p.pos < upto;
     ELSIF head IS NOT NULL THEN
@@ -359,7 +400,9 @@ BEGIN
     END IF;
     -- Block `judge`, second part.
     since := CASE WHEN r.closed > t THEN t ELSE greatest(r.open, r.closed) END;
-    IF opens > t THEN
+    IF refused IS NOT NULL THEN
+      what := refused; retry := 0;
+    ELSIF opens > t THEN
       a_serves := false;
       what := 'x'; retry := (date_part('epoch', opens - t) * 1000000)::bigint;
     ELSIF r.closed > t THEN
@@ -374,17 +417,23 @@ BEGIN
       IF mine.pos IS NOT NULL THEN
         DELETE FROM "public"."latchwork_line" p WHERE p.k = a_k AND p.pos = mine.pos;
       END IF;
-      IF a_mode < 2 THEN
+      IF a_mode < 2 AND beside IS NULL THEN
         r.claim := a_me; r.mode := a_mode; r.holder := a_holder; r.asked := coalesce(mine.asked, t);
         r.ends := t + a_ttl * interval '1 microsecond';
       ELSE
+        IF r.claim = beside THEN
+          last := coalesce(last + 1, 1);
+          INSERT INTO "public"."latchwork_line" VALUES (a_k, last, r.claim, r.mode, 1, 0, true, old.token, r.ends, coalesce(r.asked, t), t,
+            0, 0, NULL, NULL, false, coalesce(r.holder, ''));
+          members := members + 1; kind := r.mode; r.claim := NULL; r.holder := NULL;
+        END IF;
         INSERT INTO "public"."latchwork_line" VALUES (a_k, coalesce(mine.pos, last + 1, 1), a_me, a_mode, a_take, a_lim, a_fifo, given,
           t + a_ttl * interval '1 microsecond', coalesce(mine.asked, t), t, a_ttl, a_probation, NULL, NULL, false, a_holder);
         IF members > 0 AND lim <> a_lim THEN
           UPDATE "public"."latchwork_line" p SET lim = a_lim WHERE p.k = a_k AND p.held IS NOT NULL;
         END IF;
         lim := a_lim;
-        members := members + 1; taken := taken + a_take; kind := a_mode; r.crowd := true;
+        members := members + 1; taken := taken + a_take; kind := least(kind, a_mode); r.crowd := true;
       END IF;
     ELSIF fits AND others_fit THEN
       -- Block `blocked`: the head of the queue has time to come.
@@ -397,7 +446,7 @@ BEGIN
       what := 'h'; whom := r.holder; first_end := r.ends;
       IF r.claim IS NULL THEN
         SELECT min(p.ends), (array_agg(p.holder ORDER BY p.held))[1] INTO first_end, whom
-        FROM "public"."latchwork_line" p WHERE p.k = a_k AND p.held IS NOT NULL;
+        FROM "public"."latchwork_line" p WHERE p.k = a_k AND p.held IS NOT NULL AND p.claim IS DISTINCT FROM beside;
       END IF;
       -- Nobody holds it if the claim, or one before it, takes more permits than the limit.
       retry := coalesce((date_part('epoch', first_end - t) * 1000000)::bigint + way * 2000000, a_ttl);
@@ -405,14 +454,17 @@ BEGIN
     -- Block `keep_place`, and `leave_queue` for a claim that does not wait.
     IF what <> 'g' THEN
       given := 0;
-      IF a_fifo THEN
+      IF a_fifo AND refused IS NULL THEN
         ahead := way;
       END IF;
-      IF a_waits AND mine.pos IS NOT NULL THEN
+      IF a_waits AND mine.pos IS NOT NULL AND refused IS NULL THEN
         UPDATE "public"."latchwork_line" p SET mode = a_mode, take = a_take, lim = a_lim, fifo = a_fifo, holder = a_holder, tried = t,
           ends = t + a_ttl * interval '1 microsecond', ttl = a_ttl, probation = a_probation, word = a_word,
           process = a_process, told = false WHERE p.k = a_k AND p.pos = mine.pos;
-      ELSIF a_waits THEN
+      ELSIF a_waits AND refused IS NULL THEN
+        IF beside IS NOT NULL THEN
+          SELECT min(p.pos) - 2 INTO last FROM "public"."latchwork_line" p WHERE p.k = a_k;
+        END IF;
         INSERT INTO "public"."latchwork_line" VALUES (a_k, coalesce(last + 1, 1), a_me, a_mode, a_take, a_lim, a_fifo, NULL,
           t + a_ttl * interval '1 microsecond', t, t, a_ttl, a_probation, a_word, a_process, false, a_holder);
         waits := true; r.crowd := true;
@@ -428,13 +480,13 @@ BEGIN
   -- would be admitted, once each. a_me is not told: it asks by itself. Appends to `tell` a process and a message
   -- each.
   IF r.crowd AND a_serves AND (r.closed IS NULL OR r.closed <= t) AND r.claim IS NULL THEN
-    seen := 0; reached := 0;
+    seen := 0; reached := -9223372036854775807;
     -- Mostly it is one.
     LOOP
       EXIT WHEN r.claim IS NOT NULL;
       SELECT * INTO w FROM "public"."latchwork_line" p WHERE p.k = a_k AND p.pos > reached AND p.held IS NULL AND p.fifo AND p.ends > t
         AND (p.mode <> 0 OR p.claim = a_me OR p.process IS NULL OR p.process <> ALL (silent)) ORDER BY p.pos LIMIT 1;
-      EXIT WHEN NOT FOUND OR w.mode <> 2 AND seen > 0 OR NOT ((r.claim IS NULL AND CASE w.mode WHEN 2 THEN kind IS NULL OR kind = 2 WHEN 3 THEN (kind IS NULL OR kind = 3) AND taken + w.take <= w.lim ELSE kind IS NULL END));
+      EXIT WHEN NOT FOUND OR w.mode <> 2 AND seen > 0 OR NOT (CASE WHEN w.take = 2 AND w.mode = 1 THEN r.claim IS NULL AND members = 1 ELSE (r.claim IS NULL AND CASE w.mode WHEN 2 THEN kind IS NULL OR kind = 2 WHEN 3 THEN (kind IS NULL OR kind = 3) AND taken + w.take <= w.lim ELSE kind IS NULL END) END);
       reached := w.pos;
       IF w.claim <> a_me AND w.process IS NOT NULL AND w.process = ANY (heard) THEN
         NULL;
@@ -452,7 +504,7 @@ BEGIN
       END IF;
       r.token := greatest(r.token + 1, (date_part('epoch', t) * 1000000)::bigint);
       r.open := greatest(r.open, t);
-      IF w.mode < 2 THEN
+      IF w.mode < 2 AND w.take <> 2 THEN
         DELETE FROM "public"."latchwork_line" p WHERE p.k = a_k AND p.pos = w.pos;
         r.claim := w.claim; r.mode := w.mode; r.holder := w.holder; r.asked := w.asked;
         r.ends := t + w.probation * interval '1 microsecond';
@@ -463,7 +515,7 @@ BEGIN
           UPDATE "public"."latchwork_line" p SET lim = w.lim WHERE p.k = a_k AND p.held IS NOT NULL;
         END IF;
         lim := w.lim;
-        members := members + 1; taken := taken + w.take; kind := w.mode;
+        members := members + 1; taken := taken + w.take; kind := least(kind, w.mode);
       END IF;
       durable := true;
       tell := tell || w.process::text || concat_ws(' ', 'g', w.claim, r.token, w.probation, w.word,
@@ -540,6 +592,7 @@ DECLARE
   members bigint;
   taken bigint;
   kind smallint;
+  upgrade bigint;
   seen bigint;
   reached bigint;
   others boolean;
@@ -587,7 +640,7 @@ BEGIN
     -- lock on the connection on which it does). One statement in place of those below, which would do the same. What
     -- has ended further behind stays for a later call. No process has the number 0: it listens where this is rehearsed.
     SELECT * INTO w FROM "public"."latchwork_line" p WHERE p.k = a_k ORDER BY p.pos LIMIT 1;
-    IF w.fifo AND w.held IS NULL AND w.mode < 2 AND w.ends > t AND w.claim <> a_me AND w.process IS NOT NULL
+    IF w.fifo AND w.held IS NULL AND w.mode < 2 AND w.take <> 2 AND w.ends > t AND w.claim <> a_me AND w.process IS NOT NULL
       AND (w.process = 0 OR NOT pg_try_advisory_xact_lock_shared(368059566, w.process)) THEN
       WITH d AS (
         DELETE FROM "public"."latchwork_line" p WHERE p.k = a_k AND p.pos = w.pos
@@ -626,14 +679,14 @@ BEGIN
   IF r.crowd THEN
     FOR n IN 1..2 LOOP
       SELECT p.* INTO mine FROM (SELECT * FROM "public"."latchwork_line" o WHERE o.claim = a_me OFFSET 0) p WHERE p.k = a_k;
-      SELECT m.members, m.taken, m.kind, m.lim, q.pos, z.pos, EXISTS (SELECT FROM "public"."latchwork_line" p WHERE p.k = a_k AND p.held IS NULL),
+      SELECT m.members, m.taken, m.kind, m.lim, q.pos, CASE WHEN q.take = 2 AND q.mode = 1 THEN q.pos END, z.pos, EXISTS (SELECT FROM "public"."latchwork_line" p WHERE p.k = a_k AND p.held IS NULL),
         coalesce(least(m.ends, q.ends, z.ends, mine.ends,
           (SELECT p.ends FROM "public"."latchwork_line" p WHERE p.k = a_k ORDER BY p.pos LIMIT 1),
           (SELECT p.ends FROM "public"."latchwork_line" p WHERE p.k = a_k AND p.pos < mine.pos ORDER BY p.pos DESC LIMIT 1)) <= t, false)
-      INTO members, taken, kind, lim, head, last, waits, ended
-      FROM (SELECT count(*) AS members, coalesce(sum(s.take), 0) AS taken, max(s.mode) AS kind, max(s.lim) AS lim, min(s.ends) AS ends
+      INTO members, taken, kind, lim, head, upgrade, last, waits, ended
+      FROM (SELECT count(*) AS members, coalesce(sum(s.take), 0) AS taken, min(s.mode) AS kind, max(s.lim) AS lim, min(s.ends) AS ends
           FROM (SELECT * FROM "public"."latchwork_line" p WHERE p.k = a_k AND p.held IS NOT NULL ORDER BY p.held OFFSET 0) s) m
-        LEFT JOIN (SELECT p.pos, p.ends FROM "public"."latchwork_line" p WHERE p.k = a_k AND p.held IS NULL AND p.fifo ORDER BY p.pos LIMIT 1) q ON true
+        LEFT JOIN (SELECT p.pos, p.ends, p.take, p.mode FROM "public"."latchwork_line" p WHERE p.k = a_k AND p.held IS NULL AND p.fifo ORDER BY p.pos LIMIT 1) q ON true
         LEFT JOIN (SELECT p.pos, p.ends FROM "public"."latchwork_line" p WHERE p.k = a_k ORDER BY p.pos DESC LIMIT 1) z ON true;
       IF n = 1 AND last IS NULL AND a_nonce IS NOT NULL THEN
         -- Somebody has emptied the line alone, and who shared a key is not known any more: the nonce counts no longer.
@@ -652,6 +705,18 @@ BEGIN
       SELECT greatest(r.open, max(ended.ends) FILTER (WHERE ended.fifo AND (head IS NULL OR ended.pos < head)))
       INTO r.open FROM ended;
     END LOOP;
+  END IF;
+  IF upgrade IS NOT NULL THEN
+    -- An upgrade that waits ends with its read hold.
+    SELECT * INTO w FROM "public"."latchwork_line" p WHERE p.k = a_k AND p.pos = upgrade;
+    IF NOT EXISTS (SELECT FROM "public"."latchwork_line" p WHERE p.k = a_k AND p.held IS NOT NULL AND p.claim = convert_from(substring(w.holder FROM length(w.holder) - 31), 'UTF8')::uuid) THEN
+      DELETE FROM "public"."latchwork_line" p WHERE p.k = a_k AND p.pos = upgrade;
+      IF mine.pos = upgrade THEN
+        mine := NULL;
+      END IF;
+      r.open := greatest(r.open, t); upgrade := NULL; news := true;
+      SELECT min(p.pos) INTO head FROM "public"."latchwork_line" p WHERE p.k = a_k AND p.held IS NULL AND p.fifo AND p.ends > t;
+    END IF;
   END IF;
   IF emptied THEN
     a_serves := false;
@@ -696,6 +761,19 @@ BEGIN
       members := members - 1; taken := taken - gone.take;
       IF members = 0 THEN
         kind := NULL;
+      ELSIF gone.mode = 1 THEN
+        SELECT min(p.mode) INTO kind FROM "public"."latchwork_line" p WHERE p.k = a_k AND p.held IS NOT NULL;
+      END IF;
+      IF upgrade IS NOT NULL THEN
+    SELECT * INTO w FROM "public"."latchwork_line" p WHERE p.k = a_k AND p.pos = upgrade;
+    IF NOT EXISTS (SELECT FROM "public"."latchwork_line" p WHERE p.k = a_k AND p.held IS NOT NULL AND p.claim = convert_from(substring(w.holder FROM length(w.holder) - 31), 'UTF8')::uuid) THEN
+      DELETE FROM "public"."latchwork_line" p WHERE p.k = a_k AND p.pos = upgrade;
+      IF mine.pos = upgrade THEN
+        mine := NULL;
+      END IF;
+      r.open := greatest(r.open, t); upgrade := NULL; news := true;
+      SELECT min(p.pos) INTO head FROM "public"."latchwork_line" p WHERE p.k = a_k AND p.held IS NULL AND p.fifo AND p.ends > t;
+    END IF;
       END IF;
     ELSIF gone.pos IS NOT NULL THEN
       released := true;
@@ -716,13 +794,13 @@ BEGIN
   -- would be admitted, once each. a_me is not told: it asks by itself. Appends to `tell` a process and a message
   -- each.
   IF r.crowd AND a_serves AND (r.closed IS NULL OR r.closed <= t) AND r.claim IS NULL THEN
-    seen := 0; reached := 0;
+    seen := 0; reached := -9223372036854775807;
     -- Mostly it is one.
     LOOP
       EXIT WHEN r.claim IS NOT NULL;
       SELECT * INTO w FROM "public"."latchwork_line" p WHERE p.k = a_k AND p.pos > reached AND p.held IS NULL AND p.fifo AND p.ends > t
         AND (p.mode <> 0 OR p.claim = a_me OR p.process IS NULL OR p.process <> ALL (silent)) ORDER BY p.pos LIMIT 1;
-      EXIT WHEN NOT FOUND OR w.mode <> 2 AND seen > 0 OR NOT ((r.claim IS NULL AND CASE w.mode WHEN 2 THEN kind IS NULL OR kind = 2 WHEN 3 THEN (kind IS NULL OR kind = 3) AND taken + w.take <= w.lim ELSE kind IS NULL END));
+      EXIT WHEN NOT FOUND OR w.mode <> 2 AND seen > 0 OR NOT (CASE WHEN w.take = 2 AND w.mode = 1 THEN r.claim IS NULL AND members = 1 ELSE (r.claim IS NULL AND CASE w.mode WHEN 2 THEN kind IS NULL OR kind = 2 WHEN 3 THEN (kind IS NULL OR kind = 3) AND taken + w.take <= w.lim ELSE kind IS NULL END) END);
       reached := w.pos;
       IF w.claim <> a_me AND w.process IS NOT NULL AND w.process = ANY (heard) THEN
         NULL;
@@ -740,7 +818,7 @@ BEGIN
       END IF;
       r.token := greatest(r.token + 1, (date_part('epoch', t) * 1000000)::bigint);
       r.open := greatest(r.open, t);
-      IF w.mode < 2 THEN
+      IF w.mode < 2 AND w.take <> 2 THEN
         DELETE FROM "public"."latchwork_line" p WHERE p.k = a_k AND p.pos = w.pos;
         r.claim := w.claim; r.mode := w.mode; r.holder := w.holder; r.asked := w.asked;
         r.ends := t + w.probation * interval '1 microsecond';
@@ -751,7 +829,7 @@ BEGIN
           UPDATE "public"."latchwork_line" p SET lim = w.lim WHERE p.k = a_k AND p.held IS NOT NULL;
         END IF;
         lim := w.lim;
-        members := members + 1; taken := taken + w.take; kind := w.mode;
+        members := members + 1; taken := taken + w.take; kind := least(kind, w.mode);
       END IF;
       durable := true;
       tell := tell || w.process::text || concat_ws(' ', 'g', w.claim, r.token, w.probation, w.word,
@@ -925,7 +1003,7 @@ COMMENT ON COLUMN "public"."latchwork_line".k IS 'the key';
 COMMENT ON COLUMN "public"."latchwork_line".pos IS 'the place in the queue';
 COMMENT ON COLUMN "public"."latchwork_line".claim IS 'the claim';
 COMMENT ON COLUMN "public"."latchwork_line".mode IS '0 alone, 1 writer, 2 reader, 3 permits, 9 a claim that has ended and must not come back';
-COMMENT ON COLUMN "public"."latchwork_line".take IS 'how many permits it takes';
+COMMENT ON COLUMN "public"."latchwork_line".take IS 'how many permits it takes; 2 for a reader or writer that replaces a hold';
 COMMENT ON COLUMN "public"."latchwork_line".lim IS 'how many permits there are, 0 if the key has none';
 COMMENT ON COLUMN "public"."latchwork_line".fifo IS 'whether it waits in order';
 COMMENT ON COLUMN "public"."latchwork_line".held IS 'its token if it holds the key; NULL if it waits';

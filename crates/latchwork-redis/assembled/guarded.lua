@@ -138,6 +138,7 @@ local REST = 10000
 local SPREAD = 490
 local LAST = 9999999999999
 local ENDED = 256
+local BESIDE = '\31beside='
 local hold = {}
 local dirty = false
 local function text(number)
@@ -166,6 +167,9 @@ local function waiter(entry)
   joined = tonumber(sub(entry, 148, 163)),
   holder = sub(entry, 164),
   }
+  if w.take == 1 and w.mode ~= 'p' then
+    w.beside = string.match(w.holder, BESIDE .. '(%x+)$')
+  end
   return w.look and w.ends and w.tried and w.p and w.take and w.of and w.joined and w
 end
 local function entry_of(w)
@@ -253,19 +257,27 @@ do
       end
       hold.closed, hold.of, hold.taken = tonumber(closed), tonumber(of), tonumber(taken)
     end
-    if is_shared(hold.kind) then
+    if kind == 'w' and hold.id and members > 0 and string.find(value, BESIDE, 58, true) then
+      local ends = tonumber(redis.call('ZSCORE', KEYS[5], hold.id) or nil)
+      hold.beside = ends and ends >= now
+      if ends and not hold.beside then
+        hold = { kind = 'r', closed = 0, of = 0, taken = 0 }
+        dirty = true
+      end
+    end
+    if is_shared(hold.kind) or hold.beside then
       local over = redis.call('ZRANGEBYSCORE', KEYS[5], '-inf', now - 1, 'LIMIT', 0, ENDED)
       hold.more = #over == ENDED
       for _, id in ipairs(over) do
         local take = string.match(redis.call('HGET', KEYS[4], id) or '', '^m %a (%d+)')
-        hold.taken = hold.taken - (tonumber(take) or 0)
+        hold.taken = (hold.taken or 0) - (tonumber(take) or 0)
         redis.call('ZREM', KEYS[5], id)
         redis.call('HDEL', KEYS[4], id)
         dirty = true
       end
     end
   end
-  if members > 0 and hold.kind ~= 'm' and not is_shared(hold.kind) then
+  if members > 0 and hold.kind ~= 'm' and not is_shared(hold.kind) and not hold.beside then
     local gone = redis.call('ZRANGE', KEYS[5], 0, 999)
     for _, id in ipairs(gone) do
       redis.call('HDEL', KEYS[4], id)
@@ -274,7 +286,12 @@ do
   end
 end
 local function settle_members()
-  if is_shared(hold.kind) and redis.call('ZCARD', KEYS[5]) == 0 then
+  if hold.beside and redis.call('ZCARD', KEYS[5]) == 1 then
+    local ends = redis.call('ZSCORE', KEYS[5], hold.id)
+    redis.call('PEXPIRE', KEYS[1], ends - now)
+    redis.call('DEL', KEYS[5])
+    hold.beside = nil
+  elseif is_shared(hold.kind) and redis.call('ZCARD', KEYS[5]) == 0 then
     dirty = true
     hold.kind = hold.closed >= now and 'c' or nil
   end
@@ -298,30 +315,40 @@ local function finish()
       redis.call('PEXPIRE', KEYS[5], last - now)
     end
     keep_details(last - now)
+  elseif hold.beside then
+    local length = redis.call('ZRANGE', KEYS[5], -1, -1, 'WITHSCORES')[2] - now
+    redis.call('PEXPIRE', KEYS[1], length)
+    redis.call('PEXPIRE', KEYS[5], length)
+    keep_details(length)
   end
+end
+local function is_member(id)
+  return (is_shared(hold.kind) or hold.beside) and redis.call('ZSCORE', KEYS[5], id)
 end
 local function held_token(id)
   if hold.id == id then
     return hold.token
   end
-  if is_shared(hold.kind) and redis.call('ZSCORE', KEYS[5], id) then
+  if is_member(id) then
     return string.match(redis.call('HGET', KEYS[4], id) or '', '^m %a %d+ (%d+)')
   end
   return nil
 end
 local function extend(id, mode, ttl)
-  if is_shared(mode) then
+  if is_shared(mode) or hold.beside then
     redis.call('ZADD', KEYS[5], now + ttl, id)
     dirty = true
   else
     redis.call('PEXPIRE', KEYS[1], ttl)
   end
 end
-local function fits(mode, take, of)
+local function fits(mode, take, of, beside)
   if hold.kind == nil then
     return mode ~= 'p' or take <= of
   elseif (hold.closed or 0) >= now then
     return false
+  elseif beside then
+    return hold.id == beside or (hold.kind == 'r' and redis.call('ZCARD', KEYS[5]) == 1)
   elseif hold.kind == 'r' then
     return mode == 'r'
   elseif hold.kind == 'p' then
@@ -370,7 +397,19 @@ local function grant(c, length, in_line, floor)
     return nil
   end
   forget_mark(c.id)
-  if is_shared(c.mode) then
+  if c.beside and is_shared(c.mode) then
+    local left = redis.call('PTTL', KEYS[1])
+    if not hold.beside then
+      redis.call('ZADD', KEYS[5], now + left, hold.id)
+    end
+    redis.call('ZADD', KEYS[5], now + length, c.id)
+    redis.call('HSET', KEYS[4], c.id, table.concat({ 'm', c.mode, '0', token, c.holder }, ' '))
+    hold.holder = hold.holder .. BESIDE .. c.id
+    local value = table.concat({ 'lw', hold.kind, '+', hold.id, hold.token, hold.holder }, ':')
+    redis.call('SET', KEYS[1], value, 'PX', math.max(1, left))
+    hold.flag, hold.beside, dirty = '+', true, true
+    return token
+  elseif is_shared(c.mode) then
     redis.call('ZADD', KEYS[5], now + length, c.id)
     redis.call('HSET', KEYS[4], c.id, table.concat({ 'm', c.mode, text(c.take), token, c.holder }, ' '))
     if not is_shared(hold.kind) then
@@ -380,16 +419,19 @@ local function grant(c, length, in_line, floor)
     dirty = true
   else
     local others = redis.call('LLEN', KEYS[3]) - (in_line and 1 or 0)
-    local flag = (others > 0 or redis.call('EXISTS', KEYS[6]) == 1) and '+' or '-'
+    local flag = (c.beside or others > 0 or redis.call('EXISTS', KEYS[6]) == 1) and '+' or '-'
     local value = table.concat({ 'lw', c.mode, flag, c.id, token, c.holder }, ':')
     redis.call('SET', KEYS[1], value, 'PX', length)
     hold.id, hold.token, hold.holder, hold.flag = c.id, token, c.holder, flag
-    dirty = false
+    hold.beside, dirty = c.beside, c.beside
+    if c.beside then
+      redis.call('ZADD', KEYS[5], now + length, c.id)
+    end
   end
   hold.kind = c.mode
   return token
 end
-local function what_blocks(turn, ahead)
+local function what_blocks(turn, ahead, beside)
   local kind = hold.kind
   local behind = math.min(math.max(ahead, 0) * 10, SPREAD)
   if kind == 'f' then
@@ -411,6 +453,9 @@ local function what_blocks(turn, ahead)
     return 'q', math.max(1, turn.look + LATE - now + 1), turn.holder
   elseif is_shared(kind) then
     local first = redis.call('ZRANGE', KEYS[5], 0, 0, 'WITHSCORES')
+    if first[1] == beside then
+      first = redis.call('ZRANGE', KEYS[5], 1, 1, 'WITHSCORES')
+    end
     local holder = string.match(redis.call('HGET', KEYS[4], first[1]) or '', '^m %a %d+ %d+ (.*)$')
     return 'h', math.max(1, tonumber(first[2]) - now + 1 + behind), holder or ''
   elseif turn then
@@ -437,6 +482,8 @@ local function keep_place(me, place, in_line, retry)
   else
     if in_line then
       redis.call('LSET', KEYS[3], in_line, entry)
+    elseif me.beside then
+      redis.call('LPUSH', KEYS[3], entry)
     else
       redis.call('RPUSH', KEYS[3], entry)
     end
@@ -484,7 +531,7 @@ local function push(w, entry)
     leave_line(entry)
     return true
   end
-  if is_shared(w.mode) then
+  if is_shared(w.mode) or w.beside then
     redis.call('ZREM', KEYS[5], w.id)
     redis.call('HDEL', KEYS[4], w.id)
   end
@@ -540,9 +587,9 @@ local function serve(me, in_line, floor, from)
         break
       end
       left = left - 1
-      if not w or w.ends <= now then
+      if not w or w.ends <= now or (w.beside and hold.id ~= w.beside and not is_member(w.beside)) then
         leave_line(entry)
-      elseif not fits(w.mode, w.take, w.of) then
+      elseif not fits(w.mode, w.take, w.of, w.beside) then
         turn = { held = true }
         break
       elseif me and w.id == me.id then
@@ -590,6 +637,9 @@ of = tonumber(string.match(ARGV[7], '^%d+')),
 ttl = tonumber(ARGV[2]),
 holder = ARGV[3],
 }
+if me.take == 1 and me.mode ~= 'p' then
+  me.beside = string.match(me.holder, BESIDE .. '(%x+)$')
+end
 local place = ARGV[8]
 if hold.kind == 'm' then
   return { 5, hold.value }
@@ -623,6 +673,29 @@ if shape and shape ~= shape_name(me.mode, me.of) then
   finish()
   return { 2, shape }
 end
+if me.beside then
+  local was = hold.id == me.beside and hold.kind or is_member(me.beside) and 'r'
+  if was and was .. me.mode ~= 'rw' and was .. me.mode ~= 'wr' then
+    finish()
+    return { 2, 'b' .. was }
+  end
+  local cause, by = not was and 'l', ''
+  local first = was == 'r' and redis.call('LINDEX', KEYS[3], 0)
+  local rival = first and waiter(first)
+  if rival and rival.id ~= me.id and rival.beside and rival.ends > now and is_member(rival.beside) then
+    cause, by = 'u', rival.holder
+  end
+  if cause then
+    local more, pushed = nil, 0
+    if entry then
+      leave_line(entry)
+      local _, _, left, sent = serve(nil)
+      more, pushed = left, sent
+    end
+    finish()
+    return { 0, cause, -1, -1, time[1], time[2], by, more or -1, -1, pushed }
+  end
+end
 if guard.closed > 0 then
   local before = -1
   if place == 'f' then
@@ -637,7 +710,16 @@ if guard.closed > 0 then
   local joined = place == 'f' and me.joined or -1
   return { 0, 'g', guard.closed, before, time[1], time[2], '', -1, joined }
 end
-local granted, turn, more, pushed = serve(me, in_line, tonumber(ARGV[9]), ARGV[17])
+local granted, turn, more, pushed
+if me.beside then
+  pushed = 0
+  granted = fits(me.mode, 0, 0, me.beside) and grant(me, me.ttl, entry, tonumber(ARGV[9]))
+  if granted and entry then
+    leave_line(entry)
+  end
+else
+  granted, turn, more, pushed = serve(me, in_line, tonumber(ARGV[9]), ARGV[17])
+end
 if granted then
   finish()
   return { 1, granted, me.ttl, time[1], time[2], pushed }
@@ -651,16 +733,16 @@ if in_line and sub(redis.call('LINDEX', KEYS[3], in_line) or '', 1, 32) ~= me.id
 end
 local ahead = -1
 if place == 'f' then
-  ahead = in_line or redis.call('LLEN', KEYS[3])
+  ahead = me.beside and 0 or in_line or redis.call('LLEN', KEYS[3])
 elseif entry then
   leave_line(entry)
   local _, _, _, also = serve(nil)
   pushed = math.max(pushed, also)
 end
-if not turn and not fits(me.mode, me.take, me.of) then
+if not turn and not me.beside and not fits(me.mode, me.take, me.of) then
   turn = { held = true }
 end
-local cause, retry, holder = what_blocks(turn, ahead)
+local cause, retry, holder = what_blocks(turn, ahead, me.beside)
 if place ~= 'n' then
   keep_place(me, place, in_line, retry)
 end
@@ -869,6 +951,7 @@ local REST = 10000
 local SPREAD = 490
 local LAST = 9999999999999
 local ENDED = 256
+local BESIDE = '\31beside='
 local hold = {}
 local dirty = false
 local function text(number)
@@ -897,6 +980,9 @@ local function waiter(entry)
   joined = tonumber(sub(entry, 148, 163)),
   holder = sub(entry, 164),
   }
+  if w.take == 1 and w.mode ~= 'p' then
+    w.beside = string.match(w.holder, BESIDE .. '(%x+)$')
+  end
   return w.look and w.ends and w.tried and w.p and w.take and w.of and w.joined and w
 end
 local function entry_of(w)
@@ -984,19 +1070,27 @@ do
       end
       hold.closed, hold.of, hold.taken = tonumber(closed), tonumber(of), tonumber(taken)
     end
-    if is_shared(hold.kind) then
+    if kind == 'w' and hold.id and members > 0 and string.find(value, BESIDE, 58, true) then
+      local ends = tonumber(redis.call('ZSCORE', KEYS[5], hold.id) or nil)
+      hold.beside = ends and ends >= now
+      if ends and not hold.beside then
+        hold = { kind = 'r', closed = 0, of = 0, taken = 0 }
+        dirty = true
+      end
+    end
+    if is_shared(hold.kind) or hold.beside then
       local over = redis.call('ZRANGEBYSCORE', KEYS[5], '-inf', now - 1, 'LIMIT', 0, ENDED)
       hold.more = #over == ENDED
       for _, id in ipairs(over) do
         local take = string.match(redis.call('HGET', KEYS[4], id) or '', '^m %a (%d+)')
-        hold.taken = hold.taken - (tonumber(take) or 0)
+        hold.taken = (hold.taken or 0) - (tonumber(take) or 0)
         redis.call('ZREM', KEYS[5], id)
         redis.call('HDEL', KEYS[4], id)
         dirty = true
       end
     end
   end
-  if members > 0 and hold.kind ~= 'm' and not is_shared(hold.kind) then
+  if members > 0 and hold.kind ~= 'm' and not is_shared(hold.kind) and not hold.beside then
     local gone = redis.call('ZRANGE', KEYS[5], 0, 999)
     for _, id in ipairs(gone) do
       redis.call('HDEL', KEYS[4], id)
@@ -1005,7 +1099,12 @@ do
   end
 end
 local function settle_members()
-  if is_shared(hold.kind) and redis.call('ZCARD', KEYS[5]) == 0 then
+  if hold.beside and redis.call('ZCARD', KEYS[5]) == 1 then
+    local ends = redis.call('ZSCORE', KEYS[5], hold.id)
+    redis.call('PEXPIRE', KEYS[1], ends - now)
+    redis.call('DEL', KEYS[5])
+    hold.beside = nil
+  elseif is_shared(hold.kind) and redis.call('ZCARD', KEYS[5]) == 0 then
     dirty = true
     hold.kind = hold.closed >= now and 'c' or nil
   end
@@ -1029,30 +1128,40 @@ local function finish()
       redis.call('PEXPIRE', KEYS[5], last - now)
     end
     keep_details(last - now)
+  elseif hold.beside then
+    local length = redis.call('ZRANGE', KEYS[5], -1, -1, 'WITHSCORES')[2] - now
+    redis.call('PEXPIRE', KEYS[1], length)
+    redis.call('PEXPIRE', KEYS[5], length)
+    keep_details(length)
   end
+end
+local function is_member(id)
+  return (is_shared(hold.kind) or hold.beside) and redis.call('ZSCORE', KEYS[5], id)
 end
 local function held_token(id)
   if hold.id == id then
     return hold.token
   end
-  if is_shared(hold.kind) and redis.call('ZSCORE', KEYS[5], id) then
+  if is_member(id) then
     return string.match(redis.call('HGET', KEYS[4], id) or '', '^m %a %d+ (%d+)')
   end
   return nil
 end
 local function extend(id, mode, ttl)
-  if is_shared(mode) then
+  if is_shared(mode) or hold.beside then
     redis.call('ZADD', KEYS[5], now + ttl, id)
     dirty = true
   else
     redis.call('PEXPIRE', KEYS[1], ttl)
   end
 end
-local function fits(mode, take, of)
+local function fits(mode, take, of, beside)
   if hold.kind == nil then
     return mode ~= 'p' or take <= of
   elseif (hold.closed or 0) >= now then
     return false
+  elseif beside then
+    return hold.id == beside or (hold.kind == 'r' and redis.call('ZCARD', KEYS[5]) == 1)
   elseif hold.kind == 'r' then
     return mode == 'r'
   elseif hold.kind == 'p' then
@@ -1101,7 +1210,19 @@ local function grant(c, length, in_line, floor)
     return nil
   end
   forget_mark(c.id)
-  if is_shared(c.mode) then
+  if c.beside and is_shared(c.mode) then
+    local left = redis.call('PTTL', KEYS[1])
+    if not hold.beside then
+      redis.call('ZADD', KEYS[5], now + left, hold.id)
+    end
+    redis.call('ZADD', KEYS[5], now + length, c.id)
+    redis.call('HSET', KEYS[4], c.id, table.concat({ 'm', c.mode, '0', token, c.holder }, ' '))
+    hold.holder = hold.holder .. BESIDE .. c.id
+    local value = table.concat({ 'lw', hold.kind, '+', hold.id, hold.token, hold.holder }, ':')
+    redis.call('SET', KEYS[1], value, 'PX', math.max(1, left))
+    hold.flag, hold.beside, dirty = '+', true, true
+    return token
+  elseif is_shared(c.mode) then
     redis.call('ZADD', KEYS[5], now + length, c.id)
     redis.call('HSET', KEYS[4], c.id, table.concat({ 'm', c.mode, text(c.take), token, c.holder }, ' '))
     if not is_shared(hold.kind) then
@@ -1111,16 +1232,19 @@ local function grant(c, length, in_line, floor)
     dirty = true
   else
     local others = redis.call('LLEN', KEYS[3]) - (in_line and 1 or 0)
-    local flag = (others > 0 or redis.call('EXISTS', KEYS[6]) == 1) and '+' or '-'
+    local flag = (c.beside or others > 0 or redis.call('EXISTS', KEYS[6]) == 1) and '+' or '-'
     local value = table.concat({ 'lw', c.mode, flag, c.id, token, c.holder }, ':')
     redis.call('SET', KEYS[1], value, 'PX', length)
     hold.id, hold.token, hold.holder, hold.flag = c.id, token, c.holder, flag
-    dirty = false
+    hold.beside, dirty = c.beside, c.beside
+    if c.beside then
+      redis.call('ZADD', KEYS[5], now + length, c.id)
+    end
   end
   hold.kind = c.mode
   return token
 end
-local function what_blocks(turn, ahead)
+local function what_blocks(turn, ahead, beside)
   local kind = hold.kind
   local behind = math.min(math.max(ahead, 0) * 10, SPREAD)
   if kind == 'f' then
@@ -1142,6 +1266,9 @@ local function what_blocks(turn, ahead)
     return 'q', math.max(1, turn.look + LATE - now + 1), turn.holder
   elseif is_shared(kind) then
     local first = redis.call('ZRANGE', KEYS[5], 0, 0, 'WITHSCORES')
+    if first[1] == beside then
+      first = redis.call('ZRANGE', KEYS[5], 1, 1, 'WITHSCORES')
+    end
     local holder = string.match(redis.call('HGET', KEYS[4], first[1]) or '', '^m %a %d+ %d+ (.*)$')
     return 'h', math.max(1, tonumber(first[2]) - now + 1 + behind), holder or ''
   elseif turn then
@@ -1168,6 +1295,8 @@ local function keep_place(me, place, in_line, retry)
   else
     if in_line then
       redis.call('LSET', KEYS[3], in_line, entry)
+    elseif me.beside then
+      redis.call('LPUSH', KEYS[3], entry)
     else
       redis.call('RPUSH', KEYS[3], entry)
     end
@@ -1215,7 +1344,7 @@ local function push(w, entry)
     leave_line(entry)
     return true
   end
-  if is_shared(w.mode) then
+  if is_shared(w.mode) or w.beside then
     redis.call('ZREM', KEYS[5], w.id)
     redis.call('HDEL', KEYS[4], w.id)
   end
@@ -1271,9 +1400,9 @@ local function serve(me, in_line, floor, from)
         break
       end
       left = left - 1
-      if not w or w.ends <= now then
+      if not w or w.ends <= now or (w.beside and hold.id ~= w.beside and not is_member(w.beside)) then
         leave_line(entry)
-      elseif not fits(w.mode, w.take, w.of) then
+      elseif not fits(w.mode, w.take, w.of, w.beside) then
         turn = { held = true }
         break
       elseif me and w.id == me.id then
@@ -1342,6 +1471,10 @@ if released == 1 then
   redis.call('DEL', KEYS[1])
   hold, dirty = { closed = 0 }, false
 end
+elseif hold.id == id and hold.beside then
+redis.call('ZREM', KEYS[5], id)
+hold = { kind = 'r', closed = linger > 0 and now + linger or 0, holder = ARGV[4], of = 0, taken = 0 }
+dirty = true
 elseif hold.id == id then
 redis.call('DEL', KEYS[1])
 hold = { closed = 0 }
@@ -1349,10 +1482,10 @@ if linger > 0 then
   hold = { kind = 'c', closed = now + linger, holder = ARGV[4] }
 end
 dirty = linger > 0
-elseif is_shared(hold.kind) and redis.call('ZREM', KEYS[5], id) == 1 then
+elseif (is_shared(hold.kind) or hold.beside) and redis.call('ZREM', KEYS[5], id) == 1 then
 local take = string.match(redis.call('HGET', KEYS[4], id) or '', '^m %a (%d+)')
-hold.taken = hold.taken - (tonumber(take) or 0)
-if linger > 0 and now + linger > hold.closed then
+hold.taken = (hold.taken or 0) - (tonumber(take) or 0)
+if not hold.beside and linger > 0 and now + linger > hold.closed then
   hold.closed, hold.holder = now + linger, ARGV[4]
 end
 redis.call('HDEL', KEYS[4], id)
@@ -1477,6 +1610,9 @@ if not guard.is_open then
   return false
 end
 local value = redis.call('GET', KEYS[1])
+if value and sub(value, 4, 4) == 'w' and string.find(value, '\31beside=', 58, true) then
+  return false
+end
 if not value or sub(value, 8, 39) ~= ARGV[1] then
   return false
 end
@@ -1496,7 +1632,7 @@ local time = redis.call('TIME')
 local now_us = time[1] * 1000000 + time[2]
 local now = math.floor(now_us / 1000)
 if mode ~= sub(value, 4, 4) or not look or not ends or not tried or not p or sub(process, 1, 1) == '-'
-or ends <= now or look + 500 < now then
+or ends <= now or look + 500 < now or (mode == 'w' and sub(entry, 137, 137) == '1') then
   return false
 end
 local channel = ARGV[2] .. process .. ARGV[3]
