@@ -8,7 +8,9 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use futures_util::future::select_all;
 use latchwork::once::Run;
-use latchwork::{Error, ErrorKind, Exchange, FencingToken, Guard, HoldState, Lost, MultiGuard, NotHeld};
+use latchwork::{
+    Error, ErrorKind, Exchange, FencingToken, Guard, HoldState, Lost, MultiGuard, NotHeld,
+};
 use latchwork_store::Key;
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;

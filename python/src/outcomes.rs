@@ -185,10 +185,7 @@ fn party<'py>(py: Python<'py>, party: &Party) -> PyResult<Bound<'py, PyDict>> {
     one.set_item("mode", party.mode.word())?;
     one.set_item("permits", permits)?;
     one.set_item("holder", &*party.holder.text)?;
-    one.set_item(
-        "token",
-        party.token.map(|token| FencingToken::from_grant(token).get()),
-    )?;
+    one.set_item("token", party.token.map(|token| FencingToken::from_grant(token).get()))?;
     one.set_item("remaining", party.remaining.map(seconds))?;
     one.set_item("age", party.age.map(seconds))?;
     Ok(one)

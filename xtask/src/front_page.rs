@@ -7,7 +7,7 @@ const SOURCE: &str = include_str!("../../crates/latchwork/src/lib.rs");
 const HEADINGS: [&str; 5] = ["Connect", "Locks", "Holds", "Settings", "Errors and events"];
 
 /// More than that nobody reads.
-const MOST: usize = 42;
+const MOST: usize = 45;
 
 /// The names that are exported at the root.
 fn names(source: &str) -> Vec<&str> {

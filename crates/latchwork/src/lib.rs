@@ -15,7 +15,8 @@
 //!
 //! # Locks
 //!
-//! - [`Lock`] is a mutex. [`RwLock`] and [`Semaphore`] hand out locks that are shared.
+//! - [`Lock`] is a mutex. [`RwLock`] and [`Semaphore`] hand out locks that are shared. [`Resize`] says what another
+//!   limit of a semaphore means, and [`Resized`] what a change of it has done.
 //! - [`ReentrantMutex`] can be acquired again by its [`Owner`].
 //! - [`MultiLock`] acquires several locks, all or none.
 //! - [`Election`] makes one of many lead: [`Leadership`] is held by the winner, [`Leader`] is what
@@ -29,6 +30,7 @@
 //! - [`Exchange`] is the hold that replaces the one of a guard, at an upgrade or a downgrade.
 //! - [`FencingToken`] grows with every holder. [`fence`] lets a resource refuse smaller ones.
 //! - [`ForceReleased`] reports the holders that a forced release evicted.
+//! - [`Exchange`] is a granted hold that is to replace the one of a guard, by an upgrade or a downgrade.
 //!
 //! # Settings
 //!

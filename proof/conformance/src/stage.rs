@@ -89,10 +89,10 @@ impl Stage {
     }
 
     /// Expects that the store says that it cannot do this, at once and with the reason.
-    pub(crate) fn refused<T: fmt::Debug>(&self, answer: Result<T, Error>) {
+    pub(crate) fn refused<T: fmt::Debug>(&self, answer: Result<T, Error>) -> String {
         let error = answer.expect_err("a store that cannot do this");
         assert_eq!(error.kind(), ErrorKind::Unsupported, "{error}");
-        assert!(error.next_step().is_some(), "no next step: {error}");
+        error.next_step().unwrap_or_else(|| panic!("no next step: {error}")).to_owned()
     }
 
     pub(crate) fn expected(&self) -> Expected {

@@ -247,12 +247,12 @@ Examples:
   latchwork release --force stock orders";
 
 pub(super) const RESIZE: &str = "\
-Changes the number of permits for all who hold some or wait for some. Who waits and fits
+Changes the number of permits for all who hold some or wait for some. A waiter that fits
 now is admitted. Nobody is evicted: if more permits are held than there are now, nobody
 is admitted until enough of them are released. A lock that nobody uses has no number to
 change: the next user brings its own.
 
-Who asks later with another number is refused (exit 78), unless with --resize: `follow`
+A later claim with another number is refused (exit 78), unless with --resize: `follow`
 goes by the number that was set here, `to-mine` sets its own again. etcd and ZooKeeper
 know --resize, but cannot change the number of those who hold and wait (exit 64).
 

@@ -37,7 +37,7 @@ pub(crate) struct Job {
     pub(crate) under_way: Option<Orphan>,
     /// The turn of the local queue, passed on after the first release that was answered or failed.
     pub(crate) lead: Option<Lead>,
-    /// What is free again when this claim is settled: the turn to replace a hold, or the end of a hold that was
+    /// It is free again when this claim is settled: the turn to replace a hold, or the end of a hold that was
     /// replaced.
     pub(crate) turn: Option<OwnedMutexGuard<()>>,
     /// Before that the key must stay closed: the hold was lost, and has a lock delay. The queue need not wait for

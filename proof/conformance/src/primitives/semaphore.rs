@@ -191,11 +191,13 @@ async fn a_raised_limit_admits_a_waiting_acquire(stage: Stage) {
 /// A policy that the store cannot keep is refused before any request.
 async fn a_policy_needs_a_store_of_mixed_limits(stage: Stage) {
     let a = stage.peer().await;
-    stage.refused(deployed(&a, 3).try_acquire().await);
+    let step = stage.refused(deployed(&a, 3).try_acquire().await);
+    assert!(step.contains("leave the policy at never"), "{step}");
 }
 
 /// A store that cannot set a limit says so.
 async fn a_fixed_limit_is_not_resized(stage: Stage) {
     let a = stage.peer().await;
-    stage.refused(a.locks.semaphore(NAME, 3).resize().await);
+    let step = stage.refused(a.locks.semaphore(NAME, 3).resize().await);
+    assert!(step.contains("let all clients finish, and start them with the new limit"), "{step}");
 }

@@ -33,6 +33,7 @@ pub(crate) fn cases() -> Vec<Case> {
         case!(a_lost_answer_loses_no_hold, |e| e.upgrade),
         case!(each_of_the_two_ends_by_itself, |e| e.upgrade),
         case!(contending_upgrades_never_overlap, |e| e.upgrade),
+        case!(a_claim_replaces_one_of_another_mode, |e| e.upgrade),
         case!(replacing_is_refused_clearly, |e| e.shared && !e.upgrade),
     ]
 }
@@ -499,6 +500,27 @@ impl Worker {
             }
         }
         panic!("no grant after 10,000 tries: {claim:?}")
+    }
+}
+
+/// A reader replaces a writer and a writer a reader; everything else is a mistake of the client.
+async fn a_claim_replaces_one_of_another_mode(stage: Stage) {
+    for (held, wanted) in [
+        (Mode::Read, Mode::Read),
+        (Mode::Write, Mode::Write),
+        (Mode::Exclusive, Mode::Exclusive),
+    ] {
+        let stage = stage.again().await;
+        let a = stage.client().await;
+        let hold = stage.claim(held);
+        stage.granted(&a, &hold, "the key is free").await;
+        let next = replacing(&stage, wanted, &hold);
+        let error = a.attempt(&next).await.expect_err("it replaces nothing");
+        assert_eq!(error.kind, BackendErrorKind::Mismatch, "{wanted:?}: {error:?}");
+        let step = error.next_step.as_deref().unwrap_or_default();
+        assert!(step.contains("replace a read hold by a write claim"), "{wanted:?}: {step}");
+        assert_eq!(a.release(&next).await, Released::NotHeld, "{wanted:?}: it left nothing");
+        a.held(&hold, "a refusal keeps it").await;
     }
 }
 

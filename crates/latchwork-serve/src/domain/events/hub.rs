@@ -172,7 +172,7 @@ mod tests {
         assert_eq!(names(hub.listen(None)), [""; 0]);
     }
 
-    /// Its events would begin again with the same numbers, and some of them would never be told.
+    /// Its events would have the same numbers, and a listener would miss some of them unnoticed.
     #[test]
     fn a_number_of_another_service_is_a_gap() {
         let (before, hub) = (hub(), hub());
