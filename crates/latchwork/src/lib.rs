@@ -30,7 +30,6 @@
 //! - [`Exchange`] is the hold that replaces the one of a guard, at an upgrade or a downgrade.
 //! - [`FencingToken`] grows with every holder. [`fence`] lets a resource refuse smaller ones.
 //! - [`ForceReleased`] reports the holders that a forced release evicted.
-//! - [`Exchange`] is a granted hold that is to replace the one of a guard, by an upgrade or a downgrade.
 //!
 //! # Settings
 //!
