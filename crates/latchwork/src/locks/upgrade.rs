@@ -55,8 +55,8 @@ impl Guard {
     /// - [`UpgradeConflict`](ErrorKind::UpgradeConflict) if another reader is upgrading; the message
     ///   names it. Release this guard, then acquire the lock for writing.
     /// - [`Lost`](ErrorKind::Lost) if the read hold was lost meanwhile.
-    /// - `Invalid` for a guard that is no reader's; `Unsupported` if the store cannot do it, such as
-    ///   Redlock.
+    /// - `Invalid` for a guard that is no reader's; `Unsupported` if the store cannot do it: etcd,
+    ///   ZooKeeper, Redlock.
     /// - As for [`Lock::acquire`](crate::Lock::acquire).
     ///
     /// # Cancel safety
