@@ -59,7 +59,7 @@ pub enum What {
     Alarm { key: Arc<str>, kind: Arc<str> },
 
     /// An acquire is about to begin. `waits` is false for a single try; `several` is true if other
-    /// keys are acquired with this one, all or none, and if it replaces a hold.
+    /// keys are acquired with this one, all or none.
     Try { attempt: u64, key: Arc<str>, mode: Mode, fair: bool, waits: bool, several: bool },
     /// The attempt was blocked at the store and has its own place there. Fair attempts only.
     Blocked { attempt: u64 },

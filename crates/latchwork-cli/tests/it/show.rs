@@ -172,7 +172,7 @@ fn completions_name_every_command() {
         .arg(&file)
         .stdout(std::process::Stdio::piped())
         .stderr(std::process::Stdio::piped());
-    assert_eq!(Running::start(command).finish().stdout, "run release\n");
+    assert_eq!(Running::start(command).finish().stdout, "run release resize\n");
 }
 
 #[test]

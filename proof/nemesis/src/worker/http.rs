@@ -13,12 +13,15 @@ use tokio::net::TcpStream;
 
 use super::Shop;
 use super::own_clock::OwnClock;
-use super::wish::{EVERY, Kind, LIMITS};
+use super::wish::{EVERY, Kind};
 use crate::event::{Answer, How, What};
 use crate::luck::Luck;
 use crate::resource::Desk;
 
 type Trouble = Box<dyn std::error::Error + Send + Sync>;
+
+/// How many permits there are on a key.
+const PERMITS: u32 = 3;
 
 struct Client {
     shop: Arc<Shop>,
@@ -97,7 +100,7 @@ impl Client {
             3 => (Kind::Shared, Wanted::Lock(Mode::Write)),
             4 => {
                 let take = 1 + u32::from(self.luck.percent(40));
-                (Kind::Permits, Wanted::Lock(Mode::Permits { take, of: LIMITS[0] }))
+                (Kind::Permits, Wanted::Lock(Mode::Permits { take, of: PERMITS }))
             }
             5 => (Kind::Lead, Wanted::Leadership),
             _ => (Kind::Once, Wanted::Task),
@@ -156,7 +159,6 @@ impl Client {
                     Mode::Permits { take, of } => {
                         body["mode"] = "permits".into();
                         body["permits"] = json!({"take": take, "of": of});
-                        body["resize"] = "to-mine".into();
                     }
                 }
                 format!("POST /v1/locks/{key}")

@@ -2,13 +2,13 @@
 
 use std::error::Error;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use latchwork::Lost;
 use latchwork::{ErrorKind, Guard, HoldState, LockManager, NotHeld};
+use latchwork_store::Moment;
 use latchwork_store::clock::boot_time;
-use latchwork_store::{Mode, Moment};
 
 use super::Shop;
 use super::watch::of_a_task;
@@ -98,12 +98,6 @@ impl Tasker {
             .map(|(number, key)| Attempt { number, key: key.clone() })
             .collect();
         match self.acquire(&mut attempts, &wish).await {
-            Got::Hold(Held::One(guard)) if kind == Kind::Shared => {
-                let changes = self.shop.locks.capabilities().upgrade.then(|| self.luck.below(4));
-                let changed = self.change(attempts.remove(0), guard, length, changes).await?;
-                let Some((attempt, guard)) = changed else { return Ok(()) };
-                self.hold(&[attempt], Held::One(guard), length).await
-            }
             Got::Hold(held) => self.hold(&attempts, held, length).await,
             Got::Nothing(_) if kind == Kind::Once => Ok(()),
             Got::Nothing(why) => {
@@ -168,92 +162,6 @@ impl Tasker {
                 Got::Nothing("failed")
             }
         }
-    }
-
-    /// Upgrades and downgrades a hold of a read-write lock so many times. Each new hold is an attempt of its own, which
-    /// is granted when the one before is over. `None` if it was lost meanwhile.
-    async fn change(
-        &mut self,
-        mut attempt: Attempt,
-        mut guard: Guard,
-        length: Duration,
-        changes: Option<usize>,
-    ) -> Result<Option<(Attempt, Guard)>, Trouble> {
-        for _ in 0..changes.unwrap_or(0) {
-            self.write(&attempt, &guard).await?;
-            self.shop.io.sleep(length / 8).await;
-            let upgrades = guard.mode() == Mode::Read;
-            let mode = if upgrades { Mode::Write } else { Mode::Read };
-            let number = self.shop.attempts.fetch_add(1, Ordering::Relaxed);
-            let (key, fair, waits) = (attempt.key.clone(), false, !self.luck.percent(20));
-            // It may wait for more than the key: for one hold of it.
-            let what = What::Try { attempt: number, key, mode, fair, waits, several: true };
-            self.note(what);
-            let limit = self.luck.times(self.shop.orders.ttl, 0.1..1.5);
-            let cut = if self.luck.percent(15) { limit / 4 } else { limit * 2 };
-            let (log, task, before) = (self.shop.log.clone(), self.task, attempt.number);
-            let is_over = AtomicBool::new(false);
-            let releasing = || {
-                is_over.store(true, Ordering::Relaxed);
-                log.note(Some(task), What::Releasing { attempt: before, how: How::Drop });
-            };
-            let asked = async {
-                match (upgrades, waits) {
-                    (true, true) => guard.upgrade_within(limit).await.map(Some),
-                    (true, false) => guard.try_upgrade().await,
-                    (false, _) => {
-                        let exchange = guard.prepare_downgrade().await?;
-                        // From here on others may read.
-                        releasing();
-                        guard.exchange(exchange)?.await;
-                        Ok(Some(guard.token()))
-                    }
-                }
-            };
-            let answer = tokio::select! {
-                answer = asked => Some(answer),
-                // The future is dropped in the middle. A downgrade may have been granted by then.
-                () = self.shop.io.sleep(cut) => None,
-            };
-            if guard.mode() == mode {
-                if upgrades {
-                    releasing();
-                }
-                let what = What::Granted {
-                    attempt: number,
-                    token: guard.token().get(),
-                    ttl: guard.ttl(),
-                    valid_until: self.shop.moment(|| guard.valid_until()),
-                };
-                self.note(what);
-                attempt.number = number;
-                self.attempt.store(number, Ordering::Relaxed);
-                continue;
-            }
-            let why = match &answer {
-                None => "cancelled",
-                Some(Ok(_)) => "busy",
-                Some(Err(error)) => match error.kind() {
-                    ErrorKind::TimedOut => "timed_out",
-                    ErrorKind::UpgradeConflict => "conflict",
-                    kind => {
-                        eprintln!("attempt {number} on {}: {kind:?}: {error}", attempt.key);
-                        "failed"
-                    }
-                },
-            };
-            self.note(What::GaveUp { attempt: number, why: why.into() });
-            if is_over.load(Ordering::Relaxed) {
-                return Ok(None);
-            }
-            if let HoldState::Lost(lost) = guard.state() {
-                let (since, reason) = (self.shop.moment(|| lost.at), lost.reason.word().into());
-                self.note(What::Lost { attempt: attempt.number, since, reason });
-                self.write(&attempt, &guard).await?;
-                return Ok(None);
-            }
-        }
-        Ok(Some((attempt, guard)))
     }
 
     fn note_tries(&self, attempts: &[Attempt], wish: &Wish, waits: bool) {
