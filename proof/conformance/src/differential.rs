@@ -323,14 +323,16 @@ impl Play {
 
     fn next_to_come(&self, key: &Key) -> Option<usize> {
         let line = self.line(key);
-        let is_admitted = |slot: &usize| {
+        let answer = |slot: &usize| {
             let mut trial = self.model[key].clone();
-            let (answer, _) = trial.try_acquire(&self.slots[*slot], 0, 0, self.now(), &|_| true);
-            matches!(answer, Ok(Attempt::Granted(_)))
+            trial.try_acquire(&self.slots[*slot], 0, 0, self.now(), &|_| true).0
         };
+        let is_admitted = |slot: &usize| matches!(answer(slot), Ok(Attempt::Granted(_)));
+        // Whom another limit refuses has an answer, and does not come again and again.
         let was_told = |slot: &usize| {
             let id = self.slots[*slot].id;
             self.model[key].queue.iter().any(|waiter| waiter.id == id && waiter.told)
+                && answer(slot).is_ok()
         };
         line.iter().copied().find(is_admitted).or_else(|| line.iter().copied().find(was_told))
     }
