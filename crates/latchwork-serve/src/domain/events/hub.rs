@@ -95,14 +95,14 @@ impl Hub {
         // Held to the end, so that all listeners get the events in order.
         let mut state = self.lock();
         event.id = self.last() + 1;
-        if let Some(text) = (self.write)(&event) {
-            let message = Message { id: event.id, word: event.word, name: event.name, text };
-            state.bytes += message.bytes();
-            state.kept.push_back(Arc::new(message));
-            while state.kept.len() > KEPT || state.bytes > KEPT_BYTES {
-                let Some(oldest) = state.kept.pop_front() else { break };
-                state.bytes -= oldest.bytes();
-            }
+        // Without a number: a listener takes one that is not kept for a gap.
+        let Some(text) = (self.write)(&event) else { return };
+        let message = Message { id: event.id, word: event.word, name: event.name, text };
+        state.bytes += message.bytes();
+        state.kept.push_back(Arc::new(message));
+        while state.kept.len() > KEPT || state.bytes > KEPT_BYTES {
+            let Some(oldest) = state.kept.pop_front() else { break };
+            state.bytes -= oldest.bytes();
         }
         self.last.send_replace(event.id);
     }
@@ -185,6 +185,17 @@ mod tests {
             assert_eq!(names(hub.listen(Some(seen))), ["reset", "a", "b", "c"], "{seen}");
         }
         assert!(hub.last() < 1 << 53, "JSON carries it");
+    }
+
+    #[test]
+    fn an_event_that_cannot_be_written_is_no_gap() {
+        let write = |event: &LockEvent| (event.name != "b").then(|| event.name.clone());
+        let hub = Arc::new(Hub::new(write));
+        let listener = hub.listen(None);
+        for name in ["a", "b", "c", "b"] {
+            hub.publish(LockEvent::new("granted", name));
+        }
+        assert_eq!(names(listener), ["a", "c"]);
     }
 
     #[test]
