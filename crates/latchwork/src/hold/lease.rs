@@ -37,7 +37,7 @@ pub(crate) struct Lease {
     pub(crate) granted_at: Moment,
     pub(crate) rules: Arc<Rules>,
     state: StdMutex<State>,
-    /// Taken by who asks to replace the hold, until that is granted or withdrawn.
+    /// A claim that is to replace the hold keeps it, until it is granted or withdrawn.
     replacing: OnceLock<Arc<Mutex<()>>>,
     /// Taken for as long as the hold that it has replaced may be at the store.
     before: OnceLock<Arc<Mutex<()>>>,
@@ -314,7 +314,10 @@ impl Lease {
     ///
     /// From here on no renewal is sent, and the answer of one under way changes nothing.
     pub(crate) fn end_released(&self, now: Moment) -> Option<(FencingToken, Duration)> {
-        let mut state = self.lock();
+        self.released(&mut self.lock(), now)
+    }
+
+    fn released(&self, state: &mut State, now: Moment) -> Option<(FencingToken, Duration)> {
         if state.end.is_some() {
             return None;
         }
@@ -330,17 +333,13 @@ impl Lease {
         by: &Arc<Watched>,
     ) -> Option<(FencingToken, Duration)> {
         let mut state = self.lock();
-        if state.end.is_some() {
-            return None;
-        }
-        state.end = Some(End::Released);
+        let ended = self.released(&mut state, now)?;
         state.successor = Some(by.clone());
-        let (hold_until, held) = (state.hold_until, now.since(state.held_since));
-        let token = self.token_of(state.index);
+        let hold_until = state.hold_until;
         drop(state);
         by.lease.lock().hold_until = hold_until;
         self.changed.notify_waiters();
-        Some((token, held))
+        Some(ended)
     }
 
     /// The turn to ask for a hold in place of this one.

@@ -166,7 +166,7 @@ async fn a_rolling_deployment_changes_the_limit(stage: Stage) {
     }
 }
 
-/// An operator raises the limit: who waits is served without a release.
+/// An operator raises the limit: the waiters are admitted without a release.
 async fn a_raised_limit_admits_a_waiting_acquire(stage: Stage) {
     let (a, b) = (stage.peer().await, stage.peer().await);
     assert_eq!(a.locks.semaphore(NAME, 5).resize().await.unwrap(), Resized::Unused);

@@ -124,7 +124,7 @@ async fn later_readers_wait_behind_an_upgrade(stage: Stage) {
     stage.granted(&b, &later, "the key is free").await;
 }
 
-/// Two upgrades would wait for each other: the second is told by whom, and leaves nothing.
+/// Two upgrades would wait for each other: the second gets the holder of the first, and leaves nothing.
 async fn a_second_upgrade_is_refused(stage: Stage) {
     let (a, b) = (stage.client().await, stage.client().await);
     let [ours, theirs] = [(); 2].map(|()| stage.claim(Mode::Read));
@@ -209,7 +209,7 @@ async fn an_upgrade_that_is_not_repeated_lets_readers_in(stage: Stage) {
     a.held(&read, "its own ttl is not over").await;
 }
 
-/// A claim beside a hold that has ended is told so and leaves nothing, also if it waited.
+/// A claim beside a hold that has ended is blocked by `Gone` and leaves nothing, also if it waited.
 async fn a_lost_hold_is_not_replaced(stage: Stage) {
     let (a, b) = (stage.client().await, stage.client().await);
     let [read, other] = [(); 2].map(|()| stage.claim(Mode::Read));

@@ -63,7 +63,7 @@ fn long_locks(service: &Service, count: usize) -> Vec<String> {
     (0..count).map(lock).collect()
 }
 
-/// The events of long names are kept once, whoever reads them.
+/// The service keeps each event once, for all listeners.
 #[test]
 fn events_that_nobody_reads_cost_little() {
     const MOST: usize = 8 * 1024;

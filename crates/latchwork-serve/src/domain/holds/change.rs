@@ -23,7 +23,8 @@ pub(crate) enum Change {
 }
 
 impl Change {
-    fn mode(self) -> Mode {
+    /// The mode that the hold is to have.
+    pub(crate) fn mode(self) -> Mode {
         match self {
             Self::Upgrade { .. } => Mode::Write,
             Self::Downgrade => Mode::Read,

@@ -37,7 +37,7 @@ impl Service {
         let mut place = None;
         if let Change::Upgrade { wait } = change {
             check_wait(wait, ttl)?;
-            let locks = [(&*name, "write")].into_iter();
+            let locks = [(&*name, change.mode().word())].into_iter();
             place =
                 (!wait.is_zero()).then(|| self.queue.enter(locks, &holder, None, self.clock.now()));
         }
@@ -56,7 +56,7 @@ impl Service {
         let Changed { key, from, token, lasted, status, settled } = changed;
         self.store_watch.add_own(&key, token);
         self.hub.publish(LockEvent {
-            mode: Some(if change == Change::Downgrade { "read" } else { "write" }),
+            mode: Some(change.mode().word()),
             token: Some(token),
             holder: Some(holder.to_string()),
             ttl: Some(ttl),

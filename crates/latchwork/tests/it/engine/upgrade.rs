@@ -374,7 +374,7 @@ async fn a_reader_lost_while_it_waits_is_not_upgraded() {
         error.next_step().unwrap(),
         format!("check what was done under token {token}, and acquire the lock again")
     );
-    assert!(matches!(guard.state(), HoldState::Lost(_)), "it is told at once");
+    assert!(matches!(guard.state(), HoldState::Lost(_)), "the guard reports it at once");
     assert_eq!(guard.release().await.unwrap_err().kind(), ErrorKind::Lost);
     world.io.sleep(SEC).await;
     assert!(world.is_empty().await, "neither the hold nor a place");
