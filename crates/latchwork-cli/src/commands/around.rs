@@ -5,10 +5,11 @@ use std::time::Duration;
 
 use latchwork::{Error, ErrorKind, FencingToken};
 use latchwork_store::{Party, Snapshot};
+use rustix::process::{Pid, getpid};
 use serde::{Deserialize, Serialize};
 
 use super::{Context, within};
-use crate::keeper::hold_id::HoldId;
+use crate::keeper::hold_id::{Answer, HoldId, Wish};
 use crate::process::hold::Hold;
 
 /// The variable with the keys that a command runs under, one a line.
@@ -59,7 +60,60 @@ pub(super) enum Word {
     Silent(Option<io::Error>),
 }
 
+/// What became of a question to the keeper of a hold.
+pub(super) enum Reached {
+    Answer(Answer),
+    /// It has ended. Somebody else may listen where it did.
+    Ended,
+    /// It may go on, and this is why it is out of reach.
+    Away(&'static str),
+}
+
+impl Reached {
+    /// The error for a keeper that is out of reach.
+    pub(super) fn away(why: &str, verb: &str) -> Error {
+        let message = format!("cannot reach the keeper process of `latchwork hold`: {why}");
+        Error::new(ErrorKind::Denied, message).with_next_step(format!(
+            "run `latchwork {verb}` where `latchwork hold` was run, outside of the container"
+        ))
+    }
+}
+
+/// The processes to ask keepers for, one after the other: the named one or this one.
+///
+/// A process that has replaced a shell is for its holds first: to the kernel it is a command of the shell around that one.
+pub(super) fn shells(named: Option<Pid>) -> Vec<Option<Pid>> {
+    match named {
+        Some(pid) => vec![Some(pid)],
+        None => vec![Some(getpid()), None],
+    }
+}
+
 impl Outer {
+    /// Asks the keeper of the hold.
+    ///
+    /// # Errors
+    ///
+    /// `Unreachable` if it does not answer.
+    pub(super) fn reach(&self, hold: &HoldId, wish: &Wish) -> Result<Reached, Error> {
+        if self.is_elsewhere() {
+            return Ok(Reached::Away("it is in another network namespace"));
+        }
+        match hold.ask(wish) {
+            Ok(answer) => Ok(Reached::Answer(answer)),
+            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+                Ok(Reached::Away("it belongs to another user or is in another PID namespace"))
+            }
+            Err(error) if error.kind() == io::ErrorKind::TimedOut => {
+                let message = "the keeper process of `latchwork hold` does not answer";
+                Err(Error::new(ErrorKind::Unreachable, message).with_next_step(
+                    "it may be stopped: continue it (kill -CONT), or end the shell; the lock ends with it",
+                ))
+            }
+            Err(_) => Ok(Reached::Ended),
+        }
+    }
+
     pub(super) fn hold(&self) -> Option<HoldId> {
         HoldId::read(self.hold.as_deref()?)
     }

@@ -1,12 +1,10 @@
 //! `latchwork upgrade` and `latchwork downgrade`: change what `hold` took for this shell.
 
-use std::io;
-
 use latchwork::{Error, ErrorKind};
 use latchwork_store::doctor::quoted;
-use rustix::process::{Pid, getpid};
+use rustix::process::Pid;
 
-use super::around::{self, Outer};
+use super::around::{self, Outer, Reached};
 use super::{key_of, variables};
 use crate::args::{Command, HeldArgs};
 use crate::exit;
@@ -25,11 +23,7 @@ pub(crate) fn run(command: &Command, namespace: &str, output: &Output) -> Result
         "write" => Wish::Upgrade(of, wait, key.clone()),
         _ => Wish::Downgrade(of, key.clone()),
     };
-    // A process that has replaced a shell is for its holds first, as for a release.
-    let shells = match args.pid {
-        Some(pid) => vec![Some(pid)],
-        None => vec![Some(getpid()), None],
-    };
+    let shells = around::shells(args.pid);
     let mut around = around::all();
     around.retain(|outer| outer.key == key);
     let mut another = None;
@@ -37,18 +31,21 @@ pub(crate) fn run(command: &Command, namespace: &str, output: &Output) -> Result
     for outer in &around {
         for shell in &shells {
             let Some(hold) = outer.hold() else { continue };
-            match hold.ask(&wish(*shell)) {
-                Ok(Answer::Changed(token)) => return Ok(changed(outer, mode, &token, output)),
-                Ok(Answer::Refused(kind, code, message)) => {
+            match outer.reach(&hold, &wish(*shell))? {
+                Reached::Answer(Answer::Changed(token)) => {
+                    return Ok(changed(outer, mode, &token, output));
+                }
+                Reached::Answer(Answer::Refused(kind, code, message)) => {
                     output.fail(&kind, &message);
                     return Ok(code);
                 }
-                Ok(Answer::Another(pid)) => another = pid.or(another),
-                Ok(_) => {}
-                Err(error) => match unreachable(outer, &error) {
-                    Some(error) => return Err(error),
-                    None => over = true,
-                },
+                Reached::Answer(Answer::Another(pid)) => another = pid.or(another),
+                Reached::Answer(_) => {}
+                Reached::Away(why) => {
+                    let verb = if mode == "write" { "upgrade" } else { "downgrade" };
+                    return Err(Reached::away(why, verb));
+                }
+                Reached::Ended => over = true,
             }
         }
     }
@@ -68,30 +65,6 @@ fn changed(outer: &Outer, mode: &str, token: &str, output: &Output) -> u8 {
         variables.iter().map(|(name, value)| format!("{name}={}; ", quoted(value))).collect();
     let names = variables.map(|(name, _)| name).join(" ");
     output.changed(key, mode, token, &format!("{set}export {names};"))
-}
-
-/// Why a keeper cannot be asked; `None` if it has ended.
-fn unreachable(outer: &Outer, error: &io::Error) -> Option<Error> {
-    let (kind, why, step) = match error.kind() {
-        io::ErrorKind::PermissionDenied => (
-            ErrorKind::Denied,
-            "it belongs to another user or is in another PID namespace",
-            "run this command where `latchwork hold` was run, outside of the container",
-        ),
-        io::ErrorKind::TimedOut => (
-            ErrorKind::Unreachable,
-            "it does not answer",
-            "it may be stopped: continue it (kill -CONT), or end the shell; the lock ends with it",
-        ),
-        _ if outer.is_elsewhere() => (
-            ErrorKind::Denied,
-            "it is in another network namespace",
-            "run this command where `latchwork hold` was run, outside of the container",
-        ),
-        _ => return None,
-    };
-    let message = format!("cannot ask the keeper process of `latchwork hold`: {why}");
-    Some(Error::new(kind, message).with_next_step(step))
 }
 
 fn not_held(args: &HeldArgs, another: Option<Pid>, mode: &str) -> Error {

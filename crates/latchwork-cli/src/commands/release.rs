@@ -1,12 +1,10 @@
 //! `latchwork release`: ends what `hold` took for this shell, or takes locks away from their holders.
 
-use std::io;
-
 use latchwork::{Error, ErrorKind};
 use latchwork_store::doctor::operand;
-use rustix::process::{Pid, getpid};
+use rustix::process::Pid;
 
-use super::around::{self, Outer};
+use super::around::{self, Outer, Reached};
 use super::{Context, key_of};
 use crate::args::ReleaseArgs;
 use crate::exit;
@@ -38,12 +36,7 @@ pub(crate) async fn by_force(args: &ReleaseArgs, place: &Context) -> Result<u8, 
 
 /// Asks the keepers of this shell to release their locks. They know the store.
 pub(crate) fn own(args: &ReleaseArgs, namespace: &str, output: &Output) -> Result<u8, Error> {
-    // A process that has replaced a shell is for its holds first: to the kernel it is a command of the shell
-    // around that one.
-    let shells = match args.pid {
-        Some(pid) => vec![Some(pid)],
-        None => vec![Some(getpid()), None],
-    };
+    let shells = around::shells(args.pid);
     if args.names.is_empty() {
         return all(&shells, output);
     }
@@ -95,26 +88,12 @@ struct Asked {
 impl Asked {
     fn ask(&mut self, outer: &Outer, wish: &Wish) -> Result<(), Error> {
         let Some(hold) = outer.hold() else { return Ok(()) };
-        if outer.is_elsewhere() {
-            self.out_of_reach = Some("it is in another network namespace");
-            return Ok(());
-        }
-        match hold.ask(wish) {
-            Ok(Answer::Ended(code, message)) => self.released.push((code, message)),
-            Ok(Answer::Another(pid)) => self.another = pid.or(self.another),
-            Ok(_) => {}
-            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
-                self.out_of_reach =
-                    Some("it belongs to another user or is in another PID namespace");
-            }
-            Err(error) if error.kind() == io::ErrorKind::TimedOut => {
-                let message = "the keeper process of `latchwork hold` does not answer";
-                return Err(Error::new(ErrorKind::Unreachable, message).with_next_step(
-                    "it may be stopped: continue it (kill -CONT), or end the shell; the lock ends with it",
-                ));
-            }
-            // Somebody else may listen where one did that has ended.
-            Err(_) => self.is_over = true,
+        match outer.reach(&hold, wish)? {
+            Reached::Answer(Answer::Ended(code, message)) => self.released.push((code, message)),
+            Reached::Answer(Answer::Another(pid)) => self.another = pid.or(self.another),
+            Reached::Answer(_) => {}
+            Reached::Away(why) => self.out_of_reach = Some(why),
+            Reached::Ended => self.is_over = true,
         }
         Ok(())
     }
@@ -132,10 +111,7 @@ impl Asked {
             )));
         }
         if let Some(why) = self.out_of_reach {
-            let message = format!("cannot reach the keeper process of `latchwork hold`: {why}");
-            return Err(Error::new(ErrorKind::Denied, message).with_next_step(
-                "run `latchwork release` where `latchwork hold` was run, outside of the container",
-            ));
+            return Err(Reached::away(why, "release"));
         }
         if self.is_over {
             output.fail("Lost", "nothing to release: the lock was released earlier, or lost");
