@@ -60,7 +60,7 @@ pub(super) enum Word {
     Silent(Option<io::Error>),
 }
 
-/// What became of a question to the keeper of a hold.
+/// The result of a question to the keeper of a hold.
 pub(super) enum Reached {
     Answer(Answer),
     /// It has ended. Somebody else may listen where it did.
