@@ -263,12 +263,13 @@ const NEVER: [(&str, &str); 12] = [
 ];
 
 /// The rooms of each store, the lower ones first.
-const STORE_ROOMS: [(&str, &[&str]); 5] = [
+const STORE_ROOMS: [(&str, &[&str]); 6] = [
     ("latchwork-redis", &["server", "protocol", "doctor"]),
     ("latchwork-etcd", &["server", "protocol"]),
     ("latchwork-zookeeper", &["server", "protocol"]),
     ("latchwork-postgres", &["address", "server", "protocol", "doctor"]),
     ("latchwork-file", &["disk", "records", "protocol"]),
+    ("latchwork-kubernetes", &["server", "protocol"]),
 ];
 
 /// What stands above all rooms of the engine.

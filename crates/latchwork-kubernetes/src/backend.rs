@@ -10,23 +10,13 @@ use latchwork_store::{
 };
 
 use crate::config::KubernetesConfig;
-use crate::known::Known;
-use crate::link::Link;
-use crate::names::object_of;
-use crate::watcher::Watcher;
+use crate::protocol::names::object_of;
+use crate::protocol::shared::Store;
 
 /// Locks as leases of a namespace of Kubernetes.
 pub struct KubernetesBackend {
     store: Arc<Store>,
     capabilities: Capabilities,
-}
-
-/// What the verbs use.
-pub(crate) struct Store {
-    pub(crate) link: Arc<Link>,
-    pub(crate) namespace: String,
-    pub(crate) known: Known,
-    pub(crate) watcher: Watcher,
 }
 
 impl KubernetesBackend {
@@ -52,14 +42,6 @@ impl KubernetesBackend {
             .with_ttl(ttl, Duration::from_secs(30));
         (capabilities.mixed_limits, capabilities.resize) = (true, true);
         Ok(Arc::new(Self { store, capabilities }))
-    }
-}
-
-impl Store {
-    pub(crate) async fn open(config: KubernetesConfig, io: Io) -> Result<Self, BackendError> {
-        let namespace = config.namespace.clone();
-        let link = Arc::new(Link::open(config, io).await?);
-        Ok(Self { link, namespace, known: Known::default(), watcher: Watcher::default() })
     }
 }
 

@@ -9,8 +9,8 @@ use latchwork_store::{BackendError, Error, Io};
 use serde::Deserialize;
 use serde_json::json;
 
-use crate::backend::Store;
 use crate::config::KubernetesConfig;
+use crate::protocol::shared::Store;
 
 /// Rights without which there are no locks, and what else they are for.
 const NEEDED: &[(&str, &str)] = &[

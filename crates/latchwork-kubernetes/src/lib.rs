@@ -1,27 +1,11 @@
 #![doc = include_str!("../README.md")]
 
-mod attempt;
 mod backend;
-mod change;
 mod config;
-mod connector;
 mod doctor;
-mod errors;
 pub mod fence;
-mod inspect;
-mod known;
-mod link;
-mod names;
-mod object;
-mod pauses;
-mod release;
-mod renew;
-mod restored;
-mod room;
-mod server_time;
-mod stored;
-mod wait;
-mod watcher;
+mod protocol;
+mod server;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 

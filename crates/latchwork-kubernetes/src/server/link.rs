@@ -12,8 +12,9 @@ use latchwork_store::{BackendError, BackendErrorKind, Effect, Io, Moment};
 use tokio::sync::{oneshot, watch};
 
 use crate::config::KubernetesConfig;
-use crate::server_time::ServerTime;
-use crate::{connector, lock};
+use crate::lock;
+use crate::server::connector;
+use crate::server::server_time::ServerTime;
 
 /// A request that is not answered for so long is given up. The engine has its own limit, which is shorter.
 const LIMIT: Duration = Duration::from_secs(10);

@@ -16,10 +16,10 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 use tokio::sync::Notify;
 
-use crate::backend::Store;
-use crate::link::{Answer, request};
-use crate::names::LABEL;
-use crate::object::Object;
+use crate::protocol::names::LABEL;
+use crate::protocol::object::Object;
+use crate::protocol::shared::Store;
+use crate::server::link::{Answer, request};
 
 /// A watch that nobody needs is kept for so long. A holder renews more often, with all but the longest ttls.
 const IDLE: Duration = Duration::from_secs(30);

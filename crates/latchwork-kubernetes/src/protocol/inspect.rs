@@ -5,13 +5,13 @@ use k8s_openapi::api::coordination::v1::Lease;
 use latchwork_store::{BackendError, Key, Query, Snapshot};
 use serde::Deserialize;
 
-use crate::attempt::ALIVE;
-use crate::backend::Store;
-use crate::errors::corrupt;
-use crate::known::Seen;
 use crate::lock;
-use crate::names::{LABEL, object_of};
-use crate::object::{FOREIGN, Object, Sight, key_of, times};
+use crate::protocol::attempt::ALIVE;
+use crate::protocol::known::Seen;
+use crate::protocol::names::{LABEL, object_of};
+use crate::protocol::object::{FOREIGN, Object, Sight, key_of, times};
+use crate::protocol::shared::Store;
+use crate::server::errors::corrupt;
 
 /// The holder's text of an object that cannot be read.
 const UNREADABLE: &str = "(unknown: the Lease cannot be read)";

@@ -10,10 +10,10 @@ use futures_util::future::{Shared, join_all};
 use latchwork_store::{ClaimId, Doubts, Holder, Moment};
 use tokio::sync::{Notify, oneshot};
 
-use crate::link::UnderWay;
 use crate::lock;
-use crate::object::{Object, Sight};
-use crate::pauses::Pauses;
+use crate::protocol::object::{Object, Sight};
+use crate::protocol::pauses::Pauses;
+use crate::server::link::UnderWay;
 
 /// So many objects are known before those that nobody uses are dropped.
 const CROWDED: usize = 4_096;

@@ -7,13 +7,13 @@ use latchwork_store::{
     Attempt, BackendError, Blocked, Claim, Order, Verb, Wake, Watch, random_between,
 };
 
-use crate::attempt::{ALIVE, FULL};
-use crate::backend::Store;
-use crate::known::{Entry, Seen};
 use crate::lock;
-use crate::names::object_of;
-use crate::object::{is_foreign, times};
-use crate::watcher::Interest;
+use crate::protocol::attempt::{ALIVE, FULL};
+use crate::protocol::known::{Entry, Seen};
+use crate::protocol::names::object_of;
+use crate::protocol::object::{is_foreign, times};
+use crate::protocol::shared::Store;
+use crate::protocol::watcher::Interest;
 
 /// A waiter without a place retries within `SHORT`; one without a watch, or with a full object, within `LONG`.
 const SHORT: (Duration, Duration) = (Duration::from_millis(50), Duration::from_millis(250));

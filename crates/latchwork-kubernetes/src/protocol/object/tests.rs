@@ -6,8 +6,8 @@ use latchwork_store::testing::claim;
 use latchwork_store::{Attempt, Claim, Linger, Moment, Released, Renewal};
 
 use super::{Change, FOREIGN, Object, Sight, times};
-use crate::attempt::ALIVE;
-use crate::server_time::ServerTime;
+use crate::protocol::attempt::ALIVE;
+use crate::server::server_time::ServerTime;
 
 const SEC: Duration = Duration::from_secs(1);
 const WALL: Duration = Duration::from_secs(1_790_000_000);

@@ -9,13 +9,13 @@ use latchwork_store::kit::record::Record;
 use latchwork_store::{BackendError, Claim, Key, Moment};
 use latchwork_store::{Backoff, random_between};
 
-use crate::backend::Store;
-use crate::errors::{corrupt, is_too_long, refused};
-use crate::known::{Entry, Seen};
-use crate::link::Answer;
 use crate::lock;
-use crate::object::{Change, Object};
-use crate::room::has_room;
+use crate::protocol::known::{Entry, Seen};
+use crate::protocol::object::{Change, Object};
+use crate::protocol::room::has_room;
+use crate::protocol::shared::Store;
+use crate::server::errors::{corrupt, is_too_long, refused};
+use crate::server::link::Answer;
 
 /// What a verb has found.
 pub(crate) enum Step<T> {

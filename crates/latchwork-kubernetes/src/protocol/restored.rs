@@ -11,9 +11,9 @@ use std::time::Duration;
 use http::Method;
 use latchwork_store::{BackendError, BackendErrorKind, Effect, random_between};
 
-use crate::backend::Store;
-use crate::known::Entry;
-use crate::watcher::version_of;
+use crate::protocol::known::Entry;
+use crate::protocol::shared::Store;
+use crate::protocol::watcher::version_of;
 
 /// A server that does not answer is asked again within these.
 const AGAIN: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(2));

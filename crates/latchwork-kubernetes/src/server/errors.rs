@@ -4,7 +4,7 @@ use latchwork_store::doctor::Tested;
 use latchwork_store::{BackendError, BackendErrorKind, Effect};
 use serde::Deserialize;
 
-use crate::link::Answer;
+use crate::server::link::Answer;
 
 /// The words of a refusal.
 #[derive(Default, Deserialize)]

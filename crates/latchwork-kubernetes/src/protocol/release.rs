@@ -3,11 +3,11 @@
 use latchwork_store::kit::record::Record;
 use latchwork_store::{BackendError, Claim, Linger, Released, Resized};
 
-use crate::attempt::ALIVE;
-use crate::backend::Store;
-use crate::change::{Look, Step};
-use crate::names::object_of;
-use crate::object::{is_foreign, times};
+use crate::protocol::attempt::ALIVE;
+use crate::protocol::change::{Look, Step};
+use crate::protocol::names::object_of;
+use crate::protocol::object::{is_foreign, times};
+use crate::protocol::shared::Store;
 
 impl Store {
     pub(crate) async fn release(

@@ -5,11 +5,11 @@ use futures_util::stream::FuturesUnordered;
 use latchwork_store::kit::record::Record;
 use latchwork_store::{Answers, BackendError, Claim, Renewal};
 
-use crate::attempt::ALIVE;
-use crate::backend::Store;
-use crate::change::{Look, Step};
-use crate::names::object_of;
-use crate::object::times;
+use crate::protocol::attempt::ALIVE;
+use crate::protocol::change::{Look, Step};
+use crate::protocol::names::object_of;
+use crate::protocol::object::times;
+use crate::protocol::shared::Store;
 
 /// So many objects are renewed at a time.
 const AT_ONCE: usize = 32;

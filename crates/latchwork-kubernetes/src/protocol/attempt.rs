@@ -5,12 +5,12 @@ use std::time::Duration;
 use latchwork_store::kit::record::{Alive, Record, Waiter};
 use latchwork_store::{Attempt, BackendError, Blocked, Cause, Claim, Moment, Order};
 
-use crate::backend::Store;
-use crate::change::{Look, Step};
-use crate::errors::managed;
-use crate::known::Entry;
-use crate::names::object_of;
-use crate::object::{Object, is_foreign, longest_rest, times};
+use crate::protocol::change::{Look, Step};
+use crate::protocol::known::Entry;
+use crate::protocol::names::object_of;
+use crate::protocol::object::{Object, is_foreign, longest_rest, times};
+use crate::protocol::shared::Store;
+use crate::server::errors::managed;
 
 /// No claim has a session that could die before its ttl is over.
 pub(crate) const ALIVE: Alive<'static> = &|_| true;

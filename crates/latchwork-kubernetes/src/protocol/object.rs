@@ -11,9 +11,9 @@ use latchwork_store::kit::record::{Member, Now, Record, Waiter};
 use latchwork_store::random_u128;
 use latchwork_store::{Claim, ClaimId, Holder, Mode, Moment, Order};
 
-use crate::names::{KEY, LABEL, RECORD, is_hashed};
-use crate::server_time::ServerTime;
-use crate::stored::{Beside, Closed, FORM, Part, Stored, millis};
+use crate::protocol::names::{KEY, LABEL, RECORD, is_hashed};
+use crate::protocol::stored::{Beside, Closed, FORM, Part, Stored, millis};
+use crate::server::server_time::ServerTime;
 
 /// The id and the mark of a holder that is no client of Latchwork.
 pub(crate) const FOREIGN: ClaimId = ClaimId::from_u128(0);

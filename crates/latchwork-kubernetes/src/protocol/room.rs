@@ -3,7 +3,7 @@
 use k8s_openapi::api::coordination::v1::Lease;
 use latchwork_store::Mode;
 
-use crate::stored::{Part, Stored};
+use crate::protocol::stored::{Part, Stored};
 
 /// All names and texts of an object's annotations together have at most so many bytes.
 const MOST: usize = 256 * 1024;
@@ -48,7 +48,7 @@ mod tests {
     use latchwork_store::testing::claim;
 
     use super::*;
-    use crate::names::RECORD;
+    use crate::protocol::names::RECORD;
 
     fn filled(count: usize, mode: Mode) -> (Lease, Stored) {
         let mut stored = Stored::empty();

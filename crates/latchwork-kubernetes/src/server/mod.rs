@@ -1,0 +1,15 @@
+//! How the API server is reached. Nothing here knows what a lock is.
+//!
+//! | file | content |
+//! | --- | --- |
+//! | `connector.rs` | the client of the cluster, from its settings |
+//! | `link.rs` | the requests, of which several are under way at a time |
+//! | `server_time.rs` | the time of the API server, from its answers |
+//! | `errors.rs` | errors of the API server and of the connection |
+//!
+//! This room imports `config.rs`, and nothing else of the crate.
+
+pub(crate) mod connector;
+pub(crate) mod errors;
+pub(crate) mod link;
+pub(crate) mod server_time;
