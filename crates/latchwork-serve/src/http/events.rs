@@ -43,7 +43,7 @@ pub(crate) struct EventQuery {
 /// Streams what happens to locks, as server-sent events
 ///
 /// The type of an event is its word (`granted`, `waiting`, `withdrawn`, `released`, `lost`, `handed_over`,
-/// `suspect`, `forced`, `closing`), its data an object, its id a number. `hello` comes first and names the last number.
+/// `suspect`, `forced`, `unreachable`, `reachable`, `closing`), its data an object, its id a number. `hello` comes first and names the last number.
 /// `reset` says that events were missed: read the list of locks again.
 #[utoipa::path(get, path = "/v1/events", operation_id = "follow_events", tag = "events",
     params(EventQuery, ("Last-Event-ID" = Option<u64>, Header, description = "Go on after this event")),

@@ -186,7 +186,8 @@ impl From<HoldStatus> for HoldView {
 pub(crate) struct EventView<'a> {
     /// Its number: grows by one, from a random number at each start of the service.
     id: u64,
-    /// `granted`, `waiting`, `withdrawn`, `released`, `lost`, `handed_over`, `suspect`, `forced`, `closing`.
+    /// `granted`, `waiting`, `withdrawn`, `released`, `lost`, `handed_over`, `suspect`, `forced`, `unreachable`,
+    /// `reachable`, `closing`.
     event: &'static str,
     /// The name of the lock; empty if it is about the service (`closing`).
     name: &'a str,

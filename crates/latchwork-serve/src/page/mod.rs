@@ -17,7 +17,7 @@ const STYLE: &str = "text/css; charset=utf-8";
 const PICTURE: &str = "image/svg+xml";
 
 /// All of them. Their sum is bounded by a test.
-const FILES: [File; 13] = [
+const FILES: [File; 14] = [
     ("/", HTML, include_str!("assets/index.html")),
     ("/page/style.css", STYLE, include_str!("assets/style.css")),
     ("/page/icon.svg", PICTURE, include_str!("assets/icon.svg")),
@@ -30,6 +30,7 @@ const FILES: [File; 13] = [
     ("/page/table.js", SCRIPT, include_str!("assets/table.js")),
     ("/page/text.js", SCRIPT, include_str!("assets/text.js")),
     ("/page/timeline.js", SCRIPT, include_str!("assets/timeline.js")),
+    ("/page/urgent.js", SCRIPT, include_str!("assets/urgent.js")),
     ("/page/views.js", SCRIPT, include_str!("assets/views.js")),
 ];
 
@@ -79,9 +80,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_whole_page_is_smaller_than_100_kb() {
+    fn the_whole_page_is_smaller_than_120_kb() {
         let sum: usize = FILES.iter().map(|file| file.2.len()).sum();
-        assert!(sum < 100_000, "{sum} bytes");
+        assert!(sum < 120_000, "{sum} bytes");
         let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/src/page/assets");
         assert_eq!(std::fs::read_dir(folder).unwrap().count(), FILES.len(), "a file is missing");
     }
@@ -96,7 +97,7 @@ mod tests {
         }
         assert_eq!(
             html.matches("<script").count(),
-            html.matches("<script type=\"module\" src=\"/page/").count()
+            html.matches("<script type=\"module\" src=\"page/").count()
         );
     }
 

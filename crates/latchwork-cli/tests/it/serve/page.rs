@@ -1,13 +1,13 @@
 //! The page of the service in a real browser: locks that come and go, 10,000 of them, and what people do there.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use latchwork_services::{RedisOptions, RedisServer};
 
 use super::Service;
 use super::browser::{Browser, DOWN, END, ENTER, ESCAPE, TAB};
 use super::client::Address;
-use crate::common::Running;
+use crate::common::{Running, SOON};
 
 /// A service, and a browser that shows its page.
 fn shown(options: &[&str]) -> (Service, Browser) {
@@ -210,7 +210,8 @@ fn the_page_shows_elections_and_the_doctors_findings() {
     assert_eq!(browser.run("return document.activeElement.textContent"), "scheduler");
     browser.keys("4");
     browser.sees("document.querySelectorAll('#doctor .findings li').length > 0");
-    browser.sees("document.querySelector('#doctor .verdict').classList.contains('fit')");
+    // A verdict with warnings below it is no plain "safe".
+    browser.sees("document.querySelector('#doctor .verdict.warned') && document.querySelector('#doctor .badge.warning')");
     browser.keys("3");
     browser.sees("document.querySelector('#activity li.granted')");
 }
@@ -453,4 +454,156 @@ fn a_browser_that_knows_the_page_loads_it_once() {
         let other = service.address.ask(&format!("GET {path}"), &[("If-None-Match", "\"x\"")], "");
         assert_eq!(other.status, 200, "{path}");
     }
+}
+
+/// A page that was open before an outage of the store shows what it knew, greyed, with its age; and one that is opened
+/// meanwhile says that it does not know.
+#[test]
+fn an_outage_of_the_store_is_no_empty_store() {
+    let mut server = RedisServer::start(&RedisOptions::new()).unwrap();
+    let (service, browser) = shown(&["--store", &server.url()]);
+    service.hold("kept", LONG);
+    browser.sees(&row("kept"));
+    server.stop().unwrap();
+    browser.sees("document.body.classList.contains('stale')");
+    browser.sees("document.querySelector('#live').innerText === 'store silent'");
+    browser.sees(&format!(
+        "{} && document.querySelector('#notice').innerText.match(/The store does not answer.* was read \\d+s ago/)",
+        row("kept")
+    ));
+    browser.go(&format!("http://localhost:{}/#/locks", port(&service)));
+    browser.run("location.reload()");
+    browser.sees(
+        "document.querySelector('#empty')?.innerText.includes('Unknown: nobody has answered yet.')",
+    );
+    browser.sees("document.querySelector('#count').innerText === '–'");
+    browser.sees_text("Nothing is known of the locks yet.");
+    server.cont().unwrap();
+    browser.sees(&row("kept"));
+    browser.sees(
+        "document.querySelector('#notice').hidden && !document.body.classList.contains('stale')",
+    );
+    browser.sees("document.querySelector('#live').dataset.state === 'live'");
+    // A page that stays open recovers as well, and finds at once what others did meanwhile.
+    browser.run("window.isTheSame = true");
+    server.stop().unwrap();
+    browser.sees("document.body.classList.contains('stale')");
+    server.cont().unwrap();
+    let words =
+        ["--store", &server.url(), "run", "other", "--", "sh", "-c", "echo up; sleep 300; echo"];
+    let other = Running::start(service.store.latchwork(&words));
+    other.stdout.until("up");
+    let start = Instant::now();
+    browser.sees(&row("other"));
+    assert!(start.elapsed() < 3 * SOON, "after {:?}", start.elapsed());
+    browser.sees(
+        "!document.body.classList.contains('stale') && document.querySelector('#notice').hidden",
+    );
+    assert_eq!(browser.run("return window.isTheSame"), true);
+}
+
+/// A link shows the same filters and the same lock to somebody else.
+#[test]
+fn the_address_of_the_page_has_its_filters() {
+    let (service, browser) = shown(&[]);
+    for name in ["shop/a", "shop/b", "mail/a"] {
+        service.hold(&name.replace('/', "%2F"), LONG);
+        browser.sees(&row(name));
+    }
+    let waiter = service.wait_for("shop%2Fb", &[], r#"{"wait_ms": 60000}"#);
+    browser.sees(&format!("{} === '1'", cell("shop/b", "waiting")));
+    browser.keys("/shop");
+    browser.click("[data-which=waited]");
+    browser.click("#head .held button");
+    browser.keys("u");
+    browser.sees("document.querySelectorAll('.row.body').length === 1");
+    browser.click(".row.body");
+    browser.sees("document.querySelector('#detail h2')?.textContent === 'shop/b'");
+    let url = browser.run("return location.href").as_str().unwrap().to_owned();
+    for part in ["#/locks/shop%2Fb?", "q=shop", "which=waited", "sort=held", "utc=1"] {
+        assert!(url.contains(part), "{part} in {url}");
+    }
+    browser.go("about:blank");
+    browser.go(&url);
+    browser.sees("document.querySelector('#detail h2')?.textContent === 'shop/b'");
+    browser.sees("document.querySelectorAll('.row.body').length === 1");
+    browser.sees("document.querySelector('#search').value === 'shop'");
+    browser.sees(
+        "document.querySelector('[data-which=waited]').getAttribute('aria-pressed') === 'true'",
+    );
+    browser.sees("document.querySelector('#zone-button').innerText === 'UTC'");
+    drop(waiter);
+}
+
+#[test]
+fn the_page_shows_locks_below_their_prefixes() {
+    let (service, browser) = shown(&[]);
+    for name in ["shop/eu/1", "shop/eu/2", "shop/us", "alone/x", "plain"] {
+        service.hold(&name.replace('/', "%2F"), LONG);
+        browser.sees(&row(name));
+    }
+    browser.run("document.querySelector('#table').focus()");
+    browser.keys("g");
+    let shown = "JSON.stringify([...document.querySelectorAll('.row.body')].sort((a, b) => a.getAttribute('aria-rowindex') - b.getAttribute('aria-rowindex')).map((one) => one.querySelector('bdi').textContent))";
+    let all = r#"["alone/x","plain","shop/","shop/eu/","shop/eu/1","shop/eu/2","shop/us"]"#;
+    browser.sees(&format!("{shown} === {all:?}"));
+    browser.sees("[...document.querySelectorAll('.row.group')].some((one) => one.innerText.includes('3 locks') && one.innerText.includes('3 held'))");
+    // By keys: the prefix is closed and opened again.
+    browser.keys(format!("{DOWN}{DOWN}{DOWN}{ENTER}"));
+    browser.sees(&format!("{shown} === {:?}", r#"["alone/x","plain","shop/"]"#));
+    browser
+        .sees("document.querySelector('#selected-row').getAttribute('aria-expanded') === 'false'");
+    browser.keys(ENTER.to_string());
+    browser.sees(&format!("{shown} === {all:?}"));
+    browser.keys("g");
+    browser.sees("!document.querySelector('.row.group')");
+}
+
+/// What is urgent stands first: where most wait, and what was lost; and a forced release names the next one.
+#[test]
+fn the_page_shows_what_is_urgent_first() {
+    let (_dir, path) = tokens();
+    let (service, browser) = shown(&["--tokens", &path]);
+    service.hold("orders%2F1", LONG);
+    let waiters = ["ada", "bob"].map(|who| {
+        let body = format!(r#"{{"wait_ms": 60000, "ttl_ms": 60000, "holder": "{who}"}}"#);
+        let waiter = service.wait_for("orders%2F1", &[], &body);
+        browser.sees(&format!("{} !== '–'", cell("orders/1", "waiting")));
+        waiter
+    });
+    browser.sees("document.querySelector('#urgent .many')?.innerText === '2 wait below orders/'");
+    browser.click("#urgent .many");
+    browser.sees("document.querySelector('#search').value === 'orders/'");
+    browser.run("document.activeElement.blur()");
+    browser.keys("t");
+    browser.sees("document.activeElement.type === 'password'");
+    browser.keys(format!("token-of-an-administrator{ENTER}"));
+    browser.sees(&row("orders/1"));
+    browser.click(".row.body");
+    browser.sees("document.querySelector('#detail .danger')");
+    browser.keys("f");
+    browser.sees("document.querySelector('#release-dialog .next')?.innerText === 'Next in the queue: ada, and 1 behind it.'");
+    browser.keys("it hangs");
+    browser.click("#release-dialog .danger");
+    browser.sees("document.querySelector('#urgent .lost')?.innerText.startsWith('1 loss in 15 min, last: orders/1')");
+    drop(waiters);
+}
+
+/// An empty page teaches the first command, and what it says works as it stands.
+#[test]
+fn an_empty_page_has_a_command_that_makes_a_lock() {
+    let (_service, browser) = shown(&[]);
+    browser.sees("document.querySelector('#empty code')");
+    let command = browser.run("return document.querySelector('#empty code').textContent");
+    let typed = std::process::Command::new("sh").arg("-c").arg(command.as_str().unwrap()).output();
+    let typed = typed.unwrap();
+    assert!(typed.status.success(), "{typed:?}");
+    browser.sees(&row("hello"));
+    browser.click(".row.body");
+    browser.sees(
+        "document.querySelector('#detail .command code')?.textContent === 'latchwork show hello'",
+    );
+    // Without the right to the clipboard, it is copied all the same.
+    browser.click("#detail .command .copy");
+    browser.sees("document.querySelector('#detail .command .copy').innerText === 'Copied'");
 }

@@ -7,6 +7,7 @@ use std::process::{Command, Stdio};
 use latchwork_services::Port;
 
 use super::Service;
+use super::browser::Browser;
 use super::client::{Address, Answer, Connection, Events, read};
 use crate::common::{Running, eventually};
 
@@ -65,6 +66,7 @@ defaults
     timeout connect 5000
     timeout client 50000
     timeout server 50000
+    timeout check 5000
 frontend in
     bind 127.0.0.1:$PORT
     default_backend locks
@@ -250,4 +252,22 @@ fn h299_answers_tell_proxies_what_they_are() {
     let head: Vec<_> =
         stream.by_ref().map(Result::unwrap).take_while(|it| !it.is_empty()).collect();
     assert!(head.iter().any(|line| line.eq_ignore_ascii_case("x-accel-buffering: no")), "{head:?}");
+}
+
+/// A proxy may have the service below a path of its own, as documented: the page asks for nothing outside of it.
+#[test]
+fn the_page_works_below_a_path_of_a_proxy() {
+    let service = Service::start(&[]);
+    let below = "location /latchwork/ { proxy_pass http://127.0.0.1:$TO/; proxy_set_header Host $http_host; proxy_buffering off; }";
+    let proxy = Proxy::nginx(&service, "below", below);
+    let Address::Tcp(port) = proxy.address else { unreachable!() };
+    let browser = Browser::at(port);
+    browser.go(&format!("http://localhost:{port}/latchwork/"));
+    browser.sees("document.querySelector('#live').dataset.state === 'live'");
+    service.hold("shop", r#"{"ttl_ms": 60000, "holder": "ada"}"#);
+    browser.sees("document.querySelector('.row.body .holder')?.innerText === 'ada'");
+    browser.click(".row.body");
+    browser.sees("document.querySelector('#detail .parties')?.innerText.startsWith('ada')");
+    let asked = "performance.getEntries().filter((one) => one.name.startsWith('http')).every((one) => new URL(one.name).pathname.startsWith('/latchwork/'))";
+    browser.sees(asked);
 }

@@ -20,9 +20,10 @@ pub(crate) struct Forced {
 pub(crate) struct LockEvent {
     /// Its number: grows by one, from a random number at each start of the service.
     pub(crate) id: u64,
-    /// `granted`, `waiting`, `withdrawn`, `released`, `lost`, `handed_over`, `suspect`, `forced`, `closing`.
+    /// `granted`, `waiting`, `withdrawn`, `released`, `lost`, `handed_over`, `suspect`, `forced`, `unreachable`,
+    /// `reachable`, `closing`.
     pub(crate) word: &'static str,
-    /// The name of the lock; empty if it is about the service (`closing`).
+    /// The name of the lock; empty if it is about the service or the store (`closing`, `unreachable`, `reachable`).
     pub(crate) name: String,
     pub(crate) token: Option<FencingToken>,
     /// The token of the hold before, if it was handed over.

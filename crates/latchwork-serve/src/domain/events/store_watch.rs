@@ -192,6 +192,7 @@ impl StoreWatch {
 
 async fn run(watch: Weak<StoreWatch>) {
     let mut before = Duration::MAX;
+    let mut is_silent = false;
     loop {
         let Some(watch) = watch.upgrade() else { return };
         if *watch.stopping.borrow() || !watch.goes_on() {
@@ -203,16 +204,28 @@ async fn run(watch: Weak<StoreWatch>) {
         let took = watch.clock.now().since(start);
         let rest = match list {
             Ok(list) => {
+                if replace(&mut is_silent, false) {
+                    watch.hub.publish(about_the_store("reachable"));
+                }
                 let changes = watch.lock().changes(&list.locks, start);
                 changes.into_iter().for_each(|event| watch.hub.publish(event));
                 // One long list may be the end of an outage.
                 SHORTEST.max(took.min(replace(&mut before, took)) * SHARE)
             }
-            Err(_) => SHORTEST,
+            Err(_) => {
+                if !replace(&mut is_silent, true) {
+                    watch.hub.publish(about_the_store("unreachable"));
+                }
+                SHORTEST
+            }
         };
         drop(watch);
         pause(rest).await;
     }
+}
+
+fn about_the_store(word: &'static str) -> LockEvent {
+    LockEvent { by: "store", ..LockEvent::new(word, "") }
 }
 
 #[cfg(test)]

@@ -1,5 +1,8 @@
 // Requests to the service. The token is in a header and never in an address.
 
+/** Where the service is: a proxy may have it below a path of its own. */
+export const base = new URL('../', import.meta.url);
+
 const KEY = 'latchwork-token';
 let token = sessionStorage.getItem(KEY) ?? '';
 
@@ -25,7 +28,7 @@ export class Refused extends Error {
 async function send(path, options = {}) {
   const headers = { Accept: 'application/json', ...options.headers };
   if (token) headers.Authorization = `Bearer ${token}`;
-  const answer = await fetch(path, { cache: 'no-store', credentials: 'omit', redirect: 'error', ...options, headers });
+  const answer = await fetch(new URL(path, base), { cache: 'no-store', credentials: 'omit', redirect: 'error', ...options, headers });
   if (answer.ok) return answer;
   let body = null;
   try { body = await answer.json(); } catch { /* not ours */ }
@@ -42,7 +45,7 @@ export async function post(path, body) {
 }
 
 /** The path of a lock, or of what is done to it. No proxy changes the name in a query. */
-export const path = (name, act = '') => `/v1/lock${act}?name=${encodeURIComponent(name)}`;
+export const path = (name, act = '') => `v1/lock${act}?name=${encodeURIComponent(name)}`;
 
 /** Reads all that is held, waited for or closed, part by part; returns the number of the last event before. */
 export async function allLocks(take, signal) {
@@ -50,7 +53,7 @@ export async function allLocks(take, signal) {
   let last = null;
   do {
     const more = after === null ? '' : `&after=${encodeURIComponent(after)}`;
-    const part = await get(`/v1/locks?limit=1000${more}`, signal);
+    const part = await get(`v1/locks?limit=1000${more}`, signal);
     if (signal.aborted) return last;
     take(part.locks);
     last ??= part.last_event;
@@ -69,7 +72,7 @@ export async function follow(after, hear, signal) {
   signal.addEventListener('abort', stop);
   let watch = setTimeout(stop, SILENCE);
   try {
-    const answer = await send(`/v1/events?after=${after}`, { signal: inner.signal, headers: { Accept: 'text/event-stream' } });
+    const answer = await send(`v1/events?after=${after}`, { signal: inner.signal, headers: { Accept: 'text/event-stream' } });
     const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
     let rest = '';
     for (;;) {

@@ -6,13 +6,15 @@ import * as dialogs from './dialogs.js';
 import * as history from './history.js';
 import * as locks from './locks.js';
 import * as table from './table.js';
+import * as urgent from './urgent.js';
 import * as views from './views.js';
-import { plain, say } from './text.js';
+import { length, plain, say, showUtc } from './text.js';
 
 const $ = (id) => document.getElementById(id);
 const VIEWS = ['locks', 'elections', 'activity', 'doctor'];
 
 let me = { rights: [], prefixes: [], tokens: false };
+let trouble = '';
 let session = new AbortController();
 
 // --- What the service says of itself and of this page's rights.
@@ -37,6 +39,30 @@ function failed(error) {
   else if (error.status) notice(`${plain(error.message)}${error.step ? `; ${plain(error.step)}` : ''}`);
 }
 
+/** Nobody answers: what is known stays, greyed, with its age. */
+function unsure(error) {
+  const isStore = error.status === 503 && error.kind !== 'Closed';
+  trouble = isStore ? `The store does not answer: ${plain(error.message)}` : 'The service does not answer';
+  locks.fallSilent();
+  live(isStore ? 'silent' : 'lost', isStore ? 'store silent' : 'connecting again');
+  tellAge();
+}
+
+function tellAge() {
+  const silence = locks.silence();
+  document.body.classList.toggle('stale', silence !== null);
+  if (silence === null) return;
+  notice(`${trouble}. ${locks.isKnown() ? `What is shown was read ${length(silence)} ago.` : 'Nothing is known of the locks yet.'}`);
+}
+
+/** Of a request for one lock: what is wrong with that lock alone is shown there. */
+function failedRow(name, error) {
+  if (error.name === 'AbortError') return;
+  if (error.status === 503) unsure(error);
+  else if (error.status === 401) failed(error);
+  else if (error.status) locks.refuse(name, error);
+}
+
 // --- The locks: a list, then events; and the same again after every break.
 
 let reading = null;
@@ -44,16 +70,29 @@ function read(signal) {
   if (reading?.signal === signal) return reading.last;
   locks.beginList();
   const last = api.allLocks(locks.takePart, signal).then((number) => {
-    if (!signal.aborted) locks.endList();
+    if (signal.aborted) return number;
+    locks.endList();
+    tellAge();
+    notice('');
+    live('live', 'live');
     return number;
   }).finally(() => { if (reading?.signal === signal) reading = null; });
   reading = { signal, last };
   return last;
 }
 
-const readAgain = (name) => api.get(api.path(name)).then(locks.readOne, failed);
+const readAgain = (name) => api.get(api.path(name)).then(locks.readOne, (error) => failedRow(name, error));
 
 const KEPT = 4_000;
+// How often a silent store is asked, beside what the service says of it.
+const PROBE = 1_000;
+
+/** Of a request for all locks. */
+function refused(error) {
+  if (error.name === 'AbortError') return;
+  if (error.status === undefined || error.status >= 502) unsure(error);
+  else failed(error);
+}
 
 async function run() {
   session.abort();
@@ -63,19 +102,18 @@ async function run() {
   let knows = false;
   while (!signal.aborted) {
     try {
-      me = await api.get('/v1/whoami', signal);
+      me = await api.get('v1/whoami', signal);
       $('token-button').hidden = !me.tokens && !api.hasToken();
       let last = await read(signal);
       // What happened before belongs to the past only.
       const from = knows ? last : Math.max(0, last - KEPT);
-      live('live', 'live');
-      notice('');
       // The past may be shorter than what was asked for, and the list was read right now.
       let isFirst = !knows;
       await api.follow(from, (type, data) => {
         pause = 500;
-        if (type === 'reset' && !isFirst) {
-          read(signal).then((next) => { last = next; }, failed);
+        if (type === 'unreachable' && data.id > last) unsure({ status: 503, message: 'it was silent for a whole request' });
+        if ((type === 'reset' && !isFirst) || (type === 'reachable' && data.id > last)) {
+          read(signal).then((next) => { last = next; }, refused);
         }
         if (type !== 'hello') isFirst = false;
         if (typeof data.id !== 'number') return;
@@ -86,7 +124,7 @@ async function run() {
       knows = true;
     } catch (error) {
       if (signal.aborted) return;
-      failed(error);
+      refused(error);
       if (error.status === 401 || error.status === 403) {
         $('token-button').hidden = false;
         if (error.status === 401) dialogs.askToken(begin, api.hasToken() ? plain(error.message) : '');
@@ -94,7 +132,8 @@ async function run() {
       }
     }
     if (signal.aborted) return;
-    live('lost', 'connecting again');
+    if ($('live').dataset.state === 'silent') pause = PROBE;
+    else live('lost', 'connecting again');
     await new Promise((wake) => { setTimeout(wake, pause * (0.75 + Math.random() / 2)); });
     pause = Math.min(10_000, pause * 2);
   }
@@ -118,7 +157,7 @@ locks.onChange((name) => {
 function draw() {
   isDirty = false;
   const view = current();
-  if (view === 'locks') table.draw();
+  if (view === 'locks') { urgent.draw(); table.draw(); }
   if (view === 'elections') views.drawElections();
   if (view === 'activity') views.drawActivity();
 }
@@ -126,32 +165,71 @@ function draw() {
 setInterval(() => { if (isDirty && !document.hidden) draw(); }, 200);
 setInterval(() => {
   if (document.hidden) return;
+  tellAge();
   draw();
   detail.draw();
 }, 1_000);
 setInterval(() => {
+  if (!document.hidden && $('live').dataset.state === 'silent' && reading === null) read(session.signal).catch(refused);
+}, PROBE);
+setInterval(() => {
   if (document.hidden || $('live').dataset.state !== 'live') return;
   if (reading !== null) return;
-  if (locks.isFarBehind()) { read(session.signal).catch(failed); return; }
+  if (locks.isFarBehind()) { read(session.signal).catch(refused); return; }
   const open = detail.shownName();
   const names = current() === 'locks' ? table.shown() : [...locks.locks.values()].filter((one) => locks.isElection(one.view)).map((one) => one.view.name);
-  locks.refresh(open === null ? names : [open, ...names], failed);
+  locks.refresh(open === null ? names : [open, ...names], failedRow);
 }, 250);
 
-// --- Views: the fragment of the address says which, so that Back works.
+// --- Views: the fragment of the address says which, with the filters, so that Back works and a link shows the same.
+
+const parts = () => location.hash.split('?')[0].split('/');
 
 const current = () => {
-  const [, view] = location.hash.split('/');
+  const [, view] = parts();
   return VIEWS.includes(view) ? view : 'locks';
 };
 
+/** Writes the filters into the address, which then leads back to them. */
+function remember() {
+  const [before] = location.hash.split('?');
+  const filters = table.filters();
+  if (isUtc) filters.set('utc', '1');
+  const text = filters.toString();
+  const hash = `${before === '' ? '#/locks' : before}${text ? `?${text}` : ''}`;
+  if (hash !== location.hash && (text || location.hash.includes('?'))) window.history.replaceState(null, '', hash);
+}
+
+let isUtc = false;
+function useUtc(is) {
+  isUtc = is;
+  showUtc(is);
+  $('zone-button').textContent = is ? 'UTC' : 'Local time';
+  $('zone-button').setAttribute('aria-pressed', String(is));
+  views.forget();
+}
+
+function switchZone() {
+  useUtc(!isUtc);
+  remember();
+  draw();
+  detail.draw(true);
+}
+
 function named() {
-  const [, view, ...rest] = location.hash.split('/');
+  const [, view, ...rest] = parts();
   if (view !== 'locks' || rest.length === 0) return null;
   try { return decodeURIComponent(rest.join('/')); } catch { return null; }
 }
 
 function route() {
+  const [, query] = location.hash.split('?');
+  if (query === undefined) remember();
+  else {
+    const filters = new URLSearchParams(query);
+    if ((filters.get('utc') === '1') !== isUtc) useUtc(!isUtc);
+    table.filter(filters);
+  }
   const view = current();
   for (const one of VIEWS) $(one).hidden = one !== view;
   for (const link of document.querySelectorAll('nav a')) {
@@ -176,7 +254,7 @@ function route() {
   draw();
 }
 
-const go = (hash) => { if (location.hash !== hash) location.hash = hash; };
+const go = (hash) => { if (location.hash.split('?')[0] !== hash) location.hash = hash; };
 const closeDetail = () => go('#/locks');
 
 function done(name, text) {
@@ -210,6 +288,8 @@ document.addEventListener('keydown', (event) => {
     case '/': go(open === null ? '#/locks' : location.hash); $('search').focus(); $('search').select(); break;
     case '?': dialogs.showKeys(); break;
     case 't': dialogs.askToken(begin); break;
+    case 'u': switchZone(); break;
+    case 'g': go('#/locks'); table.toggleTree(); break;
     case 'f': if (open !== null && isAdmin(open)) release(open); break;
     case 'l': if (open !== null && isAdmin(open)) resize(open); break;
     case '1': case '2': case '3': case '4': go(`#/${VIEWS[Number(event.key) - 1]}`); break;
@@ -220,6 +300,7 @@ document.addEventListener('keydown', (event) => {
 });
 
 $('token-button').addEventListener('click', () => dialogs.askToken(begin));
+$('zone-button').addEventListener('click', switchZone);
 $('help-button').addEventListener('click', dialogs.showKeys);
 $('skip').addEventListener('click', (event) => {
   event.preventDefault();
@@ -233,10 +314,12 @@ detail.start({ release, resize, close: closeDetail, isAdmin });
 table.start((name) => go(`#/locks/${encodeURIComponent(name)}`), (name) => {
   // A lock that is open follows the selection.
   if (detail.shownName() !== null && detail.shownName() !== name) showInPlace(name);
-});
+}, remember, () => $('live').dataset.state === 'closed');
+urgent.start((filters) => { go('#/locks'); table.filter(new URLSearchParams(filters)); remember(); draw(); }, (name) => go(`#/locks/${encodeURIComponent(name)}`));
 
 function showInPlace(name) {
   window.history.replaceState(null, '', `#/locks/${encodeURIComponent(name)}`);
+  remember();
   detail.show(name);
   readAgain(name);
 }

@@ -1,9 +1,9 @@
 // One lock: who holds it, who waits, and its past as a picture.
 
-import { locks, left, age, kind, shownHolder } from './locks.js';
+import { clock, locks, left, age, kind, shownHolder } from './locks.js';
 import { pastOf } from './history.js';
 import { timeline, legend, story } from './timeline.js';
-import { bdi, count, el, isMarked, length, moment, plain } from './text.js';
+import { bdi, copier, count, el, isMarked, length, moment, plain, quoted } from './text.js';
 
 const SPANS = [['Auto', 0], ['1 min', 60_000], ['5 min', 300_000], ['30 min', 1_800_000], ['3 h', 10_800_000]];
 
@@ -36,7 +36,8 @@ function build() {
   const title = el('h2', '', bdi(state.name));
   const close = button('×', 'quiet close', () => state.close());
   close.setAttribute('aria-label', 'Close this lock');
-  const facts = el('div', 'facts');
+  const facts = el('div', '');
+  const token = copier('the token', () => locks.get(state.name)?.view.token ?? '', 'Copy token');
   const spans = el('div', 'chips small');
   spans.setAttribute('role', 'group');
   spans.setAttribute('aria-label', 'How much of the past');
@@ -44,17 +45,19 @@ function build() {
     spans.append(button(text, '', () => { state.span = span; draw(true); }));
     spans.lastChild.dataset.span = String(span);
   }
+  const command = `latchwork show ${state.name.startsWith('-') ? '-- ' : ''}${quoted(state.name)}`;
   const picture = el('div', 'picture');
   const note = el('p', 'faint');
   const people = el('div', 'people');
   const past = el('div', 'past');
   const acts = el('div', 'acts');
   panel().replaceChildren(
-    el('header', '', title, close), facts, acts,
+    el('header', '', title, copier('the name', state.name), close), el('div', 'facts', facts, token), people, acts,
     el('section', '', el('div', 'line', el('h3', '', 'Timeline'), spans), picture, legend(), note),
-    people, el('section', '', el('h3', '', 'Events'), past),
+    el('section', '', el('h3', '', 'Events'), past),
+    el('p', 'line command', el('code', '', plain(command)), copier('the command', command)),
   );
-  state.parts = { facts, spans, picture, note, people, past, acts };
+  state.parts = { facts, token, spans, picture, note, people, past, acts };
 }
 
 function fact(term, ...value) {
@@ -97,11 +100,11 @@ function fits(past, now) {
 /** Draws it again; all of it if it has changed or `anyway`, else only what time changes. */
 export function draw(anyway = false) {
   if (state.name === null || state.parts === null || (!anyway && isMarked(panel()))) return;
-  const { facts, spans, picture, note, people: both, past: events, acts } = state.parts;
+  const { facts, token, spans, picture, note, people: both, past: events, acts } = state.parts;
   const lock = locks.get(state.name);
   const past = pastOf(state.name);
-  const now = performance.now();
-  const wall = Date.now();
+  const now = clock();
+  const wall = Date.now() - (performance.now() - now);
   const view = lock?.view ?? null;
 
   const span = state.span || fits(past, wall);
@@ -118,9 +121,11 @@ export function draw(anyway = false) {
     fact('Kind', lock ? kind(view) : '–'),
     fact('Token', el('span', 'number', view?.token ?? '–')),
     fact(state_word === 'done' ? 'Opens in' : 'Time left', rest.ms === null ? '–' : length(rest.ms))));
+  token.hidden = !view?.token;
   if (state_word === 'done' && view.closed_by) facts.firstChild.append(fact('Done by', bdi(view.closed_by)));
   both.replaceChildren(...people(lock ?? { view: { holders: [], waiters: [] } }, now, wall));
   for (const text of view?.notes ?? []) both.append(el('p', 'faint', bdi(text)));
+  if (lock?.problem) both.append(el('p', 'error', `${plain(lock.problem.message)}${lock.problem.step ? `; ${plain(lock.problem.step)}` : ''}`));
 
   const newest = past.events[0]?.id ?? -1;
   if (anyway || state.view !== view || state.newest !== newest) {

@@ -94,6 +94,7 @@ export function askRelease(name, then) {
   title.append(bdi(name));
   dialog.replaceChildren(
     title, holders,
+    el('p', 'next', ...(view.waiters.length > 0 ? ['Next in the queue: ', bdi(shownHolder(view.waiters[0]), 'name'), view.waiters.length > 1 ? `, and ${view.waiters.length - 1} behind it.` : '.'] : ['Nobody waits: the lock will be free.'])),
     el('p', '', 'The holder is not asked. It notices at its next renewal, within a third of its ttl, and may work until then. The token of the lock moves on, so that a resource which checks tokens refuses the old holder.'),
     field('Reason', reason, 'Written into the log of the service, 500 characters at most.'), problem,
     el('div', 'acts', button('Cancel', 'quiet', () => dialog.close()), release),
@@ -149,7 +150,7 @@ export function askLimit(name, then) {
 
 export const KEYS = [
   ['/', 'search'], ['↑ ↓, j k', 'select a lock'], ['Page Up, Page Down, Home, End', 'move further'], ['Enter', 'open the selected lock'],
-  ['Esc', 'close the lock, or clear the search'], ['1 2 3 4', 'locks, elections, activity, doctor'], ['t', 'enter a token'],
+  ['Esc', 'close the lock, or clear the search'], ['1 2 3 4', 'locks, elections, activity, doctor'], ['t', 'enter a token'], ['u', 'times in UTC or of this browser'], ['g', 'group the locks by prefix'],
   ['f', 'force release of the open lock (administrators)'],
   ['l', 'another limit of the open semaphore (administrators)'], ['?', 'this list'],
 ];

@@ -6,6 +6,29 @@ import * as history from './history.js';
 /** Locks by name. `at` is when one was read, `full` the longest time left that was seen of its hold. */
 export const locks = new Map();
 
+/** When the store was last known to be as shown, and whether that is long ago because nobody answers. */
+let readAt = 0;
+let isSilent = false;
+let isWhole = false;
+
+/** Whether all locks were read; until then, an empty table says nothing. */
+export const isKnown = () => isWhole;
+
+/** For how long nothing has been learned, or null while all is well. */
+export const silence = () => (isSilent ? performance.now() - readAt : null);
+
+/** The clock of what is shown: it stands still while nobody answers. */
+export const clock = () => (isSilent ? readAt : performance.now());
+
+/** The store, or the service, does not answer. */
+export function fallSilent() {
+  if (isSilent) return;
+  isSilent = true;
+  changed(null);
+}
+
+function heard() { readAt = performance.now(); }
+
 /** Those to read again, because an event told less than is shown. */
 const dirty = new Set();
 
@@ -25,7 +48,7 @@ export function first(view) {
 const leftWhenRead = (view) => (view.holders.length > 0 ? first(view).remaining_ms : view.linger_ms);
 
 /** The time left now, and its part of the whole. */
-export function left(lock, now = performance.now()) {
+export function left(lock, now = clock()) {
   const ms = leftWhenRead(lock.view);
   if (ms === null || ms === undefined) return { ms: null, part: 0 };
   const rest = Math.max(0, ms - (now - lock.at));
@@ -33,13 +56,22 @@ export function left(lock, now = performance.now()) {
 }
 
 /** How long a claim has held or waited now. */
-export const age = (lock, party, now = performance.now()) =>
+export const age = (lock, party, now = clock()) =>
   (party.age_ms === null || party.age_ms === undefined ? null : party.age_ms + (now - lock.at));
 
 export const heldFor = (lock, now) => {
   const ages = lock.view.holders.map((holder) => age(lock, holder, now)).filter((one) => one !== null);
   return ages.length > 0 ? Math.max(...ages) : null;
 };
+
+/** A holder that renews in time has at least half of its time left; a quarter is late. */
+export const isLate = (lock) => {
+  const { ms, part } = left(lock);
+  return lock.view.holders.length > 0 && ms !== null && part < 0.25;
+};
+
+/** What stands before the last part of a name, with the mark that ends it; nothing of a name without parts. */
+export const prefixOf = (name) => name.slice(0, Math.max(name.lastIndexOf('/'), name.lastIndexOf(':')) + 1);
 
 export const isElection = (view) => [...view.holders, ...view.waiters].some((party) => party.candidate !== null && party.candidate !== undefined);
 
@@ -68,7 +100,7 @@ function keep(view) {
   const same = before && (view.holders.length === 0 ? before.view.holders.length === 0
     : before.view.holders.some((holder) => tokens.has(holder.token)));
   const lock = {
-    view, at: now, full: same ? Math.max(before.full, ms) : ms, waiting: view.waiters.length,
+    view, at: now, tried: now, problem: null, full: same ? Math.max(before.full, ms) : ms, waiting: view.waiters.length,
     text: [view.name, kind(view), ...view.holders.map(shownHolder)].join('\n').toLowerCase(),
   };
   locks.set(view.name, lock);
@@ -83,6 +115,7 @@ export function beginList() { list = { names: new Set(), heard: new Set() }; }
 
 /** Takes a part of it: what it shows is there at once. */
 export function takePart(part) {
+  heard();
   for (const view of part) {
     list.names.add(view.name);
     if (!list.heard.has(view.name)) keep(view);
@@ -96,23 +129,39 @@ export function endList() {
   dirty.clear();
   for (const name of list.heard) dirty.add(name);
   list = null;
+  isSilent = false;
+  isWhole = true;
+  heard();
   changed(null);
 }
 
 /** Forgets all. */
 export function clear() {
-  beginList();
-  endList();
+  locks.clear();
+  dirty.clear();
+  list = null;
+  isWhole = false;
+  changed(null);
 }
 
 /** Takes one lock as it was read. */
 export function readOne(view) {
   list?.heard.add(view.name);
   dirty.delete(view.name);
+  if (!isSilent) heard();
   history.look(view);
   if (isFree(view)) locks.delete(view.name);
   else keep(view);
   changed(view.name);
+}
+
+/** Takes the refusal to read one lock: it concerns this lock alone. */
+export function refuse(name, error) {
+  const lock = locks.get(name);
+  if (!lock) return;
+  lock.problem = error;
+  lock.tried = performance.now();
+  changed(name);
 }
 
 const FREE = (name) => ({ name, key: name, held: false, kind: null, permits: null, token: null, holders: [], waiters: [], linger_ms: null, closed_by: null, notes: [] });
@@ -173,12 +222,12 @@ let queue = [];
 /** Whether so many locks have to be read again that a new list costs less. */
 export const isFarBehind = () => dirty.size > MANY;
 
-/** Reads locks that changed, those that are looked at first; also those whose bar may be out of date. */
+/** Reads locks that changed, those that are looked at first; also those whose bar may be out of date. `failed` is called with the name and the error. */
 export function refresh(shown, failed) {
   const now = performance.now();
   const isOld = (name) => {
     const lock = locks.get(name);
-    return lock && now - lock.at > Math.min(30_000, Math.max(1_500, lock.full / 3));
+    return lock && now - Math.max(lock.at, lock.tried) > Math.min(30_000, Math.max(1_500, lock.full / 3));
   };
   queue = [...new Set([...shown.filter((name) => dirty.has(name) || isOld(name)), ...dirty])];
   budget = BUDGET;
@@ -191,7 +240,7 @@ function next(failed) {
     dirty.delete(name);
     reading += 1;
     budget -= 1;
-    api.get(api.path(name)).then(readOne, failed).finally(() => {
+    api.get(api.path(name)).then(readOne, (error) => failed(name, error)).finally(() => {
       reading -= 1;
       next(failed);
     });

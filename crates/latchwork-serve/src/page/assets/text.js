@@ -77,18 +77,61 @@ export function length(ms) {
   return words.join(' ');
 }
 
-const clock = new Intl.DateTimeFormat(undefined, { hour: '2-digit', minute: '2-digit', second: '2-digit', hourCycle: 'h23' });
-const day = new Intl.DateTimeFormat(undefined, { year: 'numeric', month: 'short', day: 'numeric' });
+let clock;
+let day;
+let isUtc = false;
+
+/** Shows times in UTC from now on, as logs have them, or in the time zone of this browser. */
+export function showUtc(is) {
+  isUtc = is;
+  const timeZone = is ? 'UTC' : undefined;
+  clock = new Intl.DateTimeFormat(undefined, { hour: '2-digit', minute: '2-digit', second: '2-digit', hourCycle: 'h23', timeZone });
+  day = new Intl.DateTimeFormat(undefined, { year: 'numeric', month: 'short', day: 'numeric', timeZone });
+}
+
+showUtc(false);
+
+/** By how many milliseconds times that are shown lag behind UTC. */
+export const offset = (ms) => (isUtc ? 0 : new Date(ms).getTimezoneOffset() * 60_000);
 
 /** A time of day, with its date unless that is today. */
 export function moment(ms) {
   const at = new Date(ms);
   if (Number.isNaN(at.getTime())) return '–';
-  const isToday = at.toDateString() === new Date().toDateString();
-  return isToday ? clock.format(at) : `${day.format(at)} ${clock.format(at)}`;
+  return day.format(at) === day.format(new Date()) ? clock.format(at) : `${day.format(at)} ${clock.format(at)}`;
 }
 
 export const count = (number, one, many) => `${number.toLocaleString()} ${number === 1 ? one : many}`;
+
+async function copy(text) {
+  // Browsers have a clipboard for pages of TLS and of this machine alone.
+  if (navigator.clipboard) return navigator.clipboard.writeText(text);
+  const field = el('textarea', 'sr');
+  field.value = text;
+  document.body.append(field);
+  field.select();
+  document.execCommand('copy');
+  field.remove();
+  return undefined;
+}
+
+/** A button that copies a text, or what a function returns then; `what` says which. */
+export function copier(what, text, word = 'Copy') {
+  const one = el('button', 'quiet copy', word);
+  one.type = 'button';
+  one.setAttribute('aria-label', `Copy ${what}`);
+  one.addEventListener('click', () => {
+    copy(typeof text === 'function' ? text() : text).then(() => {
+      one.textContent = 'Copied';
+      say(`${what} is copied`);
+      setTimeout(() => { one.textContent = word; }, 1_500);
+    }, () => say(`${what} cannot be copied by this browser`));
+  });
+  return one;
+}
+
+/** A word of a command, as a shell takes it. */
+export const quoted = (text) => (/^[\w@%+=:,./-]+$/.test(text) ? text : `'${text.replaceAll("'", "'\\''")}'`);
 
 let timer;
 /** Tells a person who listens instead of looking. */

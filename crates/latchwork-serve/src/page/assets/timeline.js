@@ -1,7 +1,7 @@
 // The picture of one lock's past: a lane for each holder, with the time it held the lock, the time it waited,
 // and how that ended.
 
-import { el, bdi, length, moment, plain } from './text.js';
+import { el, bdi, length, moment, offset, plain } from './text.js';
 
 const SVG = 'http://www.w3.org/2000/svg';
 const LANE = 26;
@@ -54,8 +54,8 @@ export function timeline(past, width, span, now = Date.now()) {
   const svg = draw('svg', { width, height, viewBox: `0 0 ${width} ${height}`, class: 'timeline', role: 'img' });
 
   const step = STEPS.find((one) => (room / (span / one)) >= 74) ?? STEPS.at(-1);
-  const offset = new Date(now).getTimezoneOffset() * 60_000;
-  for (let at = Math.ceil((from - offset) / step) * step + offset; at <= now; at += step) {
+  const behind = offset(now);
+  for (let at = Math.ceil((from - behind) / step) * step + behind; at <= now; at += step) {
     svg.append(draw('line', { x1: x(at), x2: x(at), y1: TOP, y2: height - AXIS + 4, class: 'tick' }));
     if (x(at) > label + 24 && x(at) < width - 28) {
       const text = step >= 60_000 ? moment(at).slice(0, -3) : moment(at);
@@ -128,6 +128,7 @@ export function story(past, most = 60) {
 const EVENTS = {
   granted: 'granted', waiting: 'waits', withdrawn: 'gave up waiting', released: 'released', lost: 'lost', handed_over: 'handed over',
   suspect: 'in doubt', forced: 'taken away', closing: 'the service is stopping',
+  unreachable: 'the store does not answer', reachable: 'the store answers again',
 };
 
 // A number of waiters that was seen in the store: who came or went is not known.

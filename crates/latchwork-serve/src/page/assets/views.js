@@ -52,6 +52,12 @@ export function drawElections() {
     cards.length > 0 ? el('div', 'cards', ...cards) : el('p', 'empty', 'Nobody leads and nobody campaigns.'));
 }
 
+/** Draws all again, because times are shown otherwise. */
+export function forget() {
+  shown = '';
+  drawn = -1;
+}
+
 let drawn = -1;
 /** The newest events of all locks. */
 export function drawActivity(anyway = false) {
@@ -82,15 +88,18 @@ export async function examine() {
   view.replaceChildren(el('h1', '', 'Doctor'), el('p', 'faint', 'Examining the store…'));
   view.setAttribute('aria-busy', 'true');
   try {
-    const report = await api.get('/v1/doctor');
+    const report = await api.get('v1/doctor');
     const findings = [...report.findings].sort((a, b) => ORDER.indexOf(a.severity) - ORDER.indexOf(b.severity));
     const list = findings.map((one) => el('li', one.severity,
       el('span', `badge ${one.severity}`, one.severity),
       el('div', '', el('p', '', el('span', 'code', one.code), one.part ? bdi(` ${one.part}`, 'faint') : null), el('p', '', bdi(one.found)),
         one.consequence ? el('p', '', el('b', '', 'Then: '), bdi(one.consequence)) : null,
         one.remedy ? el('p', '', el('b', '', 'Do: '), bdi(one.remedy)) : null)));
-    const verdict = report.fit ? 'Locks in this store are safe, as far as can be seen.' : 'Locks in this store are not safe: see the critical findings.';
-    view.replaceChildren(el('h1', '', 'Doctor'), el('p', `verdict ${report.fit ? 'fit' : 'unfit'}`, verdict),
+    const warnings = findings.filter((one) => one.severity === 'warning').length;
+    const [grade, verdict] = !report.fit ? ['unfit', 'Locks in this store are not safe: see the critical findings.']
+      : warnings > 0 ? ['warned', `Locks in this store are safe while nothing fails: ${count(warnings, 'warning says', 'warnings say')} when they are not.`]
+        : ['fit', 'Locks in this store are safe, as far as can be seen.'];
+    view.replaceChildren(el('h1', '', 'Doctor'), el('p', `verdict ${grade}`, verdict),
       el('p', 'faint', bdi(report.store), ` · examined ${moment(Date.now())}`), el('ul', 'findings', ...list), again);
     say(verdict);
   } catch (error) {
