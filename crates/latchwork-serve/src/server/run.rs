@@ -70,7 +70,7 @@ async fn run(settings: Settings, locks: LockManager) -> Result<(), Error> {
     let router = crate::http::router(service.clone(), settings.allow_hosts.clone());
     let shown: Vec<_> = listeners.iter().map(Listener::shown).collect();
     let most = descriptors::room(settings.max_connections, listeners.len())?;
-    let mut all_places = Vec::new();
+    let (mut all_places, mut acceptors) = (Vec::new(), Vec::new());
     for listener in listeners {
         // Each socket has its own, so that clients of one socket cannot block the others.
         let places = Arc::new(Semaphore::new(most));
@@ -82,7 +82,7 @@ async fn run(settings: Settings, locks: LockManager) -> Result<(), Error> {
             places,
             stopped: service.stopped.subscribe(),
         };
-        spawn(acceptor.run());
+        acceptors.push(spawn(acceptor.run()));
     }
     let mut watching = spawn(service.clone().watch());
     spawn(crate::metrics::keep_up());
@@ -101,6 +101,10 @@ async fn run(settings: Settings, locks: LockManager) -> Result<(), Error> {
         }
     }
     stop(&service, &settings, &all_places, most, &mut signals).await;
+    // Each removes the file of its socket.
+    for acceptor in acceptors {
+        let _ = at_most(GOODBYE, acceptor).await;
+    }
     Ok(())
 }
 
@@ -151,8 +155,12 @@ struct Acceptor {
 impl Acceptor {
     async fn run(mut self) {
         loop {
+            let place = tokio::select! {
+                place = self.places.clone().acquire_owned() => place,
+                () = connection::has_stopped(&mut self.stopped) => return,
+            };
             // The places are never closed.
-            let Ok(place) = self.places.clone().acquire_owned().await else { return };
+            let Ok(place) = place else { return };
             let accepted = tokio::select! {
                 accepted = self.listener.accept() => accepted,
                 () = connection::has_stopped(&mut self.stopped) => return,
