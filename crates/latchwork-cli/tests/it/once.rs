@@ -127,9 +127,9 @@ fn show_ls_and_status_name_the_host_of_a_done_task() {
         assert_eq!((&*before, again), ("latchwork: report: done ", utc));
         assert!(after.starts_with(" UTC by web-2, next run possible in "), "{status:?}");
         // One that waits for the name is told that nobody holds it.
-        let waited = says(&["run", "--wait", "0.2", "report", "--", "true"]);
+        let waited = says(&["run", "--wait", "1", "report", "--", "true"]);
         assert_eq!(waited.code(), 75, "{waited:?}");
-        assert!(waited.stderr.contains("timed out after 200ms: done by web-2,"), "{waited:?}");
+        assert!(waited.stderr.contains("timed out after 1s: done by web-2,"), "{waited:?}");
         // Open again, nobody has closed it.
         assert_eq!(says(&["once", "--reset", "report"]).code(), 0);
         assert_eq!(json(&says(&["--json", "show", "report"]).stdout)["closed_by"], Value::Null);

@@ -98,7 +98,8 @@ fn a_ttl_outside_of_the_range_is_refused() {
         refused.step("choose a ttl_ms within the range, or leave it out");
         assert!(refused.get("error").contains("100 to 86400000"), "{refused:?}");
     }
-    service.lock("x", r#"{"ttl_ms": 100}"#).is(200);
+    // The store has half of the ttl to answer, which a busy machine may exceed.
+    eventually("a hold", || (service.lock("x", r#"{"ttl_ms": 100}"#).status == 200).then_some(()));
 }
 
 #[test]
