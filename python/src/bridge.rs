@@ -8,7 +8,7 @@ use std::cell::RefCell;
 use std::os::fd::AsRawFd;
 use std::sync::Arc;
 
-use latchwork_store::EventLoop;
+use latchwork_wire::EventLoop;
 use pyo3::exceptions::{PyException, PyOSError};
 use pyo3::intern;
 use pyo3::prelude::*;

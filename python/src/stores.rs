@@ -42,7 +42,7 @@ pub(crate) fn refuse_subinterpreters() -> PyResult<()> {
 /// The number of this process for people.
 #[pyfunction]
 pub(crate) fn this_process() -> String {
-    latchwork_store::this_process()
+    latchwork_wire::this_process()
 }
 
 /// The statements of a fence in a database: creation, registration, admission, newest; each with what its parameters

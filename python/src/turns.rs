@@ -16,7 +16,8 @@ use std::task::{Context, Poll, Wake, Waker};
 use futures_util::StreamExt as _;
 use futures_util::stream::FuturesUnordered;
 use futures_util::task::AtomicWaker;
-use latchwork_store::{EventLoop, ForeignLoop, Origin, Task, Watched};
+use latchwork_store::{Origin, Task};
+use latchwork_wire::{EventLoop, ForeignLoop, Watched};
 
 use crate::bell::Bell;
 use crate::waiter::Slot;

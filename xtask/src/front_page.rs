@@ -9,6 +9,9 @@ const HEADINGS: [&str; 5] = ["Connect", "Locks", "Holds", "Settings", "Errors an
 /// More than that nobody reads.
 const MOST: usize = 45;
 
+/// What an author of a store needs, in `latchwork::store`.
+const MOST_OF_STORE: usize = 30;
+
 /// The names that are exported at the root.
 fn names(source: &str) -> Vec<&str> {
     let mut names = Vec::new();
@@ -52,6 +55,15 @@ fn the_front_page_has_few_names_each_under_one_heading() {
     }
     let unknown: Vec<_> = links.keys().filter(|link| !names.contains(link)).collect();
     assert!(unknown.is_empty(), "links to what is not at the root: {unknown:?}");
+}
+
+#[test]
+fn the_module_store_has_the_contract_and_no_machinery() {
+    let store = SOURCE.split_once("pub mod store {").unwrap().1.split_once("\n}").unwrap().0;
+    let store = store.replace("\n    pub use", "\npub use");
+    let names = names(&store);
+    assert!(names.len() <= MOST_OF_STORE, "{} names: {names:?}", names.len());
+    assert!(!store.contains("latchwork_wire"), "machinery is in latchwork::store");
 }
 
 #[test]

@@ -11,6 +11,7 @@ use crate::workspace::root;
 /// The crates of the map, in the order to read them.
 const MAPPED: &[&str] = &[
     "crates/latchwork-store",
+    "crates/latchwork-wire",
     "crates/latchwork",
     "crates/latchwork-quorum",
     "crates/latchwork-file",
@@ -123,13 +124,14 @@ mod tests {
     /// What a published crate may have of the workspace's crates.
     const MAY_IMPORT: &[(&str, &[&str])] = &[
         ("latchwork-store", &[]),
-        ("latchwork-quorum", &["latchwork-store"]),
-        ("latchwork-file", &["latchwork-store"]),
-        ("latchwork-redis", &["latchwork-store", "latchwork-quorum"]),
-        ("latchwork-etcd", &["latchwork-store"]),
-        ("latchwork-zookeeper", &["latchwork-store"]),
-        ("latchwork-postgres", &["latchwork-store"]),
-        ("latchwork-kubernetes", &["latchwork-store"]),
+        ("latchwork-wire", &["latchwork-store"]),
+        ("latchwork-quorum", &["latchwork-store", "latchwork-wire"]),
+        ("latchwork-file", &["latchwork-store", "latchwork-wire"]),
+        ("latchwork-redis", &["latchwork-store", "latchwork-wire", "latchwork-quorum"]),
+        ("latchwork-etcd", &["latchwork-store", "latchwork-wire"]),
+        ("latchwork-zookeeper", &["latchwork-store", "latchwork-wire"]),
+        ("latchwork-postgres", &["latchwork-store", "latchwork-wire"]),
+        ("latchwork-kubernetes", &["latchwork-store", "latchwork-wire"]),
     ];
 
     fn read(path: &Path) -> String {
@@ -142,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn stores_import_the_store_crate_only() {
+    fn stores_import_the_contract_and_the_wire_only() {
         for (krate, may) in MAY_IMPORT {
             let manifest = read(&root().join("crates").join(krate).join("Cargo.toml"));
             let dependencies = manifest.split("\n[dependencies]").nth(1).unwrap_or_default();

@@ -2,10 +2,11 @@
 
 use std::fmt;
 
-pub(crate) use latchwork_store::kit::address::{Endpoint, Login};
-use latchwork_store::kit::address::{Parts, unknown_option};
-use latchwork_store::kit::{address, tls};
-use latchwork_store::{Error, ErrorKind, Source, Sourced};
+use latchwork_store::{Error, ErrorKind};
+pub(crate) use latchwork_wire::address::{Endpoint, Login};
+use latchwork_wire::address::{Parts, unknown_option};
+use latchwork_wire::{Source, Sourced};
+use latchwork_wire::{address, tls};
 
 /// The port that etcd listens on for clients.
 const DEFAULT_PORT: u16 = 2_379;

@@ -2,8 +2,8 @@
 
 use std::path::PathBuf;
 
-use latchwork_store::kit::address::{self, is_plain, unknown_option};
 use latchwork_store::{Error, ErrorKind};
+use latchwork_wire::address::{self, is_plain, unknown_option};
 
 /// Where a Kubernetes store is, and how to reach it.
 ///

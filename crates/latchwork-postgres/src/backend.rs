@@ -5,11 +5,11 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-use latchwork_store::kit::mailbox::PROBATION;
 use latchwork_store::{
     Attempt, Backend, BackendError, Blocked, Capabilities, Claim, Error, Fencing, Io, Key, Linger,
     Query, Released, Renewal, Resized, Snapshot, Verb, Wake, Watch,
 };
+use latchwork_wire::mailbox::PROBATION;
 
 use crate::config::PostgresConfig;
 use crate::protocol::batch::Keys;

@@ -3,9 +3,10 @@
 use std::fmt;
 use std::time::Duration;
 
-use latchwork_store::kit::address;
-use latchwork_store::kit::tls::Tls;
-use latchwork_store::{Error, ErrorKind, Source, Sourced};
+use latchwork_store::{Error, ErrorKind};
+use latchwork_wire::address;
+use latchwork_wire::tls::Tls;
+use latchwork_wire::{Source, Sourced};
 
 use crate::address::host::Host;
 use crate::address::passfile::Passfile;

@@ -5,7 +5,7 @@
 //! node for all of them. A load asks each node apart, so a node that is slow holds up nobody.
 //!
 //! Nobody's task waits for the nodes: a load is moved on by the threads that read the answers
-//! ([`Io::finish`]), and an answer is put in the tray of its claim. So a claim that was given up, or whose
+//! ([`finish`](latchwork_wire::finish)), and an answer is put in the tray of its claim. So a claim that was given up, or whose
 //! runtime is blocked, holds up nobody either.
 //!
 //! A request that is given up while it gathers is not sent.
@@ -349,7 +349,7 @@ impl<K: Kind> Gatherer<K> {
         for (node, backend) in self.nodes.iter().enumerate() {
             let (backend, io) = (backend.clone(), self.io.clone());
             let part = Part { load: load.clone(), node, is_answered: false };
-            self.io.finish(async move {
+            latchwork_wire::finish(&self.io, async move {
                 let ask = async { Ok(K::ask(&*backend, &part.load.claims).await) };
                 let answers = io.answer(limit, ask).await;
                 part.deliver(answers);

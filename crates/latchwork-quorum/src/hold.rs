@@ -244,7 +244,7 @@ impl Drop for Farewell<'_> {
     fn drop(&mut self) {
         for (node, ask) in self.flight.take_pending() {
             let (shared, claim, linger) = (self.shared.clone(), self.claim.clone(), self.linger);
-            self.shared.io.finish(async move {
+            latchwork_wire::finish(&self.shared.io, async move {
                 if ask.await.is_err() && linger != Linger::End {
                     shared.spawn_clear(node, &claim, linger);
                 }

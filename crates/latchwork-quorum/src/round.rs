@@ -432,7 +432,7 @@ impl Shared {
         ask: Ask<Result<Attempt, BackendError>>,
     ) {
         let (shared, round) = (self.clone(), round.clone());
-        self.io.finish(async move {
+        latchwork_wire::finish(&self.io, async move {
             let answer = ask.await;
             shared.land_late(node, &round, standing.as_deref(), &answer);
         });

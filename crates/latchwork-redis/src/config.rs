@@ -4,11 +4,12 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::time::Duration;
 
-use latchwork_store::kit::address;
-pub(crate) use latchwork_store::kit::address::Endpoint;
-use latchwork_store::kit::address::{Parts, unknown_option};
-use latchwork_store::kit::tls::Tls;
-use latchwork_store::{Error, ErrorKind, Source, Sourced};
+use latchwork_store::{Error, ErrorKind};
+use latchwork_wire::address;
+pub(crate) use latchwork_wire::address::Endpoint;
+use latchwork_wire::address::{Parts, unknown_option};
+use latchwork_wire::tls::Tls;
+use latchwork_wire::{Source, Sourced};
 
 /// The shape of a Redis deployment.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -61,7 +61,7 @@ impl BackendError {
         self
     }
 
-    /// Returns the error of a login for which a [`Source`](crate::Source) has no other one, and why.
+    /// Returns the error of a login for which a source has no other one, and why.
     #[must_use]
     pub fn unrenewed(mut self, problem: &Error) -> Self {
         self.message.push_str(&format!("; no other login was found: {}", problem.message()));

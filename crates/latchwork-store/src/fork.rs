@@ -9,9 +9,6 @@
 //! the child was made; where there is no such page, a handler of `pthread_atfork` empties it. `vfork`
 //! and `posix_spawn` share the parent's memory until they execute another program, and change nothing.
 
-#[cfg(target_os = "linux")]
-pub use close::CloseOnFork;
-
 /// The process in which a value was made.
 #[derive(Debug, Clone, Copy)]
 pub struct Origin {
@@ -81,8 +78,6 @@ mod imp {
         if let Some(mark) = MARK.get() {
             mark.store(0, Ordering::Release);
         }
-        #[cfg(target_os = "linux")]
-        super::close::in_child();
     }
 
     /// A mark in a page that is empty in every child.
@@ -132,121 +127,6 @@ mod imp {
     }
 }
 
-#[cfg(target_os = "linux")]
-mod close {
-    use std::fmt;
-    use std::os::fd::{AsFd, AsRawFd, BorrowedFd, IntoRawFd, OwnedFd, RawFd};
-    use std::sync::Arc;
-    use std::sync::atomic::{AtomicI32, Ordering};
-
-    use super::Origin;
-
-    /// More descriptors than that stay open in a child.
-    const MOST: usize = 1_024;
-    const NONE: RawFd = -1;
-
-    static OPEN: [AtomicI32; MOST] = [const { AtomicI32::new(NONE) }; MOST];
-    /// What a child has in their place: a number that stays taken cannot become another file's.
-    static NULL: AtomicI32 = AtomicI32::new(NONE);
-
-    /// A descriptor that a forked child does not keep open: in the child, its number leads to
-    /// `/dev/null`.
-    ///
-    /// Use it for a descriptor that tells others, by being open, that the process is alive or holds
-    /// a lock. A child made without the C library's `fork` keeps it.
-    pub struct CloseOnFork {
-        fd: Arc<OwnedFd>,
-        slot: Option<&'static AtomicI32>,
-        origin: Origin,
-    }
-
-    impl CloseOnFork {
-        /// Closes `fd` in forked children from now on.
-        pub fn new(fd: impl Into<Arc<OwnedFd>>) -> Self {
-            let (fd, origin) = (fd.into(), Origin::here());
-            let slot = prepare().then(|| enlist(fd.as_raw_fd())).flatten();
-            Self { fd, slot, origin }
-        }
-
-        /// Returns the descriptor. A clone that is kept for longer keeps it open, and a child that
-        /// is forked after this value was dropped has it too.
-        pub fn fd(&self) -> &Arc<OwnedFd> {
-            &self.fd
-        }
-    }
-
-    impl AsFd for CloseOnFork {
-        fn as_fd(&self) -> BorrowedFd<'_> {
-            self.fd.as_fd()
-        }
-    }
-
-    impl Drop for CloseOnFork {
-        fn drop(&mut self) {
-            // Before it is closed, or a child would lose what gets its number next. A child has
-            // given up the slot already.
-            if let Some(slot) = self.slot
-                && self.origin.is_here()
-            {
-                slot.store(NONE, Ordering::Release);
-            }
-        }
-    }
-
-    impl fmt::Debug for CloseOnFork {
-        fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-            self.fd.fmt(f)
-        }
-    }
-
-    #[cfg(test)]
-    pub(super) fn knows(fd: RawFd) -> bool {
-        OPEN.iter().any(|slot| slot.load(Ordering::Acquire) == fd)
-    }
-
-    fn enlist(fd: RawFd) -> Option<&'static AtomicI32> {
-        let take = |slot: &&AtomicI32| {
-            slot.compare_exchange(NONE, fd, Ordering::AcqRel, Ordering::Relaxed).is_ok()
-        };
-        OPEN.iter().find(take)
-    }
-
-    /// Whether there is something to put in the place of a descriptor.
-    fn prepare() -> bool {
-        if NULL.load(Ordering::Acquire) != NONE {
-            return true;
-        }
-        let Ok(null) = std::fs::File::open("/dev/null") else { return false };
-        let null = OwnedFd::from(null).into_raw_fd();
-        if NULL.compare_exchange(NONE, null, Ordering::AcqRel, Ordering::Acquire).is_err() {
-            #[expect(unsafe_code, reason = "another thread was quicker")]
-            // SAFETY: it was opened above and given to nobody.
-            drop(unsafe { <OwnedFd as std::os::fd::FromRawFd>::from_raw_fd(null) });
-        }
-        true
-    }
-
-    /// Closes what this process must not keep. Runs right after a fork, where only atomics and
-    /// system calls are allowed.
-    pub(super) fn in_child() {
-        let null = NULL.load(Ordering::Acquire);
-        if null == NONE {
-            return;
-        }
-        for slot in &OPEN {
-            let fd = slot.swap(NONE, Ordering::AcqRel);
-            if fd != NONE {
-                #[expect(unsafe_code, reason = "owned descriptors of the parent, by number")]
-                // SAFETY: both are open: a slot is emptied before its descriptor is closed, and the
-                // other is never closed. Their owners in this process keep a valid number.
-                unsafe {
-                    libc::dup3(null, fd, libc::O_CLOEXEC);
-                }
-            }
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -262,17 +142,5 @@ mod tests {
             assert_eq!(thread.join().unwrap().name, first.name);
         }
         assert!(first.is_here());
-    }
-
-    #[cfg(target_os = "linux")]
-    #[test]
-    fn a_descriptor_that_is_closed_leaves_its_slot() {
-        use std::os::fd::{AsRawFd, OwnedFd};
-        let fd: OwnedFd = std::fs::File::open("/dev/null").unwrap().into();
-        let number = fd.as_raw_fd();
-        let kept = CloseOnFork::new(fd);
-        assert!(kept.fd().as_raw_fd() == number && close::knows(number));
-        drop(kept);
-        assert!(!close::knows(number));
     }
 }

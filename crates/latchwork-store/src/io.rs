@@ -1,20 +1,21 @@
 //! The tasks and the clock that the engine lends to a backend.
 
+use std::any::Any;
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use crate::clock::{Clock, Moment, Sleep};
 use crate::error::BackendError;
 use crate::fork::Origin;
-use crate::late::Late;
-use crate::silence::Silence;
 use crate::within::{Answer, Within};
 
 /// A task handed to [`Io::spawn`].
 pub type Task = Pin<Box<dyn Future<Output = ()> + Send>>;
+
+type Shared = Arc<dyn Any + Send + Sync>;
 
 /// Runs tasks and tells the time; given to a backend when it connects.
 ///
@@ -27,14 +28,14 @@ pub struct Io {
     spawn_blocking: Option<Arc<dyn Fn(Task) + Send + Sync>>,
     clock: Arc<dyn Clock>,
     origin: Origin,
-    silence: Arc<Silence>,
+    shared: Arc<Mutex<Vec<Shared>>>,
 }
 
 impl Io {
     /// Creates an `Io` that runs tasks with `spawn` and tells time by `clock`.
     pub fn new(spawn: impl Fn(Task) + Send + Sync + 'static, clock: Arc<dyn Clock>) -> Self {
         let (spawn, origin) = (Arc::new(spawn), Origin::here());
-        Self { spawn, spawn_blocking: None, clock, origin, silence: Arc::default() }
+        Self { spawn, spawn_blocking: None, clock, origin, shared: Arc::default() }
     }
 
     /// Returns the `Io` with another spawner, for tasks that block their thread.
@@ -66,30 +67,20 @@ impl Io {
         }
     }
 
-    /// Runs a task that mostly waits for answers, to its end.
-    ///
-    /// It is polled now, on this thread, and afterwards by the thread that reads its answers from a
-    /// [connection](crate::wire). If something else wakes it, it is polled where
-    /// [`spawn`](Self::spawn) runs tasks. It must not block; long work belongs in a task of its
-    /// own.
-    ///
-    /// In a forked child, the task is neither polled nor dropped.
-    pub fn finish(&self, task: impl Future<Output = ()> + Send + 'static) {
-        if self.origin.is_here() {
-            Late::finish(Box::pin(task), self.clone());
-        } else {
-            std::mem::forget(Box::pin(task));
-        }
-    }
-
     /// Returns the process to which it belongs.
     pub fn origin(&self) -> Origin {
         self.origin
     }
 
-    /// Returns the servers that were silent a moment ago.
-    pub(crate) fn silence(&self) -> &Silence {
-        &self.silence
+    /// Returns the value of this type that all clones of the `Io` share; the first call creates it.
+    pub fn shared<T: Default + Send + Sync + 'static>(&self) -> Arc<T> {
+        let mut shared = self.shared.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(found) = shared.iter().find_map(|one| one.clone().downcast().ok()) {
+            return found;
+        }
+        let new = Arc::<T>::default();
+        shared.push(new.clone());
+        new
     }
 
     /// Returns the clock.

@@ -1,12 +1,12 @@
 //! The boundary between [Latchwork](https://docs.rs/latchwork) and a store: the trait, its types,
 //! and kits to write a store with.
 //!
-//! This crate is for authors of stores. Programs that take locks need only `latchwork`.
+//! This crate is for authors of stores. Programs that take locks need only `latchwork`. Connections and
+//! other machinery, which a store may use, are in `latchwork-wire`.
 //!
 //! - [`Backend`] is the boundary: five verbs, and [the contract](backend) that they keep.
 //! - [`Io`] is what a backend is given to run on; [`clock`] is the time that it may read.
-//! - [`kit`] has the pure parts that stores share: a record, a line, an address.
-//! - [`wire`] has a connection whose answers are read by the thread that waits for them.
+//! - [`kit`] has the pure parts that stores share: a record and a queue.
 //! - [`MemoryBackend`] is a whole backend to learn from, and to test with.
 //! - [`testing`] (feature `testing`) has a clock that a test sets.
 #![cfg_attr(
@@ -25,7 +25,6 @@ pub mod doctor;
 mod doorbell;
 mod doubts;
 mod error;
-mod event_loop;
 mod fork;
 #[cfg(feature = "serde")]
 pub mod forms;
@@ -34,19 +33,13 @@ mod holder;
 mod io;
 mod key;
 pub mod kit;
-mod late;
 mod lifeline;
 mod memory;
-mod process;
-mod silence;
-mod source;
-pub mod system;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
 mod token;
 pub mod validity;
 mod watch;
-pub mod wire;
 mod within;
 mod words;
 
@@ -57,16 +50,13 @@ pub use capabilities::{Capabilities, Fencing};
 pub use check_error::CheckError;
 pub use claim::{Claim, ClaimId, Mode, Order, Resize, Shape, Stamp};
 pub use clock::{Clock, Moment, Sleep};
-pub use doorbell::Doorbell;
 #[cfg(target_os = "linux")]
-pub use doorbell::{Attending, Visit};
+pub use doorbell::Attending;
+pub use doorbell::Doorbell;
 pub use doubts::{DoubtSink, Doubts};
 pub use error::{
     BackendError, BackendErrorKind, Effect, Error, ErrorKind, Lost, LostReason, NotHeld,
 };
-pub use event_loop::{Entered, EventLoop, ForeignLoop, LoopId, Watched};
-#[cfg(target_os = "linux")]
-pub use fork::CloseOnFork;
 pub use fork::Origin;
 pub use held::Held;
 pub use holder::Holder;
@@ -74,8 +64,6 @@ pub use io::{Io, Task};
 pub use key::Key;
 pub use lifeline::Lifeline;
 pub use memory::MemoryBackend;
-pub use process::this_process;
-pub use source::{Source, Sourced};
 pub use token::{Fenced, FencingToken};
 pub use watch::Watch;
 pub use words::{

@@ -6,7 +6,6 @@
 
 #![expect(clippy::disallowed_methods, reason = "wraps the paused time of tokio for tests")]
 
-mod names;
 mod pass_on;
 mod seeded;
 pub mod stalls;
@@ -21,8 +20,6 @@ use crate::claim::{Claim, ClaimId, Mode, Order, Stamp};
 use crate::clock::{Clock, Moment, Sleep, Steps};
 use crate::io::Io;
 use crate::key::Key;
-pub(crate) use names::addresses_of;
-pub use names::name_host;
 pub use seeded::SeededRandom;
 
 /// A [`Clock`] over tokio's own time, which a test can pause and make jump.

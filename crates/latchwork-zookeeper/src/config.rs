@@ -3,11 +3,12 @@
 use std::fmt;
 use std::path::PathBuf;
 
-use latchwork_store::kit::address;
-pub(crate) use latchwork_store::kit::address::{Endpoint, Login};
-use latchwork_store::kit::address::{Parts, unknown_option};
-use latchwork_store::kit::tls::Tls;
-use latchwork_store::{Error, ErrorKind, Source, Sourced};
+use latchwork_store::{Error, ErrorKind};
+use latchwork_wire::address;
+pub(crate) use latchwork_wire::address::{Endpoint, Login};
+use latchwork_wire::address::{Parts, unknown_option};
+use latchwork_wire::tls::Tls;
+use latchwork_wire::{Source, Sourced};
 
 /// The port that ZooKeeper listens on for clients.
 const DEFAULT_PORT: u16 = 2_181;

@@ -2,8 +2,8 @@
 
 use std::path::PathBuf;
 
-use latchwork_store::kit::address::nearest;
 use latchwork_store::{Error, ErrorKind};
+use latchwork_wire::address::nearest;
 
 /// Where a store is.
 #[derive(Debug, Clone, PartialEq, Eq)]

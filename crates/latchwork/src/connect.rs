@@ -12,9 +12,10 @@ use latchwork_postgres::PostgresConfig;
 #[cfg(feature = "redis")]
 use latchwork_redis::{RedisConfig, redlock};
 use latchwork_store::doctor::{Finding, Prepared, Report};
+use latchwork_store::{Backend, Error, ErrorKind, Io, MemoryBackend};
+use latchwork_wire::Source;
 #[cfg(any(feature = "etcd", feature = "zookeeper", feature = "kubernetes"))]
-use latchwork_store::kit::address::is_plain;
-use latchwork_store::{Backend, Error, ErrorKind, Io, MemoryBackend, Source};
+use latchwork_wire::address::is_plain;
 #[cfg(feature = "zookeeper")]
 use latchwork_zookeeper::ZooKeeperConfig;
 

@@ -70,14 +70,14 @@ mod wait;
 
 /// The boundary to a store: for who writes one, and the words in which locks are listed.
 ///
-/// The crate [`latchwork_store`] has this, and what stores are built of, which changes more often.
+/// The crate [`latchwork_store`] has the whole contract, with its clock, its kits and its tests.
+/// `latchwork-wire` has connections and other machinery.
 pub mod store {
     pub use latchwork_store::doctor;
     pub use latchwork_store::{
         Attempt, Backend, BackendError, BackendErrorKind, Blocked, Capabilities, Cause, Claim,
-        ClaimId, Clock, Effect, Fencing, Grant, Holder, Io, Key, Linger, MemoryBackend, Mode,
-        Moment, Order, Party, Query, Released, Renewal, Resize, Resized, Shape, Sleep, Snapshot,
-        Stamp, Task, Verb, Wake, Watch,
+        ClaimId, Effect, Fencing, Grant, Holder, Io, Key, Linger, MemoryBackend, Mode, Moment,
+        Order, Party, Query, Released, Renewal, Shape, Snapshot, Verb, Wake, Watch,
     };
 }
 
@@ -87,8 +87,10 @@ pub use hold::lease::HoldState;
 pub use hold::owner::Owner;
 #[doc(inline)]
 pub use latchwork_store::{
-    Error, ErrorKind, FencingToken, Lost, LostReason, NotHeld, Resize, Resized, Source,
+    Error, ErrorKind, FencingToken, Lost, LostReason, NotHeld, Resize, Resized,
 };
+#[doc(inline)]
+pub use latchwork_wire::Source;
 pub use locks::election::{Election, Leader, Leadership};
 pub use locks::lock::Lock;
 pub use locks::manager::{ForceReleased, LockManager};

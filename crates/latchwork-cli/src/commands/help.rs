@@ -1,7 +1,7 @@
 //! `latchwork help`: the help of a verb, or a page of the book.
 
 use clap::{CommandFactory, Parser};
-use latchwork_store::kit::address::nearest;
+use latchwork_wire::address::nearest;
 
 use crate::args::{Cli, HelpArgs};
 use crate::exit;

@@ -35,7 +35,7 @@ use std::time::Duration;
 
 use futures_util::FutureExt;
 use latchwork::{Error, ErrorKind, FencingToken, LockManager};
-use latchwork_store::system::{check_for_runtime, refusal_step};
+use latchwork_wire::system::{check_for_runtime, refusal_step};
 use tokio::runtime::{Builder, Runtime};
 
 use crate::args::{Cli, Command};

@@ -7,7 +7,7 @@ use std::thread;
 
 use latchwork::Error;
 use latchwork_serve::{Detail, Settings, TlsFiles};
-use latchwork_store::system::check_for_runtime;
+use latchwork_wire::system::check_for_runtime;
 use tokio::runtime;
 
 use super::{Context, cannot_start, failed};

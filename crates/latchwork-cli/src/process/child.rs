@@ -7,7 +7,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 
 use latchwork_store::Moment;
 use latchwork_store::clock::boot_time;
-use latchwork_store::system::refusal_step;
+use latchwork_wire::system::refusal_step;
 use rustix::io::Errno;
 use rustix::process::{
     Pid, Signal, WaitId, WaitIdOptions, WaitIdStatus, getpid, getppid,

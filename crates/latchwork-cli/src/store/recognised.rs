@@ -3,7 +3,7 @@
 //! The address may be written wrongly, and then a password stands where nobody looks for one. So an address is
 //! shown only if all of it is understood.
 
-use latchwork_store::kit::address::{Endpoint, is_plain};
+use latchwork_wire::address::{Endpoint, is_plain};
 
 /// The address without its login and its secret options; `None` if any part of it is not recognised.
 pub(super) fn shown(address: &str) -> Option<String> {

@@ -13,8 +13,8 @@ use std::time::Duration;
 
 use futures_util::FutureExt as _;
 use futures_util::future::{BoxFuture, Shared};
-use latchwork_store::kit::tls::Tls;
 use latchwork_store::{Error, ErrorKind, Io};
+use latchwork_wire::tls::Tls;
 use tokio::sync::oneshot;
 use tonic::Status;
 use tonic::codegen::http::Uri;

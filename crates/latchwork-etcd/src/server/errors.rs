@@ -5,8 +5,8 @@ use std::fmt;
 use std::io::ErrorKind;
 use std::sync::Arc;
 
-use latchwork_store::kit::tls;
 use latchwork_store::{BackendError, BackendErrorKind, Effect};
+use latchwork_wire::tls;
 use tonic::{Code, Status};
 
 use crate::config::Endpoint;

@@ -10,7 +10,7 @@ use std::time::Duration;
 use futures_util::future::{join, join_all};
 use latchwork_store::Io;
 use latchwork_store::doctor::Tested;
-use latchwork_store::wire::is_silent;
+use latchwork_wire::is_silent;
 use tokio_stream::StreamExt as _;
 
 use crate::proto::LeaseKeepAliveRequest;

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use latchwork_store::kit::tls;
 use latchwork_store::{BackendError, BackendErrorKind, Effect, Error, Io, Moment};
+use latchwork_wire::tls;
 use tonic::{Request, Response, Status};
 
 use crate::config::{Endpoint, Login, Tls};

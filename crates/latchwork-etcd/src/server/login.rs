@@ -5,7 +5,8 @@
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use latchwork_store::{Error, Io, Sourced};
+use latchwork_store::{Error, Io};
+use latchwork_wire::Sourced;
 use tokio::sync;
 use tonic::Request;
 use tonic::metadata::{Ascii, MetadataValue};

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use latchwork_store::wire::race;
 use latchwork_store::{Effect, Error, Io, Moment};
+use latchwork_wire::race;
 
 use crate::config::{Endpoint, EtcdConfig};
 use crate::server::errors::{Failure, Reaction};

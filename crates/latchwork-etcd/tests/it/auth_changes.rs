@@ -8,7 +8,8 @@ use futures_util::future::join_all;
 use latchwork::LockManager;
 use latchwork_services::{EtcdCluster, EtcdOptions, EtcdServer, Folder, etcdctl};
 use latchwork_store::doctor::{Report, Severity};
-use latchwork_store::{ErrorKind, LostReason, Source};
+use latchwork_store::{ErrorKind, LostReason};
+use latchwork_wire::Source;
 
 const TTL: std::time::Duration = SEC.saturating_mul(3);
 

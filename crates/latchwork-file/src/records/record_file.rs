@@ -10,8 +10,8 @@
 use std::os::fd::{AsFd, OwnedFd};
 
 use latchwork_store::kit::record::{Now, Record};
-use latchwork_store::system::file_size_limit;
 use latchwork_store::{BackendError, Effect, Key};
+use latchwork_wire::system::file_size_limit;
 use rustix::buffer::spare_capacity;
 use rustix::fs::{Mode, OFlags};
 use rustix::io::{Errno, retry_on_intr};

@@ -13,7 +13,8 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use latchwork_store::{BackendError, CloseOnFork, Effect, random_u128};
+use latchwork_store::{BackendError, Effect, random_u128};
+use latchwork_wire::CloseOnFork;
 use rustix::fs::{FlockOperation, OFlags};
 use rustix::io::{Errno, retry_on_intr};
 

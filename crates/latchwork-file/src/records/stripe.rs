@@ -19,7 +19,8 @@ use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
 use std::time::Duration;
 
 use latchwork_store::clock::boot_time;
-use latchwork_store::{BackendError, CloseOnFork, Effect};
+use latchwork_store::{BackendError, Effect};
+use latchwork_wire::CloseOnFork;
 use rustix::buffer::spare_capacity;
 use rustix::fs::{FlockOperation, OFlags};
 use rustix::io::{Errno, retry_on_intr};

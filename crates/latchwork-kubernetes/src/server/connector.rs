@@ -11,8 +11,8 @@ use hyper_util::rt::{TokioExecutor, TokioIo};
 use kube::Client;
 use kube::client::{Body, ConfigExt as _};
 use latchwork_store::Io;
-use latchwork_store::kit::address::Endpoint;
-use latchwork_store::wire::dial;
+use latchwork_wire::address::Endpoint;
+use latchwork_wire::dial;
 use tokio::net::TcpStream;
 use tower::{Service, ServiceBuilder};
 

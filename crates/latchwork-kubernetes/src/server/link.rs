@@ -7,8 +7,8 @@ use http::{Method, Request};
 use kube::client::Body;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
-use latchwork_store::kit::tls;
 use latchwork_store::{BackendError, BackendErrorKind, Effect, Io, Moment};
+use latchwork_wire::tls;
 use tokio::sync::{oneshot, watch};
 
 use crate::config::KubernetesConfig;

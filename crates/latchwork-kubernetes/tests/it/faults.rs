@@ -7,8 +7,9 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use latchwork_services::{ADMIN, Cut, KubernetesServer, Proxy, Silent};
-use latchwork_store::testing::{name_host, stalls};
+use latchwork_store::testing::stalls;
 use latchwork_store::{Attempt, Backend as _, Linger, Released, Renewal};
+use latchwork_wire::testing::name_host;
 
 use crate::common::{at, backend, claim, client, namespace, shared};
 

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use latchwork_store::Error;
-use latchwork_store::kit::address::{self, Endpoint};
+use latchwork_wire::address::{self, Endpoint};
 
 /// The folders in which servers make their socket unless configured otherwise. For these, `.pgpass` says `localhost`.
 const USUAL: [&str; 3] = ["/var/run/postgresql", "/run/postgresql", "/tmp"];

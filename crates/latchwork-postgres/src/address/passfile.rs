@@ -170,7 +170,7 @@ fn fields(line: &str) -> Vec<Field> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use latchwork_store::kit::address::Endpoint;
+    use latchwork_wire::address::Endpoint;
 
     fn net(host: &str, port: u16) -> Host {
         Host::Net(Endpoint { host: host.into(), port })

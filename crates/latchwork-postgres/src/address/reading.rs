@@ -1,7 +1,8 @@
 //! Puts an address together: its parts, its options, and those of the service that it names.
 
-use latchwork_store::kit::address::{Parts, usually};
-use latchwork_store::{Error, Sourced};
+use latchwork_store::Error;
+use latchwork_wire::Sourced;
+use latchwork_wire::address::{Parts, usually};
 
 use crate::address::host::Host;
 use crate::address::passfile::Passfile;

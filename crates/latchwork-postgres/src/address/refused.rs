@@ -1,7 +1,7 @@
 //! Options of libpq that are not supported, and what to do in place of each.
 
 use latchwork_store::Error;
-use latchwork_store::kit::address::unknown_option;
+use latchwork_wire::address::unknown_option;
 
 use crate::config::{OPTIONS, invalid};
 

@@ -8,8 +8,8 @@ use std::pin::pin;
 use std::sync::{Arc, Mutex};
 use std::task::Poll;
 
-use latchwork_store::kit::combine::{Combined, Combiner, Lanes};
 use latchwork_store::{BackendError, Claim, ClaimId, Effect, Verb};
+use latchwork_wire::combine::{Combined, Combiner, Lanes};
 use tokio_postgres::Row;
 
 use crate::lock;

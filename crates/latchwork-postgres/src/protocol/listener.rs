@@ -9,8 +9,8 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
-use latchwork_store::kit::mailbox;
 use latchwork_store::{BackendError, ClaimId, Grant, Io, Wake, random_between, random_u128};
+use latchwork_wire::mailbox;
 use tokio::sync::{Notify, watch};
 use tokio_postgres::types::{ToSql, Type};
 

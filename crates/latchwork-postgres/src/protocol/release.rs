@@ -127,7 +127,7 @@ impl Store {
             Poll::Pending => left.await,
         };
         if !is_told {
-            self.access.io.finish(told);
+            latchwork_wire::finish(&self.access.io, told);
         }
         answer
     }
@@ -140,7 +140,7 @@ impl Store {
             return;
         }
         let seat = Seat::on(seat.lane().clone());
-        self.access.io.finish(async move {
+        latchwork_wire::finish(&self.access.io, async move {
             // A waiter that is not notified checks by itself.
             let _ = seat.ask(Ask::Notify, &[&channels, &messages], None).await;
         });

@@ -91,7 +91,7 @@ impl Store {
             return;
         }
         let store = self.clone();
-        self.access.io.finish(async move {
+        latchwork_wire::finish(&self.access.io, async move {
             let _ = store.access.io.within(SHORT_SWEEP, store.sweep()).await;
         });
     }

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use futures_util::StreamExt as _;
 use futures_util::stream::FuturesUnordered;
-use latchwork_store::wire::{Drive, Socket, dial, is_silent};
 use latchwork_store::{BackendError, BackendErrorKind, Effect, Error, ErrorKind, Io};
+use latchwork_wire::{Drive, Socket, dial, is_silent};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::oneshot;
 use tokio_postgres::error::SqlState;

@@ -2,8 +2,8 @@
 
 use std::error::Error as _;
 
-use latchwork_store::kit::tls;
 use latchwork_store::{BackendError, BackendErrorKind, Effect};
+use latchwork_wire::tls;
 use tokio_postgres::Error;
 use tokio_postgres::error::{DbError, Severity, SqlState};
 

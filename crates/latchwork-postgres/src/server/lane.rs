@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
-use latchwork_store::wire::Drive;
 use latchwork_store::{BackendError, ClaimId, Effect, Io, Moment};
+use latchwork_wire::Drive;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_postgres::error::SqlState;
 use tokio_postgres::types::ToSql;

@@ -8,7 +8,7 @@ use crate::common::*;
 use latchwork::{Driver, LockManager};
 use latchwork_postgres::{PostgresBackend, PostgresConfig};
 use latchwork_services::{Folder, PgBouncer, PostgresOptions, PostgresServer};
-use latchwork_store::Source;
+use latchwork_wire::Source;
 
 const TTL_SECS: u32 = 5;
 

@@ -7,8 +7,8 @@
 use std::sync::atomic::{AtomicU8, Ordering};
 
 use futures_util::future::join_all;
-use latchwork_store::kit::combine::Combined;
 use latchwork_store::{BackendError, BackendErrorKind, Claim, Effect, Verb};
+use latchwork_wire::combine::Combined;
 use redis::{Cmd, Value};
 
 use crate::protocol::granting::Scripts;

@@ -1,8 +1,8 @@
 //! Verbs for several claims at once, for a majority of servers: free keys with one command.
 
 use futures_util::future::join_all;
-use latchwork_store::kit::combine::Combined;
 use latchwork_store::{Attempt, BackendError, Claim, Linger, Released};
+use latchwork_wire::combine::Combined;
 
 use crate::protocol::free::FreeRequest;
 use crate::protocol::scripted::{Scripted, may_be_alone};

@@ -11,7 +11,7 @@
 //!
 //! Every client that may publish can send both. A grant counts only if it has the nonce of the claim's
 //! last try: the process drew it, the store keeps it in the queue, and no message has it before the grant
-//! itself. [`kit::mailbox`](latchwork_store::kit::mailbox) says how other messages are handled.
+//! itself. [`mailbox`] says how other messages are handled.
 
 use std::collections::{HashMap, VecDeque};
 use std::ops::Deref;
@@ -19,8 +19,8 @@ use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, Weak};
 use std::time::Duration;
 
-use latchwork_store::kit::mailbox;
 use latchwork_store::{ClaimId, Grant, Io, random_u128};
+use latchwork_wire::mailbox;
 use redis::{PushInfo, PushKind, Value};
 
 use crate::lock;

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
-use latchwork_store::kit::mailbox::PROBATION;
 use latchwork_store::{BackendError, BackendErrorKind, Claim, ClaimId, Linger, Released, Resized};
+use latchwork_wire::mailbox::PROBATION;
 use redis::Value;
 
 use crate::protocol::answers::{goes_on, is_to_warn, released, resized};

@@ -4,13 +4,13 @@
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use latchwork_store::kit::combine::{Combiner, Lanes};
-use latchwork_store::kit::mailbox::PROBATION;
 use latchwork_store::kit::record::cannot_replace;
 use latchwork_store::{
     Attempt, BackendError, BackendErrorKind, Claim, Effect, FencingToken, Grant, Mode, Order,
     Shape, Wake,
 };
+use latchwork_wire::combine::{Combiner, Lanes};
+use latchwork_wire::mailbox::PROBATION;
 use redis::Value;
 
 use crate::protocol::answers::{attempt, blocked_by, goes_on, is_to_warn, joined_at};

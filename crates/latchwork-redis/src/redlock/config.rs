@@ -1,7 +1,8 @@
 //! The address of several servers.
 
-use latchwork_store::kit::address::{Parts, usually};
-use latchwork_store::{Error, ErrorKind, Source};
+use latchwork_store::{Error, ErrorKind};
+use latchwork_wire::Source;
+use latchwork_wire::address::{Parts, usually};
 
 use crate::config::{Brand, Deployment, Endpoint, RedisConfig, parts as parts_of};
 

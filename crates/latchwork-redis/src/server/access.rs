@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use latchwork_store::Sourced;
-use latchwork_store::kit::tls::Tls;
+use latchwork_wire::Sourced;
+use latchwork_wire::tls::Tls;
 use redis::Cmd;
 
 use crate::config::{Credentials, Endpoint, RedisConfig};

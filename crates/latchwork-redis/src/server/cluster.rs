@@ -9,8 +9,8 @@ use std::ops::RangeInclusive;
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::time::Duration;
 
-use latchwork_store::wire::race;
 use latchwork_store::{BackendError, BackendErrorKind, Effect, Io, Moment, random_u128};
+use latchwork_wire::race;
 use redis::{Value, cmd};
 
 use crate::config::Endpoint;

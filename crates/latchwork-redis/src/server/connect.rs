@@ -3,9 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use latchwork_store::kit::tls;
-use latchwork_store::wire::{Drive, dial};
 use latchwork_store::{BackendError, BackendErrorKind, Effect, Error, Io};
+use latchwork_wire::tls;
+use latchwork_wire::{Drive, dial};
 use redis::io::tcp::socket2::{SockRef, TcpKeepalive};
 use redis::{Cmd, RedisResult, Value};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
@@ -286,7 +286,7 @@ mod tests {
     use std::collections::BTreeMap;
     use std::sync::Arc;
 
-    use latchwork_store::Sourced;
+    use latchwork_wire::Sourced;
 
     use super::*;
 

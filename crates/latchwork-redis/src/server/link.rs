@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use latchwork_store::wire::Drive;
 use latchwork_store::{BackendErrorKind, Io, Moment};
+use latchwork_wire::Drive;
 use redis::{Cmd, PushKind, Value, cmd};
 use tokio::sync::{Semaphore, SetOnce};
 

@@ -3,8 +3,8 @@
 use std::future::Future;
 use std::time::Duration;
 
-use latchwork_store::wire::is_silent;
 use latchwork_store::{BackendError, BackendErrorKind, Effect, Io};
+use latchwork_wire::is_silent;
 use tokio::sync::mpsc;
 
 use crate::config::Endpoint;

@@ -8,7 +8,8 @@ use latchwork_services::{
     ClusterOptions, Folder, RedisCluster, RedisOptions, RedisServer, SentinelOptions, SentinelSet,
     Value,
 };
-use latchwork_store::{ErrorKind, Source};
+use latchwork_store::ErrorKind;
+use latchwork_wire::Source;
 
 const TTL: Duration = Duration::from_secs(3);
 /// For how long a hold is watched after a step: longer than its ttl.

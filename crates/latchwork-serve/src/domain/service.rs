@@ -115,7 +115,7 @@ impl Service {
             lock_lists,
             access,
             turns: watch::channel(0).0,
-            host: latchwork_store::system::this_host(),
+            host: latchwork_wire::system::this_host(),
             numbers: AtomicU64::new(0),
             losses: Mutex::new(Some(losses)),
             queue,

@@ -1,7 +1,7 @@
 //! The limit on connections, so that they never take the descriptors that the store needs.
 
 use latchwork::{Error, ErrorKind};
-use latchwork_store::system::open_files_limit;
+use latchwork_wire::system::open_files_limit;
 use rustix::process::{Resource, Rlimit, setrlimit};
 
 /// The descriptors that are reserved for files and for the store: renewals need them.

@@ -1,7 +1,7 @@
 //! Maps errors of ZooKeeper and of the connection to those of the contract.
 
-use latchwork_store::kit::tls;
 use latchwork_store::{BackendError, BackendErrorKind, Effect};
+use latchwork_wire::tls;
 
 use crate::server::session::messages::Refusal;
 

@@ -7,7 +7,8 @@ use std::process::Command;
 use crate::common::*;
 use latchwork::{Driver, LockManager};
 use latchwork_services::Folder;
-use latchwork_store::{Error, ErrorKind, Source};
+use latchwork_store::{Error, ErrorKind};
+use latchwork_wire::Source;
 use latchwork_zookeeper::{ZooKeeperBackend, ZooKeeperConfig};
 
 /// Everything for the administrator, and nothing for others but to read.

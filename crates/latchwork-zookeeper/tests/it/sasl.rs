@@ -5,7 +5,8 @@
 use crate::common::*;
 use latchwork::Driver;
 use latchwork_services::Folder;
-use latchwork_store::{ErrorKind, Source};
+use latchwork_store::ErrorKind;
+use latchwork_wire::Source;
 use latchwork_zookeeper::{ZooKeeperBackend, ZooKeeperConfig};
 
 const USERS: &str = r#"Server {

@@ -9,11 +9,10 @@ use crate::rules::adaptive::AdaptiveTtl;
 use crate::rules::handover::Handover;
 use crate::rules::observe::{Event, Observer};
 use crate::rules::token_base::TokenBase;
-use latchwork_store::system::this_host;
 use latchwork_store::validity;
-use latchwork_store::{
-    Capabilities, Error, ErrorKind, FencingToken, Holder, Key, Moment, this_process,
-};
+use latchwork_store::{Capabilities, Error, ErrorKind, FencingToken, Holder, Key, Moment};
+use latchwork_wire::system::this_host;
+use latchwork_wire::this_process;
 
 /// The options of a manager or a handle, with what was made of them. Cheap to clone.
 #[derive(Debug, Clone, Default)]

@@ -147,7 +147,7 @@ pub(crate) async fn listening<F: Future>(bell: Option<&Doorbell>, future: F) -> 
     poll_fn(|cx| {
         #[cfg(target_os = "linux")]
         if let Some(bell) = bell {
-            bell.offer();
+            latchwork_wire::Visit::offer(bell);
         }
         future.as_mut().poll(cx)
     })
@@ -165,8 +165,8 @@ mod imp {
     use std::thread::Thread;
     use std::time::Duration;
 
-    pub(super) use latchwork_store::Visit;
     use latchwork_store::{Doorbell, Origin};
+    pub(super) use latchwork_wire::Visit;
     use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 
     thread_local! {

@@ -13,8 +13,8 @@ use tokio::sync::oneshot;
 
 use crate::runtime::timer::{SystemClock, Timers};
 use crate::runtime::workers::{self, Workers};
-use latchwork_store::system::{check_for_runtime, refusal_step};
 use latchwork_store::{Error, ErrorKind, Io};
+use latchwork_wire::system::{check_for_runtime, refusal_step};
 
 /// How long the threads go on after its driver was dropped, for releases that are under way.
 const LINGER: Duration = Duration::from_millis(250);

@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::io;
 use std::path::Path;
 
-use latchwork_store::system::refusal_step;
+use latchwork_wire::system::refusal_step;
 
 use crate::exit;
 

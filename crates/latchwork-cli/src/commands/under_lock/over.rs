@@ -74,8 +74,8 @@ pub(crate) fn default_holder(command: &[OsString]) -> String {
         words.truncate(end);
         words.push_str("...");
     }
-    let host = latchwork_store::system::this_host();
-    format!("{user}@{host} {}: {words}", latchwork_store::this_process())
+    let host = latchwork_wire::system::this_host();
+    format!("{user}@{host} {}: {words}", latchwork_wire::this_process())
 }
 
 #[cfg(test)]

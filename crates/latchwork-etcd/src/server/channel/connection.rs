@@ -5,8 +5,8 @@ use std::task::{Context, Poll, Waker};
 
 use h2::client::{Builder, SendRequest};
 use latchwork_store::Io;
-use latchwork_store::kit::tls::refusal;
-use latchwork_store::wire::{Drive, dial};
+use latchwork_wire::tls::refusal;
+use latchwork_wire::{Drive, dial};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::oneshot;
 use tonic::codegen::Bytes;

@@ -14,8 +14,8 @@ use futures_util::future::BoxFuture;
 use futures_util::stream::FuturesUnordered;
 use h2::client::Connection;
 use h2::{Ping, PingPong};
-use latchwork_store::wire::Drive;
 use latchwork_store::{Io, Moment, Sleep};
+use latchwork_wire::Drive;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tonic::codegen::Bytes;
 

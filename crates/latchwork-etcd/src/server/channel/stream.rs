@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll, ready};
 
-use latchwork_store::kit::tls::{Refusal, refusal};
 use latchwork_store::{Io, Moment};
+use latchwork_wire::tls::{Refusal, refusal};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use crate::server::errors::WORDS;

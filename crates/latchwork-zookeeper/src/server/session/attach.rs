@@ -5,9 +5,9 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use latchwork_store::kit::tls::{is_tls, speaks_tls};
-use latchwork_store::wire::{dial, dial_any};
 use latchwork_store::{BackendError, BackendErrorKind, Io};
+use latchwork_wire::tls::{is_tls, speaks_tls};
+use latchwork_wire::{dial, dial_any};
 use tokio::io::AsyncWriteExt;
 use tokio::sync::oneshot;
 

@@ -27,8 +27,8 @@ use std::sync::atomic::AtomicI64;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
-use latchwork_store::wire::Drive;
 use latchwork_store::{BackendError, Io};
+use latchwork_wire::Drive;
 use tokio::sync::{mpsc, oneshot};
 
 pub(crate) use self::attach::{probe, say_hello};

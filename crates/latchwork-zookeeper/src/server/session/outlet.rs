@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
 use latchwork_store::Moment;
-use latchwork_store::wire::Drive;
+use latchwork_wire::Drive;
 
 use super::link::Link;
 

@@ -6,7 +6,7 @@
 //! being overheard.
 
 use latchwork_store::ClaimId;
-use latchwork_store::kit::address::Login;
+use latchwork_wire::address::Login;
 use md5::{Digest, Md5};
 use tokio::io::AsyncWriteExt;
 

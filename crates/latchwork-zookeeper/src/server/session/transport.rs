@@ -4,9 +4,9 @@ use std::io;
 use std::net::TcpStream;
 use std::sync::Arc;
 
-use latchwork_store::kit::tls::{is_tls, refusal, speaks_plain, speaks_tls};
-use latchwork_store::wire::{Drive, dial};
 use latchwork_store::{BackendError, Io};
+use latchwork_wire::tls::{is_tls, refusal, speaks_plain, speaks_tls};
+use latchwork_wire::{Drive, dial};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 
 use super::messages::{Hello, INTRODUCTION, Refusal, Request, Welcome, introduction};

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use latchwork::connect;
 use latchwork_services::{Cut, Proxy, SentinelOptions, SentinelSet, Silent};
-use latchwork_store::testing::name_host;
+use latchwork_wire::testing::name_host;
 
 use super::stores;
 

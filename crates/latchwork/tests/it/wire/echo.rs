@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use latchwork::Driver;
 use latchwork_store::testing::stalls;
-use latchwork_store::wire::{Drive, Socket};
+use latchwork_wire::{Drive, Socket};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::sync::{mpsc, oneshot};
 

@@ -122,7 +122,7 @@ fn h244_a_check_of_a_connection_polls_no_task_under_a_lock() {
         let pool = Arc::new(Mutex::new(()));
         let (asks, needed) = (link.clone(), pool.clone());
         // As from a verb: this runtime is to read the answer, and the far side leaves it the time.
-        link.driver.io().finish(async move {
+        latchwork_wire::finish(&link.driver.io(), async move {
             let answer = asks.ask_for(1).await;
             drop(needed.lock().unwrap());
             ended.send(answer.is_some()).unwrap();

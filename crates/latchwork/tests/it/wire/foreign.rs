@@ -14,7 +14,8 @@ use std::time::{Duration, Instant};
 
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
-use latchwork_store::{EventLoop, ForeignLoop, Task, Watched};
+use latchwork_store::Task;
+use latchwork_wire::{EventLoop, ForeignLoop, Watched};
 use rustix::event::{PollFd, PollFlags, poll};
 
 use super::echo::*;

@@ -15,9 +15,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll};
 
+use latchwork_store::Task;
 use tokio::runtime::{Handle, Id};
-
-use crate::io::Task;
 
 /// An event loop that is not tokio's, and lends its thread to the stores whose futures it polls.
 ///

@@ -17,7 +17,6 @@
 //! them. If the runtime ends, the far side takes over at once. Nothing under way is lost, because
 //! there is only one connection, and one order of what is sent on it.
 
-mod dial;
 mod drive;
 mod far;
 mod gone;
@@ -27,7 +26,6 @@ mod socket;
 
 use std::task::{Context, Waker};
 
-pub use dial::{dial, dial_any, is_silent, race};
 pub use drive::{Drive, Expected};
 pub(crate) use moving::is_moving_here;
 pub use socket::Socket;

@@ -9,16 +9,16 @@ use std::future::poll_fn;
 use std::io;
 use std::net::{IpAddr, SocketAddr, TcpStream, ToSocketAddrs as _};
 use std::pin::pin;
+use std::sync::Arc;
 use std::task::Poll;
 use std::thread;
 use std::time::Duration;
 
+use latchwork_store::{Io, Moment};
 use tokio::sync::oneshot;
 
-use crate::clock::Moment;
-use crate::io::Io;
-use crate::kit::address::Endpoint;
-use crate::silence::SILENT;
+use crate::address::Endpoint;
+use crate::silence::{SILENT, Silence};
 
 /// An attempt that is silent for so long does not keep the next one waiting.
 const STAGGER: Duration = Duration::from_millis(250);
@@ -48,7 +48,7 @@ pub async fn dial(server: &Endpoint, io: &Io) -> io::Result<TcpStream> {
     }
     match race(attempts, io).await {
         Ok((_, stream)) => {
-            io.silence().forget(server);
+            silence(io).forget(server);
             Ok(stream)
         }
         Err(errors) => Err(all_failed(
@@ -109,12 +109,12 @@ struct Attempt<'a> {
 impl<'a> Attempt<'a> {
     fn begin(owing: Vec<Endpoint>, io: &'a Io) -> Self {
         let begun = io.now();
-        owing.iter().for_each(|server| io.silence().asked(server.clone(), begun));
+        owing.iter().for_each(|server| silence(io).asked(server.clone(), begun));
         Self { owing, begun, io }
     }
 
     fn answered(&self) {
-        self.owing.iter().for_each(|server| self.io.silence().forget(server));
+        self.owing.iter().for_each(|server| silence(self.io).forget(server));
     }
 }
 
@@ -224,7 +224,12 @@ fn named(address: &SocketAddr) -> Endpoint {
 /// Returns whether a server is silent, or was a moment ago. A client that has another server does not wait
 /// for this one.
 pub fn is_silent(server: &Endpoint, io: &Io) -> bool {
-    io.silence().has(server, io.now())
+    silence(io).has(server, io.now())
+}
+
+/// The servers that were silent a moment ago, to all that use this `Io`.
+fn silence(io: &Io) -> Arc<Silence> {
+    io.shared()
 }
 
 /// One error of several: what each address has said, once.
@@ -241,9 +246,10 @@ fn all_failed(mut errors: Vec<(SocketAddr, io::Error)>) -> io::Error {
 
 #[cfg(test)]
 mod tests {
+    use latchwork_store::testing::paused_io;
+
     use super::*;
     use crate::silence::REMEMBERED;
-    use crate::testing::paused_io;
 
     fn address(text: &str) -> SocketAddr {
         text.parse().unwrap()
@@ -256,7 +262,7 @@ mod tests {
             ["[::a]:1", "[::b]:1", "[::c]:1", "10.9.9.1:1", "10.9.9.2:1"].map(address);
         assert_eq!(by_turns(vec![a, b, c, x, y], &io), [a, x, b, y, c]);
         assert_eq!(by_turns(vec![x, y, a, x], &io), [x, a, y]);
-        io.silence().asked(named(&a), io.now());
+        silence(&io).asked(named(&a), io.now());
         assert_eq!(by_turns(vec![a, b, x], &io), [a, x, b]);
         io.sleep(SILENT).await;
         assert_eq!(by_turns(vec![a, b, x], &io), [x, b, a]);

@@ -1,6 +1,6 @@
 //! What an address that is read again may not change.
 
-use crate::error::{Error, ErrorKind};
+use latchwork_store::{Error, ErrorKind};
 
 /// Options that say who logs in.
 const LOGIN: [&str; 4] = ["user", "password", "sentinel_user", "sentinel_password"];

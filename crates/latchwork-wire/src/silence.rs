@@ -4,8 +4,9 @@ use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use crate::clock::Moment;
-use crate::kit::address::Endpoint;
+use latchwork_store::Moment;
+
+use crate::address::Endpoint;
 
 /// A server that has not answered an attempt for so long is silent. It is a little less than the pause
 /// after which the next server is tried, so that a client that tries that one already finds this one silent.

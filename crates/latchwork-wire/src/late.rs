@@ -12,8 +12,9 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Wake, Waker};
 
-use crate::io::{Io, Task};
-use crate::wire::is_moving_here;
+use latchwork_store::{Io, Task};
+
+use crate::connection::is_moving_here;
 
 /// Nobody polls it, and nobody has been asked to.
 const IDLE: u8 = 0;
@@ -29,8 +30,23 @@ const OVER: u8 = 4;
 /// How often a thread polls it at most because it has woken itself.
 const ROUNDS: u32 = 4;
 
-/// See [`Io::finish`].
-pub(crate) struct Late {
+/// Runs a task that mostly waits for answers, to its end.
+///
+/// It is polled now, on this thread, and afterwards by the thread that reads its answers from a
+/// [connection](crate::Drive). If something else wakes it, it is polled where [`Io::spawn`] runs
+/// tasks. It must not block; long work belongs in a task of its own.
+///
+/// In a forked child, the task is neither polled nor dropped.
+pub fn finish(io: &Io, task: impl Future<Output = ()> + Send + 'static) {
+    if io.origin().is_here() {
+        Late::finish(Box::pin(task), io.clone());
+    } else {
+        std::mem::forget(Box::pin(task));
+    }
+}
+
+/// See [`finish`].
+struct Late {
     task: Mutex<Option<Task>>,
     state: AtomicU8,
     io: Io,
@@ -38,7 +54,7 @@ pub(crate) struct Late {
 
 impl Late {
     /// Polls the task, and sees to it that it is polled to its end.
-    pub(crate) fn finish(task: Task, io: Io) {
+    fn finish(task: Task, io: Io) {
         // Of the budget of a task of tokio that happens to poll it, it takes nothing.
         let task: Task = Box::pin(tokio::task::unconstrained(task));
         let this = Self { task: Mutex::new(Some(task)), state: AtomicU8::new(QUEUED), io };

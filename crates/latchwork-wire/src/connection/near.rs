@@ -9,8 +9,9 @@ use std::task::{Context, Poll, Waker, ready};
 
 use tokio::io::Interest;
 
+use latchwork_store::Origin;
+
 use crate::event_loop::{EventLoop, LoopId, Watched};
-use crate::fork::Origin;
 
 use super::drive::{Drive, Moved};
 use super::remember;

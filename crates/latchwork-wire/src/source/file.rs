@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io::{ErrorKind, Read};
 use std::path::Path;
 
-use crate::error::{self, Error};
+use latchwork_store::{Error, ErrorKind as Kind};
 
 /// No address is longer.
 const LONGEST: u64 = 64 * 1024;
@@ -17,7 +17,7 @@ const LONGEST: u64 = 64 * 1024;
 pub(super) fn read(file: &Path) -> Result<String, Error> {
     let invalid = |problem: &str, step: &'static str| {
         let message = format!("store file {}: {problem}", file.display());
-        Error::new(error::ErrorKind::Invalid, message).with_next_step(step)
+        Error::new(Kind::Invalid, message).with_next_step(step)
     };
     let mut text = String::new();
     // It may be a pipe, so its length is not known before.

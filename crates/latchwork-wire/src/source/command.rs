@@ -11,8 +11,8 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{OFlags, fcntl_setfl};
 use rustix::process::{Pid, Signal, kill_process_group};
 
-use crate::clock::boot_time;
-use crate::error::{self, Error};
+use latchwork_store::clock::boot_time;
+use latchwork_store::{Error, ErrorKind as Kind};
 
 /// How long a command may take.
 const LIMIT: Duration = Duration::from_secs(10);
@@ -32,7 +32,7 @@ const REPEATED: usize = 300;
 pub(super) fn output(text: &str, folder: Option<&Path>) -> Result<String, Error> {
     let failed = |problem: String, step: &'static str| {
         let message = format!("store command `{text}`: {problem}");
-        Error::new(error::ErrorKind::Invalid, message).with_next_step(step)
+        Error::new(Kind::Invalid, message).with_next_step(step)
     };
     const ALONE: &str = "run it alone: it has to print the store's address and to exit with 0";
     let ran =

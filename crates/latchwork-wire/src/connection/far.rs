@@ -9,10 +9,9 @@ use std::time::Duration;
 use tokio::io::Interest;
 use tokio::net::TcpStream;
 
-use crate::clock::{Moment, Sleep};
+use latchwork_store::{Io, Moment, Origin, Sleep};
+
 use crate::event_loop::{EventLoop, LoopId};
-use crate::fork::Origin;
-use crate::io::Io;
 
 use super::drive::{Drive, Moved};
 use super::near::{clear, read};
@@ -255,7 +254,7 @@ mod tests {
     use tokio::io::{AsyncRead, ReadBuf};
 
     use super::*;
-    use crate::testing::paused_io;
+    use latchwork_store::testing::paused_io;
 
     async fn until_read(io: &Io, read: &Mutex<usize>, count: usize) {
         let limit = io.now().plus(Duration::from_secs(1));

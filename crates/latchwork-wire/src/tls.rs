@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use latchwork_store::{BackendError, BackendErrorKind, Effect, Io};
 use tokio::sync::oneshot;
 use tokio_rustls::rustls::crypto::{CryptoProvider, ring};
 use tokio_rustls::rustls::pki_types::pem::PemObject;
@@ -21,9 +22,7 @@ pub use tokio_rustls::client::TlsStream;
 
 pub use self::refusal::{Refusal, Words, refusal, speaks_plain, speaks_tls};
 use self::verifier::{Trusts, TrustsAll};
-use crate::error::{BackendError, BackendErrorKind, Effect};
-use crate::io::Io;
-use crate::kit::address::Endpoint;
+use crate::address::Endpoint;
 
 /// How long a server may take to show whether it speaks TLS.
 const LOOK: Duration = Duration::from_millis(500);
@@ -133,7 +132,7 @@ async fn shakes_hands(server: &Endpoint, io: &Io) -> bool {
     let tls = Tls { insecure: true, ..Tls::default() };
     let Ok(greeting) = tls.greeting(&server.host) else { return false };
     let asked = async {
-        let stream = crate::wire::dial(server, io).await?;
+        let stream = crate::dial(server, io).await?;
         stream.set_nonblocking(true)?;
         greeting.greet(tokio::net::TcpStream::from_std(stream)?).await
     };

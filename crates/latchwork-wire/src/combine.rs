@@ -21,10 +21,9 @@ use std::time::Duration;
 
 use tokio::sync::oneshot;
 
-use crate::backend::Verb;
-use crate::error::{BackendError, BackendErrorKind, Effect};
+use latchwork_store::{BackendError, BackendErrorKind, Effect, Io, Verb};
+
 use crate::event_loop::{EventLoop, LoopId};
-use crate::io::Io;
 
 /// What a lane sends is given up after this long, so that what gathers behind it goes on.
 const LIMIT: Duration = Duration::from_millis(2_500);
@@ -308,9 +307,10 @@ mod tests {
     use std::pin::Pin;
     use std::task::{Context, Waker};
 
+    use latchwork_store::Task;
+    use latchwork_store::testing::paused_io;
+
     use crate::event_loop::{ForeignLoop, Watched};
-    use crate::io::Task;
-    use crate::testing::paused_io;
 
     use super::*;
 

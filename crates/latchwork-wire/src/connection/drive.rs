@@ -10,8 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
-use crate::clock::Moment;
-use crate::io::Io;
+use latchwork_store::{Io, Moment};
 
 use super::far::Far;
 use super::gone::Gone;
@@ -45,7 +44,7 @@ pub struct Drive {
     gone: Gone,
     /// What a blocked thread watches.
     #[cfg(target_os = "linux")]
-    bell: OnceLock<Option<crate::Doorbell>>,
+    bell: OnceLock<Option<latchwork_store::Doorbell>>,
 }
 
 enum Stage {
@@ -117,7 +116,7 @@ impl Drive {
     /// while. Call it before a request is sent: a request that is sent after the end has an unknown
     /// effect.
     ///
-    /// The caller may hold locks: a task of [`Io::finish`] whose answer is read is polled elsewhere.
+    /// The caller may hold locks: a task of [`finish`](crate::finish) whose answer is read is polled elsewhere.
     pub fn refresh(self: &Arc<Self>) {
         let moved_at = Moment::from_nanos(self.moved_at.load(Ordering::Relaxed));
         if self.io.now().since(moved_at) > STALE {
@@ -324,20 +323,20 @@ impl Drive {
     #[cfg(target_os = "linux")]
     fn is_heard_here(self: &Arc<Self>) -> bool {
         // The descriptor of a connection that has ended is readable for ever.
-        if self.has_ended() || !crate::Doorbell::can_be_offered() {
+        if self.has_ended() || !crate::Visit::can_listen() {
             return false;
         }
         let bell = self.bell.get_or_init(|| {
             let fd = Arc::new(self.door.another().ok()?.into());
             let drive = Arc::downgrade(self);
-            Some(crate::Doorbell::new(fd, move || {
+            Some(latchwork_store::Doorbell::new(fd, move || {
                 if let Some(drive) = drive.upgrade() {
                     drive.door.open();
                     drive.pump();
                 }
             }))
         });
-        bell.as_ref().is_some_and(crate::Doorbell::offer)
+        bell.as_ref().is_some_and(crate::Visit::offer)
     }
 
     #[cfg(not(target_os = "linux"))]

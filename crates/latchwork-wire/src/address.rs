@@ -3,9 +3,8 @@
 use std::fmt;
 use std::time::Duration;
 
+use latchwork_store::{Error, ErrorKind};
 use percent_encoding::percent_decode_str;
-
-use crate::error::{Error, ErrorKind};
 
 /// A host and a port, or a socket in the file system.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]

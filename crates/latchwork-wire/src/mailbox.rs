@@ -10,10 +10,7 @@ use std::time::Duration;
 
 use tokio::sync::Notify;
 
-use crate::claim::Stamp;
-use crate::clock::Moment;
-use crate::io::Io;
-use crate::words::{Grant, Wake};
+use latchwork_store::{Grant, Io, Moment, Stamp, Wake};
 
 /// How long a grant that the store makes by itself lasts at least, until its first renewal.
 pub const PROBATION: Duration = Duration::from_secs(2);

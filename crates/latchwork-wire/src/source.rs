@@ -10,11 +10,9 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use latchwork_store::{Error, Io, Moment};
 use tokio::sync::Notify;
 
-use crate::clock::Moment;
-use crate::error::Error;
-use crate::io::Io;
 use moved::moved;
 
 /// Refusals that follow each other faster lead to one reading.

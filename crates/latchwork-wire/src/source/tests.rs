@@ -1,8 +1,9 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use latchwork_store::ErrorKind;
+use latchwork_store::testing::paused_io;
+
 use super::*;
-use crate::error::ErrorKind;
-use crate::testing::paused_io;
 
 /// A source whose text a test sets, and how often it was read.
 struct Written {
