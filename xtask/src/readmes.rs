@@ -194,7 +194,7 @@ fn the_readme_of_the_library_is_that_of_the_repository() {
 #[test]
 fn packages_have_registry_metadata() {
     let packages = crate::package::published().unwrap();
-    assert_eq!(packages.len(), 12, "{packages:?}");
+    assert_eq!(packages.len(), 13, "{packages:?}");
     for package in packages {
         let manifest = read(package.folder.join("Cargo.toml"));
         let name = &package.name;
