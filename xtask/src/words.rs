@@ -129,7 +129,8 @@ fn is_left_out(text: &Path) -> bool {
 
 /// Whether the file is of a crate whose comments are its users' reference.
 fn is_library(text: &Path) -> bool {
-    let crates = ["latchwork", "latchwork-store", "latchwork-wire"].map(|name| Path::new("crates").join(name));
+    let crates = ["latchwork", "latchwork-store", "latchwork-wire"]
+        .map(|name| Path::new("crates").join(name));
     crates.iter().any(|folder| text.starts_with(folder.join("src"))) || text.ends_with("args.rs")
 }
 
