@@ -26,7 +26,7 @@ const STALE: Duration = Duration::from_millis(5);
 
 type Moving = Pin<Box<dyn Future<Output = ()> + Send>>;
 
-/// A connection that is moved by the callers that wait for its answers; see the [crate](crate).
+/// A connection that is moved by the callers that wait for its answers; see the [crate].
 pub struct Drive {
     moving: Mutex<Stage>,
     /// There is something to move that the thread that polls may not have seen.
