@@ -1,7 +1,7 @@
 // What is urgent: the longest wait, holds that are renewed late, losses, and where most wait.
 
 import { events } from './history.js';
-import { age, isLate, locks, prefixOf } from './locks.js';
+import { age, isElection, isLate, locks, prefixOf } from './locks.js';
 import { bdi, count, el, length } from './text.js';
 
 const $ = (id) => document.getElementById(id);
@@ -30,7 +30,8 @@ function found() {
       const prefix = prefixOf(lock.view.name);
       if (prefix !== '') waiting.set(prefix, (waiting.get(prefix) ?? 0) + lock.waiting);
     }
-    for (const waiter of lock.view.waiters) {
+    // Candidates of an election wait for as long as the leader lives.
+    for (const waiter of isElection(lock.view) ? [] : lock.view.waiters) {
       const waits = age(lock, waiter);
       if (waits !== null && waits >= LONG_WAIT && !(longest?.waits >= waits)) longest = { waits, name: lock.view.name };
     }
