@@ -12,7 +12,8 @@ WORKER = {
     "started": {"pid": NUMBER, "seed": NUMBER},
     "ended": {},
     "stalled": {"length": NUMBER},
-    "try": {"attempt": NUMBER, "key": TEXT, "mode": TEXT, "fair": TRUTH, "waits": TRUTH, "several": TRUTH},
+    "try": {"attempt": NUMBER, "key": TEXT, "mode": TEXT, "fair": TRUTH, "waits": TRUTH, "several": TRUTH,
+            "beside": NUMBER},
     "blocked": {"attempt": NUMBER},
     "gave_up": {"attempt": NUMBER, "why": TEXT},
     "granted": {"attempt": NUMBER, "token": NUMBER, "ttl": NUMBER, "valid_until": NUMBER},
@@ -43,6 +44,8 @@ RUN = {
 }
 # The store of a run with mem: lives in its only process, so that process searches it for leftovers.
 WORKER.update({name: RUN[name] for name in ("kept", "evicted", "inspected", "ghost")})
+# Values that a line may lack.
+OPTIONAL = {"beside"}
 TABLES = {"resource": RESOURCE, "run": RUN}
 PERMITS = re.compile(r"permits:([1-9][0-9]*)/([1-9][0-9]*)\Z")
 LARGEST = 2**64
@@ -117,8 +120,8 @@ def read_line(line, file, row):
             if kind is None or not found or name in values:
                 raise ValueError(f"{word!r} is no value of {words[3]}, or is there twice")
             values[name] = KINDS[kind](value)
-        if len(values) != len(fields):
-            missing = ", ".join(name for name in fields if name not in values)
+        missing = ", ".join(name for name in fields if name not in values and name not in OPTIONAL)
+        if missing:
             raise ValueError(f"{words[3]} lacks {missing}")
         return Event(number(words[0]), process, words[2], words[3], values, file, row, line)
     except ValueError as error:

@@ -1,8 +1,9 @@
 """Joins the lines of a history into the story of each attempt, and into what happened to the processes."""
 
+from bisect import bisect_right
 from collections import defaultdict
 
-from .reading import PERMITS, Unreadable
+from .reading import LARGEST, PERMITS, Unreadable
 
 MS = 1_000_000
 HANDOVERS = 1 << 10
@@ -23,26 +24,26 @@ class Mode:
         permits = PERMITS.match(word)
         if permits:
             self.take, self.limit = int(permits.group(1)), int(permits.group(2))
-            self.shape = f"permits/{self.limit}"
+            self.shape = "permits"
         elif word in ("exclusive", "read", "write"):
             self.take, self.limit = (0, 1) if word == "read" else (1, 1)
             self.shape = "exclusive" if word == "exclusive" else "read-write"
         else:
             raise ValueError(f"{word!r} is no mode")
 
-    def excludes(self, other):
-        """contract.md, B1 and B12."""
+    def excludes(self, other, limit):
+        """contract.md, B1 and B12. `limit` is the largest that was asked with so far, if they are permits."""
         if self.shape != other.shape:
             return True
-        if self.word == "read" or other.word == "read":
-            return self.word != other.word
-        return self.take + other.take > self.limit
+        if self.shape == "permits":
+            return self.take + other.take > limit
+        return not self.word == other.word == "read"
 
 
 class Attempt:
     """An attempt of a process: its lines in order, and those that happen once."""
 
-    __slots__ = ("process", "number", "lines", "first", "mode", "granted", "gave_up", "blocked",
+    __slots__ = ("process", "number", "lines", "first", "mode", "beside", "granted", "gave_up", "blocked",
                  "lost", "releasing", "released", "validities", "killed", "writes", "judged", "end")
 
     def __init__(self, process, number):
@@ -51,6 +52,7 @@ class Attempt:
         self.lines = []
         self.first = None
         self.mode = None
+        self.beside = None
         self.granted = self.gave_up = self.blocked = None
         self.lost = self.releasing = self.released = None
         self.validities = []
@@ -165,6 +167,13 @@ class Story:
         for attempt in self.attempts.values():
             attempt.killed = self.kills.get(attempt.process)
         self._leave_out_those_without_a_try()
+        self.limits = defaultdict(list)
+        for attempt in sorted(self.attempts.values(), key=lambda attempt: attempt.first.time):
+            # The attempt whose hold it replaces: an upgrade or a downgrade.
+            attempt.beside = self.attempts.get((attempt.process, attempt.first.values.get("beside")))
+            if attempt.mode.shape == "permits":
+                asked = self.limits[attempt.key]
+                asked.append((attempt.first.time, max(asked[-1][1] if asked else 0, attempt.mode.limit)))
         for event in self.judged:
             attempt = self.attempts.get((event.values["by"], event.values["attempt"]))
             if attempt:
@@ -180,6 +189,11 @@ class Story:
     def all_holds(self):
         for holds in self.holds.values():
             yield from holds
+
+    def limit(self, hold):
+        """The largest limit that anybody had asked with on its key when it was granted."""
+        asked = self.limits[hold.key]
+        return asked[bisect_right(asked, (hold.granted.time, LARGEST)) - 1][1] if asked else 1
 
     def paused(self, process, begin, end):
         """How long this process did not run in this stretch, as far as the history tells."""

@@ -36,10 +36,11 @@ def nanoseconds(milliseconds):
     return int(float(milliseconds) * MS)
 
 
-def hold(process, begin, end, token, attempt=1, key="k", mode="exclusive", fair="false"):
-    """A whole attempt that is granted a millisecond after its try and released."""
+def hold(process, begin, end, token, attempt=1, key="k", mode="exclusive", fair="false", beside=None):
+    """A whole attempt that is granted a millisecond after its try and released. `beside`: it replaces that hold."""
+    beside = "" if beside is None else f" beside={beside}"
     return f"""
-    {begin - 1} {process} {TRY.format(attempt, key, mode, fair)}
+    {begin - 1} {process} {TRY.format(attempt, key, mode, fair)}{beside}
     {begin} {process} granted attempt={attempt} token={token * 1024} ttl={TTL} valid_until={begin + 980}
     {end} {process} releasing attempt={attempt} how=release
     {end + 1} {process} released attempt={attempt} answer=yes

@@ -44,6 +44,44 @@ class Attempts(RuleCase):
         self.refuses(WHOLE.replace("how=release", "how=magic"), "is no how")
 
 
+READ = f"9 w0.0 {TRY.format(1, 'k', 'read', 'false')}\n10 w0.0 granted attempt=1 token=1024 ttl=1000 valid_until=990\n"
+UPGRADE = hold("w0.0", 20, 30, 2, attempt=2, mode="write", beside=1)
+REPLACED = "20.1 w0.0 releasing attempt=1 how=drop\n"
+CONFLICT = f"""
+    18 w1.0 {TRY.format(1, 'k', 'read', 'false')}
+    18.5 w1.0 granted attempt=1 token=3072 ttl=1000 valid_until=990
+    19.2 w1.0 {TRY.format(2, 'k', 'write', 'false')} beside=1
+    19.5 w1.0 gave_up attempt=2 why=conflict
+"""
+
+
+class Beside(RuleCase):
+    rule = "beside"
+
+    def test_a_read_hold_becomes_a_write_hold_and_back(self):
+        downgrade = hold("w0.0", 25, 30, 3, attempt=3, mode="read", beside=2)
+        upgrade = UPGRADE.replace("30 w0.0 releasing", "25.1 w0.0 releasing").replace("31 w0.0 released attempt=2 answer=yes", "")
+        self.accepts(READ + REPLACED + upgrade + downgrade)
+
+    def test_it_replaces_a_hold_of_its_task(self):
+        self.refuses(UPGRADE, "that there is not")
+        self.refuses(READ.replace("key=k", "key=l") + REPLACED + UPGRADE, "another lock")
+        self.refuses(READ.replace("mode=read", "mode=write") + REPLACED + UPGRADE, "another lock")
+
+    def test_it_replaces_a_hold_that_is_held(self):
+        self.refuses(READ + REPLACED.replace("20.1", "15") + UPGRADE, "was not held")
+        self.refuses(READ + REPLACED.replace("20.1", "19.5") + UPGRADE, "was over")
+
+    def test_what_was_replaced_is_released_at_once(self):
+        self.refuses(READ + REPLACED.replace("20.1", "22") + "21 w0.0 held attempt=1 valid_until=990\n" + UPGRADE, "went on")
+
+    def test_a_conflict_needs_another_upgrade(self):
+        self.accepts(READ + REPLACED + UPGRADE + CONFLICT)
+        self.refuses(CONFLICT, "there was none")
+        self.refuses(READ + REPLACED + UPGRADE.replace("write", "read") + CONFLICT, "there was none")
+        self.refuses(READ + REPLACED + UPGRADE + CONFLICT.replace("key=k", "key=l"), "there was none")
+
+
 def judged(order, by, token, accepted, time=15):
     return f"{time} resource judged order={order} key=k by={by} attempt=1 token={token * 1024} accepted={accepted}\n"
 

@@ -45,6 +45,15 @@ class HandedOn(RuleCase):
     def test_without_a_waiter(self):
         self.accepts(hold("w1.0", 10, 20, 1) + hold("w0.0", 8000, 8001, 2))
 
+    def test_an_upgrade_waits_for_the_other_readers_alone(self):
+        read = f"9 w0.0 {TRY.format(1, 'k', 'read', 'false')}\n10 w0.0 granted attempt=1 token=1024 ttl=1000 valid_until=990\n"
+        goes_on = "".join(f"{time} w{n}.0 renewed attempt=1 valid_until={time + 980}\n"
+                          for n, end in ((0, 7000), (1, 4000)) for time in range(500, end, 500))
+        upgrade = f"12 w0.0 {TRY.format(2, 'k', 'write', 'false')} beside=1\n" + "{} w0.0 granted attempt=2 token=3072 ttl=1000 valid_until=7900\n"
+        other = hold("w1.0", 11, 4000, 2, mode="read")
+        self.accepts(read + goes_on + other + upgrade.format(4050))
+        self.refuses(read + goes_on + other + upgrade.format(6950), "nobody holds")
+
     def test_a_fault_excuses_the_time_that_it_takes(self):
         self.accepts(hold("w1.0", 10, 20, 1) + WAITS + "25 run struck fault=freeze\n5900 run healed fault=freeze\n"
                      "6000 w0.0 granted attempt=1 token=2048 ttl=1000 valid_until=6900\n")

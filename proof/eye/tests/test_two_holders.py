@@ -28,8 +28,22 @@ class Exclusion(RuleCase):
         each = [hold(f"w{n}.0", 10 + n, 20 + n, n, mode="permits:1/2") for n in range(3)]
         self.refuses("".join(each), "3 of 2 permits")
 
-    def test_permits_of_two_limits(self):
-        self.refuses(hold("w0.0", 10, 20, 1, mode="permits:1/3") + hold("w1.0", 15, 30, 2, mode="permits:1/9"), "believes beside")
+    def test_permits_up_to_the_largest_limit(self):
+        two = hold("w0.0", 10, 20, 1, mode="permits:1/2") + hold("w1.0", 15, 30, 2, mode="permits:1/2")
+        third = hold("w2.0", 16, 18, 3, mode="permits:1/2")
+        self.refuses(two + third, "3 of 2 permits")
+        self.accepts(two + third + f"12 w3.0 {TRY.format(1, 'k', 'permits:1/3', 'false')}\n")
+        # Nobody had asked with it yet.
+        self.refuses(two + third + f"17 w3.0 {TRY.format(1, 'k', 'permits:1/3', 'false')}\n", "3 of 2 permits")
+
+    def test_a_replaced_hold_excludes_all_others(self):
+        reader = hold("w0.0", 10, 20, 1, mode="read")
+        upgrade = hold("w0.0", 20, 40, 2, attempt=2, mode="write", beside=1).replace("19 w0.0", "15 w0.0")
+        self.accepts(reader + upgrade)
+        for begin, end, mode in ((12, 21, "read"), (30, 35, "read"), (12, 21, "write")):
+            self.refuses(reader + upgrade + hold("w1.0", begin, end, 3, mode=mode), "believes beside")
+        # Another process has attempts of the same numbers.
+        self.refuses(hold("w1.0", 10, 21, 1, mode="read") + upgrade, "believes beside")
 
     def test_belief_ends_with_the_validity(self):
         dead = f"9 w0.0 {TRY.format(1, 'k', 'exclusive', 'false')}\n10 w0.0 granted attempt=1 token=1024 ttl=1000 valid_until=990\n"

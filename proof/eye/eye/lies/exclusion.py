@@ -35,12 +35,17 @@ def reader_was_writer(history, number):
 
 def permit_took_all(history, number):
     one, _ = any_of(_overlapping(history, "permits"), number)
-    one.first.values["mode"] = f"permits:{one.mode.limit}/{one.mode.limit}"
+    limit = history.story.limits[one.key][-1][1]
+    one.first.values["mode"] = f"permits:{limit}/{limit}"
 
 
-def permit_of_another_limit(history, number):
-    one, _ = any_of(_overlapping(history, "permits"), number)
-    one.first.values["mode"] = f"permits:{one.mode.take}/{one.mode.limit + 7}"
+def permits_over_the_largest_limit(history, number):
+    """More permits are held at once than anybody has asked for on this key."""
+    one, two = any_of(_overlapping(history, "permits"), number)
+    limit = max(one.mode.take + two.mode.take - 1, one.mode.take, two.mode.take)
+    for attempt in history.story.attempts.values():
+        if attempt.key == one.key:
+            attempt.first.values["mode"] = f"permits:{min(attempt.mode.take, limit)}/{limit}"
 
 
 def hold_of_another_key(history, number):
@@ -68,6 +73,6 @@ LIES = {
     release_not_told: "exclusion",
     reader_was_writer: "exclusion",
     permit_took_all: "exclusion",
-    permit_of_another_limit: "exclusion",
+    permits_over_the_largest_limit: "exclusion",
     hold_of_another_key: "exclusion",
 }

@@ -84,6 +84,15 @@ class History:
         self.events.append(added)
         return added
 
+    def stand_still(self, since, length):
+        """Nothing happens for so long; then all goes on as it did."""
+        for event in self.events:
+            if event.time >= since:
+                event.time += length
+                for name in ("valid_until", "since", "asked"):
+                    if event.values.get(name, 0) >= since:
+                        event.values[name] += length
+
     def write(self, folder):
         os.makedirs(folder, exist_ok=True)
         files = {}

@@ -31,13 +31,7 @@ def key_left_free(history, number):
     one, two = any_of(((a, b) for a, b in history.pairs() if b.first.time < a.releasing.time
                        and a.released.time < b.granted.time and b.first.values["waits"]
                        and not any(first <= b.granted.time <= until for _, first, until in story.stops + story.faults)), number)
-    after = two.granted.time
-    for event in history.events:
-        if event.time >= after:
-            event.time += 60 * SECOND
-            for name in ("valid_until", "since", "asked"):
-                if event.values.get(name, 0) >= after:
-                    event.values[name] += 60 * SECOND
+    history.stand_still(two.granted.time, 60 * SECOND)
 
 
 LIES = {

@@ -1,10 +1,11 @@
 """All rules by name. A rule is a function of a book, a story and the bounds."""
 
-from . import attempts, exclusion, fence, kept, leftovers, loss, queue, release, tokens, validity
+from . import attempts, beside, exclusion, fence, kept, leftovers, loss, queue, release, tokens, validity
 
 RULES = {
     "attempts": attempts.attempts,
     "exclusion": exclusion.exclusion,
+    "beside": beside.beside,
     "token-unique": tokens.unique,
     "token-order": tokens.order,
     "validity": validity.validity,

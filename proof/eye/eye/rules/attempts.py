@@ -1,6 +1,6 @@
 """`attempts`: each attempt and each process has the shape that docs/history.md gives it."""
 
-WHYS = {"timed_out", "busy", "cancelled", "failed"}
+WHYS = {"timed_out", "busy", "conflict", "cancelled", "failed"}
 HOWS = {"release", "drop"}
 ANSWERS = {"yes", "not_held", "failed"}
 REASONS = {"expired", "taken", "session_ended", "max_hold"}

@@ -43,10 +43,21 @@ def handed_on(book, story, bounds):
     """A key that nobody holds is granted in bounded time, if somebody waits for it."""
     waiters = defaultdict(list)
     for attempt in story.attempts.values():
-        if attempt.first.values["waits"] and not attempt.first.values["several"]:
+        if not attempt.first.values["waits"] or attempt.first.values["several"]:
+            continue
+        if attempt.beside:
+            _gaps(book, story, bounds, _others(story, attempt), [attempt])
+        else:
             waiters[attempt.key].append(attempt)
     for key, waiting in waiters.items():
         _gaps(book, story, bounds, story.holds.get(key, []), waiting)
+
+
+def _others(story, attempt):
+    """The holds near an upgrade or a downgrade, without the one that it replaces: it waits for these alone (contract.md, B16)."""
+    end = attempt.granted.time if attempt.granted else attempt.over() or story.last_time
+    return [hold for hold in story.holds[attempt.key] if hold is not attempt.beside
+            and hold.granted.time <= end and hold.belief_end() >= attempt.first.time]
 
 
 def _gaps(book, story, bounds, holds, waiting):

@@ -36,27 +36,28 @@ def _same_moment(one, other):
 def order(book, story, bounds):
     evictions = Evictions(story)
     for holds in map(numbered, story.holds.values()):
-        _excluding(book, holds, evictions)
-        _ended_before(book, holds)
+        _excluding(book, story, holds, evictions)
+        _ended_before(book, story, holds)
 
 
-def _excluding(book, holds, evictions):
+def _excluding(book, story, holds, evictions):
     """Of holds that exclude each other, the later grant has the larger token."""
     largest = {}
     for hold in holds:
         if hold.granted.time > hold.granted.values["valid_until"] or evictions.find(hold):
             continue  # over before its line was written: the order of the lines is not that of the grants
         book.look()
+        limit = story.limit(hold)
         for mode, other in largest.values():
             # Equal times have no order; equal tokens are for token-unique to find.
-            if other.token > hold.token and mode.excludes(hold.mode) and other.granted.time < hold.granted.time:
+            if other.token > hold.token and mode.excludes(hold.mode, limit) and other.granted.time < hold.granted.time:
                 book.find(hold.granted, f"{hold} was granted after {other} and has the smaller token", hold, other)
         seen = largest.get(hold.mode.word)
         if seen is None or seen[1].token < hold.token:
             largest[hold.mode.word] = (hold.mode, hold)
 
 
-def _ended_before(book, holds):
+def _ended_before(book, story, holds):
     """B8: if one grant on a key ended before another began, the later token is greater."""
     begun = sorted(holds, key=lambda hold: hold.first.time)
     ended = sorted((hold for hold in holds if hold.releasing), key=lambda hold: hold.releasing.time)
@@ -68,7 +69,7 @@ def _ended_before(book, holds):
             index += 1
         if largest is not None:
             book.look()
-            if largest.token > hold.token and not largest.mode.excludes(hold.mode):
+            if largest.token > hold.token and not largest.mode.excludes(hold.mode, story.limit(hold)):
                 book.find(hold.granted, f"{hold} began after {largest} ended and has the smaller token", hold, largest)
 
 

@@ -1,0 +1,42 @@
+"""`beside`: upgrades and downgrades (contract.md, B16; docs/history.md, `try` and `gave_up`)."""
+
+CHANGES = {("read", "write"), ("write", "read")}
+
+
+def beside(book, story, bounds):
+    upgrades = [attempt for attempt in story.attempts.values() if "beside" in attempt.first.values and attempt.mode.word == "write"]
+    for attempt in story.attempts.values():
+        if "beside" in attempt.first.values:
+            book.look()
+            _replaces(book, attempt)
+        if attempt.gave_up and attempt.gave_up.values["why"] == "conflict":
+            if not any(_in_the_way(other, attempt, bounds) for other in upgrades):
+                book.find(attempt.gave_up, f"{attempt} met another upgrade, and there was none", attempt)
+
+
+def _replaces(book, attempt):
+    """It is tried beside a hold of its task, and ends it when it is granted."""
+    before = attempt.beside
+    if before is None or not before.granted:
+        book.find(attempt.first, f"{attempt} replaces a hold that there is not", attempt)
+        return
+    if ((before.key, before.first.task) != (attempt.key, attempt.first.task)
+            or (before.mode.word, attempt.mode.word) not in CHANGES):
+        book.find(attempt.first, f"{attempt} replaces {before}, which is another lock", attempt, before)
+    over = before.over()
+    if attempt.first.time < before.granted.time or over is not None and over < attempt.first.time:
+        book.find(attempt.first, f"{attempt} replaces {before}, which was not held", attempt, before)
+    if attempt.granted:
+        after = [event for event in before.lines if event.time > attempt.granted.time]
+        if over is not None and over < attempt.granted.time:
+            book.find(attempt.granted, f"{attempt} was granted beside {before}, which was over", attempt, before)
+        elif after and after[0].name != "releasing":
+            book.find(after[0], f"{before} went on when it had been replaced by {attempt}", attempt, before)
+
+
+def _in_the_way(other, attempt, bounds):
+    """Whether this upgrade, or what it left at the store, may have been met by that attempt."""
+    if other is attempt or other.key != attempt.key or other.process == attempt.process and other.first.task == attempt.first.task:
+        return False
+    end = other.granted.time if other.granted else other.over()
+    return other.first.time < attempt.gave_up.time and (end is None or end + bounds.ends + bounds.slack > attempt.first.time)
