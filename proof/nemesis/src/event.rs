@@ -59,8 +59,16 @@ pub enum What {
     Alarm { key: Arc<str>, kind: Arc<str> },
 
     /// An acquire is about to begin. `waits` is false for a single try; `several` is true if other
-    /// keys are acquired with this one, all or none.
-    Try { attempt: u64, key: Arc<str>, mode: Mode, fair: bool, waits: bool, several: bool },
+    /// keys are acquired with this one, all or none; `beside` is the attempt whose hold it replaces.
+    Try {
+        attempt: u64,
+        key: Arc<str>,
+        mode: Mode,
+        fair: bool,
+        waits: bool,
+        several: bool,
+        beside: Option<u64>,
+    },
     /// The attempt was blocked at the store and has its own place there. Fair attempts only.
     Blocked { attempt: u64 },
     /// The attempt ended without a hold: `timed_out`, `busy`, `cancelled`, or `failed`.
@@ -136,17 +144,18 @@ impl Event {
             What::Alarm { key, kind } => {
                 put("alarm", &[("key", key.to_string()), ("kind", kind.to_string())]);
             }
-            What::Try { attempt, key, mode, fair, waits, several } => put(
-                "try",
-                &[
+            What::Try { attempt, key, mode, fair, waits, several, beside } => {
+                let mut fields = vec![
                     ("attempt", attempt.to_string()),
                     ("key", key.to_string()),
                     ("mode", mode_text(*mode)),
                     ("fair", fair.to_string()),
                     ("waits", waits.to_string()),
                     ("several", several.to_string()),
-                ],
-            ),
+                ];
+                fields.extend(beside.map(|beside| ("beside", beside.to_string())));
+                put("try", &fields);
+            }
             What::Blocked { attempt } => put("blocked", &[("attempt", attempt.to_string())]),
             What::GaveUp { attempt, why } => {
                 put("gave_up", &[("attempt", attempt.to_string()), ("why", why.to_string())]);
@@ -260,6 +269,7 @@ impl Event {
                 fair: f.truth("fair")?,
                 waits: f.truth("waits")?,
                 several: f.truth("several")?,
+                beside: f.has("beside").then(|| f.number("beside")).transpose()?,
             },
             "blocked" => What::Blocked { attempt: attempt()? },
             "gave_up" => What::GaveUp { attempt: attempt()?, why: f.text("why")? },
@@ -380,6 +390,7 @@ mod tests {
                 fair: true,
                 waits: false,
                 several: true,
+                beside: Some(7),
             },
             What::Blocked { attempt: 1 },
             What::GaveUp { attempt: 1, why: "busy".into() },

@@ -36,6 +36,10 @@ impl<'a> Fields<'a> {
         pair.map(|(_, value)| *value).ok_or_else(|| format!("{} without {name}", self.event))
     }
 
+    pub(crate) fn has(&self, name: &str) -> bool {
+        self.raw(name).is_ok()
+    }
+
     pub(crate) fn text(&self, name: &str) -> Result<Arc<str>, String> {
         unescape(self.raw(name)?).map(Into::into)
     }

@@ -46,6 +46,8 @@ pub struct Attempt {
     pub waits: bool,
     /// Whether other keys were acquired with this one, all or none: it may wait for those.
     pub several: bool,
+    /// The attempt whose hold it replaces: an upgrade or a downgrade.
+    pub beside: Option<u64>,
     /// Before the acquire.
     pub tried: Moment,
     /// When it was told that the store had blocked it for the first time.
@@ -260,7 +262,7 @@ impl History {
             match &event.what {
                 What::Killed { whom } => _ = gone.entry(whom.clone()).or_insert(at),
                 What::Ended => _ = gone.entry(event.process.clone()).or_insert(at),
-                What::Try { attempt, key, mode, fair, waits, several } => {
+                What::Try { attempt, key, mode, fair, waits, several, beside } => {
                     known.insert((event.process.clone(), *attempt), attempts.len());
                     attempts.push(Attempt {
                         process: event.process.clone(),
@@ -271,6 +273,7 @@ impl History {
                         fair: *fair,
                         waits: *waits,
                         several: *several,
+                        beside: *beside,
                         tried: at,
                         blocked: None,
                         gave_up: None,

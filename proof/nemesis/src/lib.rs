@@ -14,8 +14,9 @@
 //!   asks `ensure_held`, writes to the resource, and releases, drops or loses its guard. Some
 //!   tries are single ones, some are cancelled in the middle. Of every twelve tasks three take hot keys
 //!   (holds of a few milliseconds: handover), two take long holds (up to two ttls, some with a
-//!   `max_hold` that they exceed), and one each is fair, reads or writes, takes permits, takes two
-//!   keys at once, enters its key twice, leads for a term, and runs once in a period.
+//!   `max_hold` that they exceed), and one each is fair, reads or writes (and upgrades
+//!   and downgrades its hold), takes permits of limits that change, takes two keys at once, enters
+//!   its key twice, leads for a term, and runs once in a period.
 //! - The **resource** ([`resource`]) is the outside judge: it keeps a fence for each key and its
 //!   own order, and knows nothing of Latchwork.
 //! - The **run** ([`run`]) starts the workers, plays the faults by a [`schedule`], sends everybody

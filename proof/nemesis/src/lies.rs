@@ -1,4 +1,4 @@
-//! Corrupted copies of a history: both judges must find each.
+//! Corrupted copies of a history: the eye must find each.
 
 use std::fmt;
 use std::fs;
@@ -10,17 +10,17 @@ use crate::run::Outcome;
 /// What became of the lies about one history.
 #[derive(Debug, Default)]
 pub struct Lies {
-    /// Those that both judges have found.
+    /// Those that were found.
     pub found: Vec<String>,
     /// Those that the history has no place for, or none outside of what is excused.
     pub without_a_place: Vec<String>,
-    /// Those that a judge has accepted, and which judge.
+    /// Those that were accepted, and the rule that should have found them.
     pub unseen: Vec<String>,
 }
 
 impl Lies {
     /// Tells lies about a history that was accepted, at places that the number chooses: so many, drawn
-    /// by the number, or all. Copies that a judge has accepted stay in the folder `lies` beside it.
+    /// by the number, or all. Copies that were accepted stay in the folder `lies` beside it.
     ///
     /// # Errors
     ///
@@ -56,19 +56,11 @@ impl Lies {
                 lies.without_a_place.push(name.into());
                 continue;
             }
-            let copy = out.join(name);
-            // Lines that are none of a history are found, too.
-            let judged = Outcome::judge(copy.clone(), outcome.terms.clone(), &[]);
-            let is_seen = judged.is_ok_and(|judged| !judged.passed());
-            if !is_seen {
-                lies.unseen.push(format!("{name}: by the checks"));
-            }
-            if became != "found" {
-                lies.unseen.push(format!("{name}: by the rule {rule} of the eye"));
-            }
-            if is_seen && became == "found" {
-                fs::remove_dir_all(&copy)?;
+            if became == "found" {
+                fs::remove_dir_all(out.join(name))?;
                 lies.found.push(name.into());
+            } else {
+                lies.unseen.push(format!("{name}: by the rule {rule}"));
             }
         }
         if lies.unseen.is_empty() && out.exists() {
@@ -80,7 +72,7 @@ impl Lies {
 
 impl fmt::Display for Lies {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "{} lies were found by both judges", self.found.len())?;
+        writeln!(f, "{} lies were found", self.found.len())?;
         if !self.without_a_place.is_empty() {
             writeln!(f, "no place for {}", self.without_a_place.join(", "))?;
         }

@@ -69,8 +69,8 @@ stores prints what a soak runs: a line for each store, with the words of its `ru
 judge checks the history that a run has left in DIR, by what the run was judged by (terms.txt in DIR).
 With a URL, it knows only the kind of the store.
 
-lies writes corrupted copies of that history, one for each kind of lie, and gives them to both judges:
-to the checks, and to proof/eye. Exits 1 if one of them accepts a copy. The number chooses the places.
+lies writes corrupted copies of that history, one for each kind of lie, and gives them to proof/eye.
+Exits 1 if it accepts a copy. The number chooses the places.
 With a count, it tells so many lies, drawn by the number. It needs python3.
 
 Prints what each check looked at and found. Exits 1 if one of them found something wrong, or had

@@ -38,7 +38,7 @@ impl SlowAnswers {
 
 // Not enrolled: it delays the answers of a store that is.
 impl Backend for SlowAnswers {
-    latchwork_store::pass_on!(store: capabilities, wait, release, inspect);
+    latchwork_store::pass_on!(store: capabilities, wait, release, resize, inspect);
 
     fn try_acquire<'a>(&'a self, claim: &'a Claim) -> Verb<'a, Result<Attempt, BackendError>> {
         Box::pin(async move {

@@ -52,7 +52,7 @@ impl Story {
         self.attempts += 1;
         let attempt = self.attempts;
         let (key, waits) = (key.into(), true);
-        let what = What::Try { attempt, key, mode, fair, waits, several: false };
+        let what = What::Try { attempt, key, mode, fair, waits, several: false, beside: None };
         self.says(process, what);
         attempt
     }
@@ -61,7 +61,7 @@ impl Story {
     pub(crate) fn tries_several(&mut self, process: &str, key: &str) -> u64 {
         self.attempts += 1;
         let (attempt, key, mode) = (self.attempts, key.into(), Mode::Exclusive);
-        let what = What::Try { attempt, key, mode, fair: false, waits: true, several: true };
+        let what = What::Try { attempt, key, mode, fair: false, waits: true, several: true, beside: None };
         self.says(process, what);
         attempt
     }

@@ -12,7 +12,11 @@ use crate::history::{Attempt, History, Hold};
 pub(super) fn look(history: &History, _: &Bounds) -> Verdict {
     let mut verdict = Verdict::default();
     let evictions = history.evictions();
+    let attempts = history.by_key();
     for (key, holds) in history.holds_by_key() {
+        // A client with another limit brings its own, or sets it for all: nothing but the largest is sure.
+        let limits = attempts.get(&key).into_iter().flatten().filter_map(|one| one.mode.limit());
+        let limit = limits.max().unwrap_or(0);
         let mut open: Vec<&Attempt> = Vec::new();
         for (n, (attempt, hold)) in holds.into_iter().enumerate() {
             open.retain(|other| other.believed_until().is_some_and(|until| until > hold.told));
@@ -24,9 +28,13 @@ pub(super) fn look(history: &History, _: &Bounds) -> Verdict {
             }
             let had_ended = |one: &Attempt| evictions.had_begun(one, hold.told);
             let at_the_store: Vec<_> = open.iter().copied().filter(|one| !had_ended(one)).collect();
-            for other in open.iter().filter(|other| !fit(&open, other, attempt)) {
+            let replaced = |other: &Attempt| {
+                attempt.beside == Some(other.id) && attempt.process == other.process
+            };
+            let others: Vec<_> = open.iter().copied().filter(|other| !replaced(other)).collect();
+            for other in others.iter().filter(|other| !fit(&others, other, attempt, limit)) {
                 let is_excused = had_ended(other) || had_ended(attempt);
-                if is_excused || fit(&at_the_store, other, attempt) {
+                if is_excused || fit(&at_the_store, other, attempt, limit) {
                     verdict.exceptions += 1;
                     continue;
                 }
@@ -57,17 +65,16 @@ fn by_age<'a>(told: &'a Attempt, later: &'a Attempt) -> [&'a Attempt; 2] {
     }
 }
 
-/// Whether `one` of the open holds may be held beside a new one.
-fn fit(open: &[&Attempt], one: &Attempt, new: &Attempt) -> bool {
+/// Whether `one` of the open holds may be held beside a new one, where nobody asks with a larger limit.
+fn fit(open: &[&Attempt], one: &Attempt, new: &Attempt, limit: u32) -> bool {
     match (one.mode, new.mode) {
         (Mode::Read, Mode::Read) => true,
-        // Semaphores of two limits are two kinds of lock.
-        (Mode::Permits { of, .. }, Mode::Permits { take, of: limit }) if of == limit => {
+        (Mode::Permits { .. }, Mode::Permits { take, .. }) => {
             let taken = open.iter().map(|other| match other.mode {
                 Mode::Permits { take, .. } => u64::from(take),
-                _ => u64::from(of),
+                _ => u64::from(limit),
             });
-            taken.sum::<u64>() + u64::from(take) <= u64::from(of)
+            taken.sum::<u64>() + u64::from(take) <= u64::from(limit)
         }
         _ => false,
     }
@@ -218,7 +225,8 @@ mod tests {
             ([Mode::Write, Mode::Read, Mode::Read], 2),
             ([permits(1), permits(1), permits(1)], 0),
             ([permits(1), permits(1), permits(2)], 2),
-            ([permits(1), Mode::Permits { take: 1, of: 9 }, permits(1)], 2),
+            ([permits(3), Mode::Permits { take: 2, of: 5 }, permits(1)], 2),
+            ([permits(3), Mode::Permits { take: 1, of: 5 }, permits(1)], 0),
         ] {
             let attempts = modes.iter().enumerate().map(|(n, mode)| Attempt {
                 process: format!("p{n}").into(),
@@ -229,6 +237,7 @@ mod tests {
                 fair: false,
                 waits: true,
                 several: false,
+                beside: None,
                 tried: ms(n as u64),
                 blocked: None,
                 gave_up: None,

@@ -13,15 +13,12 @@ use tokio::net::TcpStream;
 
 use super::Shop;
 use super::own_clock::OwnClock;
-use super::wish::{EVERY, Kind};
+use super::wish::{EVERY, Kind, LIMITS};
 use crate::event::{Answer, How, What};
 use crate::luck::Luck;
 use crate::resource::Desk;
 
 type Trouble = Box<dyn std::error::Error + Send + Sync>;
-
-/// How many permits there are on a key.
-const PERMITS: u32 = 3;
 
 struct Client {
     shop: Arc<Shop>,
@@ -45,6 +42,15 @@ enum Wanted {
     Task,
 }
 
+impl Wanted {
+    const fn mode(&self) -> Mode {
+        match self {
+            Self::Lock(mode) => *mode,
+            Self::Leadership | Self::Task => Mode::Exclusive,
+        }
+    }
+}
+
 /// An answer of the service: its status and its body.
 struct Said {
     status: u16,
@@ -61,6 +67,7 @@ struct Hold {
     renew_at: Moment,
     /// Whether it ends with `succeed` and not with a release.
     is_task: bool,
+    mode: Mode,
 }
 
 /// Works until the shop closes.
@@ -100,7 +107,7 @@ impl Client {
             3 => (Kind::Shared, Wanted::Lock(Mode::Write)),
             4 => {
                 let take = 1 + u32::from(self.luck.percent(40));
-                (Kind::Permits, Wanted::Lock(Mode::Permits { take, of: PERMITS }))
+                (Kind::Permits, Wanted::Lock(Mode::Permits { take, of: LIMITS[0] }))
             }
             5 => (Kind::Lead, Wanted::Leadership),
             _ => (Kind::Once, Wanted::Task),
@@ -128,12 +135,12 @@ impl Client {
     }
 
     fn note_try(&self, attempt: u64, wish: &Wish) {
-        let mode = match wish.what {
-            Wanted::Lock(mode) => mode,
-            Wanted::Leadership | Wanted::Task => Mode::Exclusive,
-        };
-        let key = wish.key.clone();
-        self.note(What::Try { attempt, key, mode, fair: false, waits: true, several: false });
+        self.note_try_of(attempt, &wish.key, wish.what.mode(), None);
+    }
+
+    fn note_try_of(&self, attempt: u64, key: &Arc<str>, mode: Mode, beside: Option<u64>) {
+        let (key, fair, waits, several) = (key.clone(), false, true, false);
+        self.note(What::Try { attempt, key, mode, fair, waits, several, beside });
     }
 
     async fn acquire(
@@ -159,6 +166,7 @@ impl Client {
                     Mode::Permits { take, of } => {
                         body["mode"] = "permits".into();
                         body["permits"] = json!({"take": take, "of": of});
+                        body["resize"] = "to-mine".into();
                     }
                 }
                 format!("POST /v1/locks/{key}")
@@ -225,16 +233,64 @@ impl Client {
         if valid_until <= self.clock.now() {
             return Err("late");
         }
+        self.note_grant(attempt, token, valid_until);
+        let (id, mode) = (text("hold"), wish.what.mode());
+        Ok(Hold { attempt, key, id, token, valid_until, renew_at, is_task, mode })
+    }
+
+    fn note_grant(&self, attempt: u64, token: u64, valid_until: Moment) {
         let ttl = self.shop.orders.ttl;
-        let counted_on = self.clock.on_boot_clock(valid_until);
-        let ttl = ttl + ttl / 10;
-        self.note(What::Granted { attempt, token, ttl, valid_until: counted_on });
-        Ok(Hold { attempt, key, id: text("hold"), token, valid_until, renew_at, is_task })
+        let (ttl, valid_until) = (ttl + ttl / 10, self.clock.on_boot_clock(valid_until));
+        self.note(What::Granted { attempt, token, ttl, valid_until });
+    }
+
+    /// Upgrades or downgrades a hold. Whether it is held after that, as before or changed.
+    async fn change(&mut self, hold: &mut Hold) -> bool {
+        let (ttl, before) = (self.shop.orders.ttl, hold.attempt);
+        let attempt = self.shop.attempts.fetch_add(1, Ordering::Relaxed);
+        let upgrades = hold.mode == Mode::Read;
+        let (verb, mode) =
+            if upgrades { ("upgrade", Mode::Write) } else { ("downgrade", Mode::Read) };
+        self.note_try_of(attempt, &hold.key, mode, Some(before));
+        let releasing = What::Releasing { attempt: before, how: How::Drop };
+        if !upgrades {
+            // Others may read before the answer comes.
+            self.note(releasing.clone());
+        }
+        let wait = self.luck.times(ttl, 0.0..0.25);
+        let body = match upgrades {
+            true => json!({"wait_ms": wait.as_millis() as u64}).to_string(),
+            false => String::new(),
+        };
+        let (path, sent) = (format!("POST /v1/holds/{}/{verb}", hold.id), self.clock.now());
+        let limit = hold.valid_until.since(sent).min(wait + ttl / 4);
+        let said = self.shop.io.within(limit, self.ask(&path, &body, None)).await;
+        let why = match said {
+            Some(Ok(said)) if said.status == 200 && self.clock.now() < hold.valid_until => {
+                let token = said.body["token"].as_str().and_then(|token| token.parse().ok());
+                (hold.valid_until, hold.renew_at) = self.until(sent, &said);
+                (hold.attempt, hold.mode) = (attempt, mode);
+                hold.token = token.unwrap_or_default();
+                self.note_grant(attempt, hold.token, hold.valid_until);
+                if upgrades {
+                    self.note(releasing);
+                }
+                return true;
+            }
+            Some(Ok(Said { status: 409, body })) if body["kind"] == "UpgradeConflict" => "conflict",
+            Some(Ok(Said { status: 409, .. })) => "timed_out",
+            _ => "failed",
+        };
+        self.note(What::GaveUp { attempt, why: why.into() });
+        if !upgrades {
+            self.request(&format!("DELETE /v1/holds/{}", hold.id)).await;
+        }
+        upgrades
     }
 
     async fn hold(&mut self, mut hold: Hold, length: Duration) -> Result<(), Trouble> {
-        let attempt = hold.attempt;
         let until = self.clock.now().plus(length);
+        let changes = matches!(hold.mode, Mode::Read | Mode::Write) && self.shop.locks.capabilities().upgrade;
         let step = self.shop.orders.ttl / 10;
         // Some clients just stop to renew.
         let forgets = self.luck.percent(15);
@@ -244,8 +300,16 @@ impl Client {
                 break Some("expired");
             }
             let valid_until = self.clock.on_boot_clock(hold.valid_until);
-            self.shop.log.note_at(stamp, Some(self.task), What::Held { attempt, valid_until });
+            let what = What::Held { attempt: hold.attempt, valid_until };
+            self.shop.log.note_at(stamp, Some(self.task), what);
             self.write(&hold).await?;
+            if changes
+                && self.luck.percent(30)
+                && hold.valid_until.since(self.clock.now()) > self.shop.orders.ttl / 2
+                && !self.change(&mut hold).await
+            {
+                return Ok(());
+            }
             let now = self.clock.now();
             if now >= until && !forgets {
                 break None;
@@ -263,6 +327,7 @@ impl Client {
                 break Some(why);
             }
         };
+        let attempt = hold.attempt;
         if let Some(reason) = lost {
             let since = self.clock.on_boot_clock(hold.valid_until).min(boot_time());
             self.note(What::Lost { attempt, since, reason: reason.into() });

@@ -1,14 +1,15 @@
 //! One task of a worker: tries, holds, writes, gives up the hold, again and again.
 
 use std::error::Error;
+use std::slice;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use latchwork::Lost;
 use latchwork::{ErrorKind, Guard, HoldState, LockManager, NotHeld};
-use latchwork_store::Moment;
 use latchwork_store::clock::boot_time;
+use latchwork_store::{Mode, Moment};
 
 use super::Shop;
 use super::watch::of_a_task;
@@ -98,6 +99,14 @@ impl Tasker {
             .map(|(number, key)| Attempt { number, key: key.clone() })
             .collect();
         match self.acquire(&mut attempts, &wish).await {
+            Got::Hold(Held::One(guard))
+                if kind == Kind::Shared && self.shop.locks.capabilities().upgrade =>
+            {
+                match self.change(attempts.remove(0), guard, length).await? {
+                    Some((attempt, guard)) => self.hold(&[attempt], Held::One(guard), length).await,
+                    None => Ok(()),
+                }
+            }
             Got::Hold(held) => self.hold(&attempts, held, length).await,
             Got::Nothing(_) if kind == Kind::Once => Ok(()),
             Got::Nothing(why) => {
@@ -164,6 +173,88 @@ impl Tasker {
         }
     }
 
+    /// Upgrades and downgrades a hold of a read-write lock a few times. Each new hold is an attempt of its own, beside
+    /// the one that it replaces, which goes on until then. `None` if it was lost meanwhile.
+    async fn change(
+        &mut self,
+        mut attempt: Attempt,
+        mut guard: Guard,
+        length: Duration,
+    ) -> Result<Option<(Attempt, Guard)>, Trouble> {
+        for _ in 0..self.luck.below(4) {
+            let before = boot_time().plus(length / 8);
+            if let Err(lost) = self.keep_one(&attempt, &guard, before).await? {
+                self.lose(slice::from_ref(&attempt), slice::from_ref(&guard), lost).await?;
+                return Ok(None);
+            }
+            let upgrades = guard.mode() == Mode::Read;
+            let number = self.shop.attempts.fetch_add(1, Ordering::Relaxed);
+            let waits = !(upgrades && self.luck.percent(20));
+            self.note(What::Try {
+                attempt: number,
+                key: attempt.key.clone(),
+                mode: if upgrades { Mode::Write } else { Mode::Read },
+                fair: false,
+                waits,
+                several: false,
+                beside: Some(attempt.number),
+            });
+            let limit = self.luck.times(self.shop.orders.ttl, 0.1..1.5);
+            let cut = if self.luck.percent(15) { limit / 4 } else { limit * 2 };
+            let cut = boot_time().plus(cut);
+            let mut released = None;
+            let changed = if waits {
+                let asked = async {
+                    match upgrades {
+                        true => guard.prepare_upgrade(Some(limit)).await,
+                        false => guard.prepare_downgrade().await,
+                    }
+                };
+                let answer = tokio::select! {
+                    answer = asked => answer,
+                    // The future is dropped in the middle. The new hold may have been granted by then.
+                    worked = self.keep_one(&attempt, &guard, cut) => {
+                        let worked = worked?;
+                        let why = if worked.is_ok() { "cancelled" } else { "failed" };
+                        self.note(What::GaveUp { attempt: number, why: why.into() });
+                        let Err(lost) = worked else { continue };
+                        self.lose(slice::from_ref(&attempt), slice::from_ref(&guard), lost).await?;
+                        return Ok(None);
+                    }
+                };
+                let exchanged = answer.and_then(|exchange| guard.exchange(exchange));
+                exchanged.map(|future| released.insert(future)).map(|_| true)
+            } else {
+                guard.try_upgrade().await.map(|token| token.is_some())
+            };
+            let why = match changed {
+                Ok(true) => {
+                    let (token, ttl) = (guard.token().get(), guard.ttl());
+                    let valid_until = self.shop.moment(|| guard.valid_until());
+                    self.note(What::Granted { attempt: number, token, ttl, valid_until });
+                    // Of a downgrade, nothing has been sent yet.
+                    self.note(What::Releasing { attempt: attempt.number, how: How::Drop });
+                    if let Some(released) = released.filter(|_| self.luck.percent(50)) {
+                        self.shop.io.spawn(released);
+                    }
+                    attempt.number = number;
+                    continue;
+                }
+                Ok(false) => "busy",
+                Err(error) => match error.kind() {
+                    ErrorKind::TimedOut => "timed_out",
+                    ErrorKind::UpgradeConflict => "conflict",
+                    _ => {
+                        eprintln!("attempt {number} on {}: {error}", attempt.key);
+                        "failed"
+                    }
+                },
+            };
+            self.note(What::GaveUp { attempt: number, why: why.into() });
+        }
+        Ok(Some((attempt, guard)))
+    }
+
     fn note_tries(&self, attempts: &[Attempt], wish: &Wish, waits: bool) {
         for Attempt { number, key } in attempts {
             self.note(What::Try {
@@ -173,6 +264,7 @@ impl Tasker {
                 fair: wish.kind == Kind::Fair,
                 waits,
                 several: attempts.len() > 1,
+                beside: None,
             });
         }
     }
@@ -184,23 +276,8 @@ impl Tasker {
         length: Duration,
     ) -> Result<(), Trouble> {
         let until = boot_time().plus(length);
-        let worked = tokio::select! {
-            // The work first: after a pause it must find out by asking, too.
-            biased;
-            worked = self.work(attempts, held.guards(), until) => worked?,
-            lost = held.lost() => Err(lost),
-        };
-        if let Err(lost) = worked {
-            let Lost { reason: why, at: since, .. } = lost;
-            let since = self.shop.moment(|| since);
-            for (attempt, guard) in each(attempts, held.guards()) {
-                // Of several locks the loss of one is the loss of all.
-                let (reason, number) = (why.word().into(), attempt.number);
-                self.note(What::Lost { attempt: number, since, reason });
-                // What a holder does that was stopped between its check and its write.
-                self.write(attempt, guard).await?;
-            }
-            return Ok(());
+        if let Err(lost) = self.keep(attempts, held.guards(), held.lost(), until).await? {
+            return self.lose(attempts, held.guards(), lost).await;
         }
         self.see(attempts, held.guards());
         let how = if self.luck.percent(75) { How::Release } else { How::Drop };
@@ -224,6 +301,50 @@ impl Tasker {
         };
         for attempt in attempts {
             self.note(What::Released { attempt: attempt.number, answer });
+        }
+        Ok(())
+    }
+
+    async fn keep_one(
+        &mut self,
+        attempt: &Attempt,
+        guard: &Guard,
+        until: Moment,
+    ) -> Result<Result<(), Lost>, Trouble> {
+        self.keep(slice::from_ref(attempt), slice::from_ref(guard), guard.lost(), until).await
+    }
+
+    /// Works until then, or until the loss of the holds.
+    async fn keep(
+        &mut self,
+        attempts: &[Attempt],
+        guards: &[Guard],
+        lost: impl Future<Output = Lost>,
+        until: Moment,
+    ) -> Result<Result<(), Lost>, Trouble> {
+        tokio::select! {
+            // The work first: after a pause it must find out by asking, too.
+            biased;
+            worked = self.work(attempts, guards, until) => worked,
+            lost = lost => Ok(Err(lost)),
+        }
+    }
+
+    /// Notes down a loss.
+    async fn lose(
+        &mut self,
+        attempts: &[Attempt],
+        guards: &[Guard],
+        lost: Lost,
+    ) -> Result<(), Trouble> {
+        let Lost { reason: why, at: since, .. } = lost;
+        let since = self.shop.moment(|| since);
+        for (attempt, guard) in each(attempts, guards) {
+            // Of several locks the loss of one is the loss of all.
+            let (reason, number) = (why.word().into(), attempt.number);
+            self.note(What::Lost { attempt: number, since, reason });
+            // What a holder does that was stopped between its check and its write.
+            self.write(attempt, guard).await?;
         }
         Ok(())
     }

@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use latchwork::once::{Begun, Run};
 use latchwork::{
-    Election, Error, Guard, Leadership, Lock, LockManager, Lost, MultiGuard, MultiLock,
+    Election, Error, ErrorKind, Guard, Leadership, Lock, LockManager, Lost, MultiGuard, MultiLock,
 };
-use latchwork::{Once, Owner, Period, ReentrantMutex};
+use latchwork::{Once, Owner, Period, ReentrantMutex, Resize, Semaphore};
 use latchwork_store::{Capabilities, Mode};
 
 use crate::luck::Luck;
@@ -16,8 +16,8 @@ use crate::luck::Luck;
 /// The period of the tasks that run once in each.
 pub(crate) const EVERY: &str = "2s";
 
-/// How many permits there are on a key.
-const PERMITS: u32 = 3;
+/// How many permits there are on a key: the tasks disagree, and change it.
+pub(crate) const LIMITS: [u32; 2] = [3, 2];
 
 /// How long a try waits that is cancelled before.
 const LONG: Duration = Duration::from_secs(60);
@@ -102,6 +102,8 @@ pub(crate) struct Wish {
     pub(crate) kind: Kind,
     pub(crate) keys: Vec<Arc<str>>,
     pub(crate) mode: Mode,
+    /// Sets the limit of the key first.
+    resizes: Option<Semaphore>,
     lock: Wanted,
 }
 
@@ -139,6 +141,7 @@ impl Wish {
             Some(longest) => lock.max_hold(longest),
             None => lock,
         };
+        let mut resizes = None;
         let (keys, mode, lock) = match kind {
             Kind::Lead => {
                 let term = Wanted::Term(locks.election(&key).candidate(owner));
@@ -167,8 +170,16 @@ impl Wish {
             }
             Kind::Permits => {
                 let take = if luck.percent(70) { 1 } else { 2 };
-                let lock = locks.semaphore(&key, PERMITS).permits(take);
-                (vec![key], Mode::Permits { take, of: PERMITS }, Wanted::One(lock))
+                let can = locks.capabilities();
+                let of = if can.mixed_limits && luck.percent(40) { LIMITS[1] } else { LIMITS[0] };
+                let mut semaphore = locks.semaphore(&key, of);
+                if can.mixed_limits {
+                    let policy = if luck.percent(70) { Resize::ToMine } else { Resize::Follow };
+                    semaphore = semaphore.resize_policy(policy);
+                }
+                resizes = (can.resize && luck.percent(15)).then(|| semaphore.clone());
+                let lock = semaphore.permits(take);
+                (vec![key], Mode::Permits { take, of }, Wanted::One(lock))
             }
             Kind::Several => {
                 let second = (first + 1 + luck.below(count - 1)) % count;
@@ -181,10 +192,20 @@ impl Wish {
                 (vec![key], Mode::Exclusive, lock)
             }
         };
-        Self { kind, keys, mode, lock }
+        Self { kind, keys, mode, resizes, lock }
+    }
+
+    /// Sets the limit, if this wish does. A store that does not answer may have done it or not.
+    async fn resize(&self) -> Result<(), Error> {
+        let Some(semaphore) = &self.resizes else { return Ok(()) };
+        match semaphore.resize().await {
+            Err(error) if error.kind() == ErrorKind::Mismatch => Err(error),
+            _ => Ok(()),
+        }
     }
 
     pub(crate) async fn try_acquire(&self) -> Result<Option<Held>, Error> {
+        self.resize().await?;
         Ok(match &self.lock {
             Wanted::One(lock) => lock.try_acquire().await?.map(Held::One),
             Wanted::Several(locks) => locks.try_acquire().await?.map(Held::Several),
@@ -199,6 +220,7 @@ impl Wish {
 
     /// `None` only where there is nothing to wait for: the task is done.
     pub(crate) async fn acquire(&self, within: Option<Duration>) -> Result<Option<Held>, Error> {
+        self.resize().await?;
         Ok(Some(match (&self.lock, within) {
             (Wanted::One(lock), None) => Held::One(lock.acquire().await?),
             (Wanted::One(lock), Some(limit)) => Held::One(lock.acquire_within(limit).await?),

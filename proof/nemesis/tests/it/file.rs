@@ -53,6 +53,9 @@ fn calm() {
     assert!(outcome.history.faults.is_empty());
     assert!(checked(&outcome, "exclusion") > 100, "{outcome}");
     assert!(checked(&outcome, "no_false_alarm") > 100, "{outcome}");
+    let changed = outcome.history.attempts.iter().filter(|a| a.beside.is_some());
+    let (granted, refused): (Vec<_>, Vec<_>) = changed.partition(|attempt| attempt.hold.is_some());
+    assert!(granted.len() > 5, "{granted:?} were upgraded or downgraded, {refused:?} were not");
 }
 
 #[test]
