@@ -61,7 +61,8 @@ impl Story {
     pub(crate) fn tries_several(&mut self, process: &str, key: &str) -> u64 {
         self.attempts += 1;
         let (attempt, key, mode) = (self.attempts, key.into(), Mode::Exclusive);
-        let what = What::Try { attempt, key, mode, fair: false, waits: true, several: true, beside: None };
+        let what =
+            What::Try { attempt, key, mode, fair: false, waits: true, several: true, beside: None };
         self.says(process, what);
         attempt
     }

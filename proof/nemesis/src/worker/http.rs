@@ -290,7 +290,8 @@ impl Client {
 
     async fn hold(&mut self, mut hold: Hold, length: Duration) -> Result<(), Trouble> {
         let until = self.clock.now().plus(length);
-        let changes = matches!(hold.mode, Mode::Read | Mode::Write) && self.shop.locks.capabilities().upgrade;
+        let changes =
+            matches!(hold.mode, Mode::Read | Mode::Write) && self.shop.locks.capabilities().upgrade;
         let step = self.shop.orders.ttl / 10;
         // Some clients just stop to renew.
         let forgets = self.luck.percent(15);
