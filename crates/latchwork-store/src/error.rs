@@ -127,7 +127,8 @@ pub enum ErrorKind {
     /// Timed out; the message names the holder.
     TimedOut,
     /// Another reader, which the message names, is upgrading its hold of the read-write lock. Each
-    /// would wait for the other's read hold, so this one has to be released.
+    /// would wait for the other's read hold, so this one has to be released. Or a client of another
+    /// kind waits for the hold, and an upgrade or a downgrade cannot go ahead of it.
     UpgradeConflict,
     /// The store did not answer, or answered with an error.
     Unreachable,

@@ -99,7 +99,8 @@ pub enum Cause {
     Linger,
     /// The store lost data and waits until every lease that it may have lost has ended.
     Quarantine,
-    /// A client of another kind holds the key.
+    /// A client of another kind holds the key. Or it waits for the hold that the claim is to replace, and the
+    /// claim would wait for it.
     Foreign,
     /// Another reader is upgrading its hold: the claim would wait for it, and it for the claim's own
     /// hold.

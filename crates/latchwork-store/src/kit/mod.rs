@@ -4,6 +4,8 @@
 //!   file, a database row). It is also the executable specification that other backends are
 //!   compared with.
 //! - [`lineup`]: a queue of ordered nodes, for stores that order them (ZooKeeper, etcd).
+//! - [`replace`]: a claim that replaces a hold, in such a queue.
 
 pub mod lineup;
 pub mod record;
+pub mod replace;
