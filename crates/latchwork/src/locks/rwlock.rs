@@ -18,8 +18,7 @@ use latchwork_store::Mode;
 /// write: [`Guard::upgrade`](crate::Guard::upgrade) waits for the other readers, and
 /// [`Guard::downgrade`](crate::Guard::downgrade) admits them. One reader can upgrade at a time; a
 /// second one would wait for the first for ever, and is refused with
-/// [`UpgradeConflict`](crate::ErrorKind::UpgradeConflict). etcd, ZooKeeper and Redlock have
-/// neither.
+/// [`UpgradeConflict`](crate::ErrorKind::UpgradeConflict). Redlock has neither.
 ///
 /// # Fencing
 ///

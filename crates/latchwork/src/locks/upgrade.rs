@@ -52,11 +52,12 @@ impl Guard {
     ///
     /// After each of them but `Lost`, the guard has its read hold as before.
     ///
-    /// - [`UpgradeConflict`](ErrorKind::UpgradeConflict) if another reader is upgrading; the message
-    ///   names it. Release this guard, then acquire the lock for writing.
+    /// - [`UpgradeConflict`](ErrorKind::UpgradeConflict) if another reader is upgrading, or a client
+    ///   of another kind (Curator, Go's `concurrency`) waits for this hold; the message names it.
+    ///   Release this guard, then acquire the lock for writing.
     /// - [`Lost`](ErrorKind::Lost) if the read hold was lost meanwhile.
-    /// - `Invalid` for a guard that is no reader's; `Unsupported` if the store cannot do it: etcd,
-    ///   ZooKeeper, Redlock.
+    /// - `Invalid` for a guard that is no reader's; `Unsupported` if the store cannot do it: Redlock,
+    ///   and plain mode of Redis.
     /// - As for [`Lock::acquire`](crate::Lock::acquire).
     ///
     /// # Cancel safety
@@ -130,7 +131,8 @@ impl Guard {
     /// # Errors
     ///
     /// [`Lost`](ErrorKind::Lost) if the write hold was lost. `Invalid` for a guard that is no
-    /// writer's of a read-write lock; `Unsupported` and `Unreachable` as for
+    /// writer's of a read-write lock; [`UpgradeConflict`](ErrorKind::UpgradeConflict) if a client of
+    /// another kind waits for the write hold; `Unsupported` and `Unreachable` as for
     /// [`upgrade`](Guard::upgrade). After each of them but `Lost`, the guard has its write hold as
     /// before.
     ///
@@ -276,6 +278,14 @@ impl Guard {
                     let message = format!("{holder} is upgrading its hold, and waits for this one");
                     Err(refused(&engine, key, ErrorKind::UpgradeConflict, message)
                         .with_next_step("release this hold, then acquire the lock for writing"))
+                }
+                Admission::Refused(Some(Blocked { cause: Cause::Foreign, holder, .. })) => {
+                    let holder = holder.map_or("another client".into(), |it| it.shown());
+                    let message = format!(
+                        "{holder} waits for this hold, and cannot be overtaken: it is of another kind"
+                    );
+                    Err(refused(&engine, key, ErrorKind::UpgradeConflict, message)
+                        .with_next_step(change.instead))
                 }
                 Admission::Refused(_) => Ok(None),
             }
