@@ -62,7 +62,7 @@ impl Drop for EtcdBackend {
 impl Backend for EtcdBackend {
     fn capabilities(&self) -> Capabilities {
         let mut can = Capabilities::full(self.0.store.clone());
-        (can.upgrade, can.mixed_limits) = (false, true);
+        can.mixed_limits = true;
         can.with_ttl(SHORTEST..=LONGEST, DEFAULT_TTL)
     }
 

@@ -6,11 +6,15 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use latchwork_store::kit::lineup::Admission;
-use latchwork_store::{Attempt, BackendError, Blocked, Cause, Claim, Effect, Grant, Order, Resize};
+use latchwork_store::kit::record::cannot_replace;
+use latchwork_store::{
+    Attempt, BackendError, Blocked, Cause, Claim, Effect, Grant, Order, Resize, Shape,
+};
 
 use crate::protocol::names;
 use crate::protocol::pool::Lease;
 use crate::protocol::queue::{Queue, value};
+use crate::protocol::replace::{Seen, refusal_of_newcomer};
 use crate::protocol::requests::{self, Ask, If};
 use crate::protocol::shared::{Shared, went_back, whole_seconds};
 use crate::server::errors::{Failure, Reaction, error, strange, unsupported};
@@ -20,7 +24,7 @@ use crate::server::keep_alive::Lane;
 const ROUNDS: u32 = 32;
 
 /// The result of a round of a try.
-enum Round {
+pub(super) enum Round {
     Done(Attempt),
     /// The lease is gone, and it takes another; or the place is not the one that it was.
     Again,
@@ -38,8 +42,8 @@ impl Shared {
                 "etcd does not support token floors inside a claim; use `token_floor`",
             ));
         }
-        if claim.beside.is_some() {
-            return Err(unsupported("a read-write hold cannot be upgraded or downgraded here"));
+        if claim.beside.is_some() && claim.mode.shape() != Shape::ReadWrite {
+            return Err(cannot_replace(claim.mode.word(), claim.mode));
         }
         self.members.identity().may_grant()?;
         let prefix = names::queue(&claim.key);
@@ -52,8 +56,13 @@ impl Shared {
         } else {
             claim
         };
-        let takes_place = claim.waits && claim.order == Order::Fifo;
-        let mut condition = if takes_place { If::NoPlace } else { If::NobodyThere };
+        let takes_place = claim.waits && (claim.order == Order::Fifo || claim.beside.is_some());
+        let hold = claim.beside.and_then(|hold| self.claims.get(hold)?.revision);
+        let mut condition = match hold {
+            _ if takes_place => If::NoPlace,
+            Some(hold) => If::NobodyBut(hold.get()),
+            None => If::NobodyThere,
+        };
         for _ in 0..ROUNDS {
             match self.round(claim, &prefix, condition, takes_place).await? {
                 Round::Done(attempt) => return Ok(attempt),
@@ -191,6 +200,10 @@ impl Shared {
             return Err(mismatch);
         }
         let is_held = self.claims.get(claim.id).is_some_and(|own| own.granted);
+        if claim.beside.is_some() && !is_held {
+            let seen = Seen { queue, me, prefix, ttl };
+            return Box::pin(self.replace(claim, seen, takes_place)).await;
+        }
         let admission = if is_held { queue.admission(me) } else { queue.admission_of_waiter(me) };
         if admission == Admission::Granted {
             let token = place.revision as u64;
@@ -217,9 +230,16 @@ impl Shared {
         lease: i64,
     ) -> Result<Round, BackendError> {
         let end = queue.places.len();
-        let clash = queue.clash(claim, end);
-        let admission = queue.admission_of_newcomer(claim.mode);
-        if clash.is_none() && admission == Admission::Granted {
+        let (clash, mut admission) =
+            (queue.clash(claim, end), queue.admission_of_newcomer(claim.mode));
+        let mut replaced = None;
+        if let Some(hold) = claim.beside {
+            replaced = refusal_of_newcomer(claim, hold, &queue);
+            if replaced.is_none() {
+                admission = queue.closed().unwrap_or(Admission::Granted);
+            }
+        }
+        if clash.is_none() && replaced.is_none() && admission == Admission::Granted {
             return Ok(Round::Seen(queue));
         }
         // A request without answer may still put the key: then the release has to know of it.
@@ -228,14 +248,15 @@ impl Shared {
         {
             self.give_back(own);
         }
-        match clash {
-            Some(mismatch) => Err(mismatch),
-            None => {
+        let blocked = match (clash, replaced) {
+            (Some(mismatch), _) => return Err(mismatch),
+            (None, Some(refusal)) => refusal?,
+            (None, None) => {
                 let blocked = queue.blocked(end, &admission, prefix.len());
-                let blocked = Box::pin(self.until_it_opens(&queue, blocked)).await;
-                Ok(Round::Done(Attempt::Blocked(blocked)))
+                Box::pin(self.until_it_opens(&queue, blocked)).await
             }
-        }
+        };
+        Ok(Round::Done(Attempt::Blocked(blocked)))
     }
 
     /// Whether no request of this claim is still under way.
@@ -244,7 +265,7 @@ impl Shared {
     }
 
     /// Takes the place of a claim back.
-    async fn withdraw(self: &Arc<Self>, claim: &Claim) -> Result<(), BackendError> {
+    pub(super) async fn withdraw(self: &Arc<Self>, claim: &Claim) -> Result<(), BackendError> {
         self.release_claim(claim).await.map(drop).map_err(Failure::after_another)
     }
 

@@ -3,6 +3,7 @@
 //! | file | content |
 //! | --- | --- |
 //! | `acquire.rs`, `far_behind.rs` | the try; the short try of a claim with many places ahead |
+//! | `replace.rs` | the try of a claim that is to replace a hold |
 //! | `wait.rs`, `renew.rs`, `release.rs`, `inspect.rs`, `observe.rs` | the other verbs |
 //! | `lookout.rs` | watches the keys of held claims, so that a loss is known early |
 //! | `claims.rs`, `pool.rs` | this client's claims, and the leases that it has to spare |
@@ -24,6 +25,7 @@ pub(crate) mod pool;
 pub(crate) mod queue;
 pub(crate) mod release;
 pub(crate) mod renew;
+pub(crate) mod replace;
 pub(crate) mod requests;
 pub(crate) mod shared;
 pub(crate) mod wait;

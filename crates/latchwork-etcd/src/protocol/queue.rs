@@ -4,10 +4,13 @@
 //! it empty, or write what they like, and are mutex claims. The place of a claim that was released
 //! with a linger stays, under a lease of its own, with `lwc` in front: it lets nobody pass who was
 //! not there before, and keeps its create revision, so that clients of all kinds respect it.
+//!
+//! The holder of a claim that replaces a hold ends with U+001F, `beside=` and the id of that hold.
 
 use std::time::Duration;
 
 use latchwork_store::kit::lineup::{self, Admission, Node};
+use latchwork_store::kit::replace::{self, Seat, Verdict};
 use latchwork_store::{BackendError, Blocked, Cause, Claim, ClaimId, Holder, Mode, Shape};
 use percent_encoding::{NON_ALPHANUMERIC, percent_decode_str, percent_encode};
 
@@ -41,11 +44,17 @@ pub(crate) struct Place {
     /// Since when it has asked, or until when it keeps the key closed, on the wall clock of its
     /// process.
     pub(crate) since: Option<Duration>,
+    /// The hold that it is to replace.
+    beside: Option<ClaimId>,
 }
 
 /// What is stored in the key of a claim.
 pub(crate) fn value(claim: &Claim, now: Duration) -> Vec<u8> {
-    written("lw1", claim, now)
+    let mut value = written("lw1", claim, now);
+    if let Some(hold) = claim.beside {
+        value.extend(format!("{BESIDE}{hold}").bytes());
+    }
+    value
 }
 
 /// What is stored in the key of a claim that has left the key closed: until when by its own clock, and
@@ -58,9 +67,15 @@ pub(crate) fn closed_value(claim: &Claim, until: Duration, term: u64) -> Vec<u8>
 
 /// Stands before the term, as a field of the holder that older versions skip.
 const TERM: &str = "\u{1f}term=";
+/// Stands before the id of the hold that a claim is to replace, likewise.
+const BESIDE: &str = "\u{1f}beside=";
 
 fn read_term(holder: &str) -> Option<u64> {
     holder.rsplit_once(TERM)?.1.parse().ok()
+}
+
+fn read_beside(holder: &str) -> Option<ClaimId> {
+    ClaimId::parse(holder.rsplit_once(BESIDE)?.1.get(..32)?)
 }
 
 fn written(kind: &str, claim: &Claim, at: Duration) -> Vec<u8> {
@@ -105,14 +120,17 @@ impl Place {
             let since = words.next()?.parse().ok().map(Duration::from_millis);
             let holder = words.next()?;
             let term = read_term(holder).filter(|_| closes);
-            Some((Some(id), mode, Holder::from_stored(holder), since, closes, term))
+            let beside = read_beside(holder).filter(|_| !closes);
+            Some((Some(id), mode, Holder::from_stored(holder), since, closes, term, beside))
         });
-        let foreign =
-            || (None, Mode::Exclusive, Holder::new("a client of another kind"), None, false, None);
-        let (id, mode, holder, since, closes, term) = ours.unwrap_or_else(foreign);
+        let foreign = || {
+            let holder = Holder::new("a client of another kind");
+            (None, Mode::Exclusive, holder, None, false, None, None)
+        };
+        let (id, mode, holder, since, closes, term, beside) = ours.unwrap_or_else(foreign);
         let closed = closes.then_some(entry.mod_revision);
         let KeyValue { key, create_revision: revision, lease, .. } = entry;
-        Self { key, revision, closed, term, lease, mode, id, holder, since }
+        Self { key, revision, closed, term, lease, mode, id, holder, since, beside }
     }
 }
 
@@ -185,22 +203,78 @@ impl Queue {
         self.places.iter().map(|place| Node { id: (), mode: mode(place) }).collect()
     }
 
+    /// The queue as it is judged for claims that replace holds.
+    fn seats_at(&self, revision: i64) -> Vec<Seat> {
+        let seat = |(place, node): (&Place, Node<()>)| Seat {
+            mode: node.mode,
+            beside: place.beside.and_then(|hold| self.place_of(hold)),
+            yields: place.id.is_some() && place.closed.is_none(),
+        };
+        self.places.iter().zip(self.seen_at(revision)).map(seat).collect()
+    }
+
+    fn place_of(&self, id: ClaimId) -> Option<usize> {
+        self.places.iter().position(|place| place.id == Some(id) && place.closed.is_none())
+    }
+
+    /// The place of the hold that the claim at this place replaces, if that is there.
+    pub(crate) fn hold_of(&self, me: usize) -> Option<usize> {
+        self.place_of(self.places.get(me)?.beside?)
+    }
+
+    /// Judges the claim at `me`, which is to replace a hold. The key must not be closed.
+    pub(crate) fn replacing(&self, me: usize) -> Verdict {
+        replace::verdict(&self.seats_at(self.places[me].revision), me, self.hold_of(me))
+    }
+
+    /// Judges a claim that is to replace a hold as if it came last; the queue must not be closed.
+    pub(crate) fn replacing_as_newcomer(&self, mode: Mode, hold: ClaimId) -> Verdict {
+        let mut seats = self.seats_at(i64::MAX);
+        let hold = self.place_of(hold);
+        seats.push(Seat { mode, beside: hold, yields: true });
+        replace::verdict(&seats, self.places.len(), hold)
+    }
+
+    /// Who holds the key beside the hold of an upgrade, if all places from `first` on wait.
+    pub(crate) fn in_the_way(&self, first: usize, hold: Option<ClaimId>) -> Option<usize> {
+        (0..first).find(|place| self.places[*place].id != hold)
+    }
+
+    /// The queue without these places.
+    pub(crate) fn without(mut self, places: std::ops::Range<usize>) -> Self {
+        self.places.drain(places);
+        self
+    }
+
+    /// The queue without the places that keep the key closed.
+    pub(crate) fn without_closed(mut self) -> Self {
+        self.places.retain(|place| place.closed.is_none());
+        self
+    }
+
     /// Judges a place in the queue.
     pub(crate) fn admission(&self, me: usize) -> Admission {
+        if self.hold_of(me).is_some() && self.closed().is_none() {
+            return match self.replacing(me) {
+                Verdict::Granted => Admission::Granted,
+                Verdict::Behind(place) => Admission::Behind(place),
+                _ => Admission::Behind(me - 1),
+            };
+        }
         lineup::admission(&self.seen_at(self.places[me].revision), me)
     }
 
     /// How many places ahead of this one hold the key. One pass over the queue.
     fn holders_ahead_of(&self, me: usize) -> usize {
         let seen_by = self.places.get(me).map_or(i64::MAX, |me| me.revision);
-        let holding = lineup::holding(&self.seen_at(seen_by));
+        let holding = replace::holding(&self.seats_at(seen_by));
         holding[..me].iter().filter(|holds| **holds).count()
     }
 
     /// Which places hold the key.
     pub(crate) fn holding(&self) -> Vec<bool> {
         if self.closed().is_none() {
-            return lineup::holding(&self.seen_at(i64::MAX));
+            return replace::holding(&self.seats_at(i64::MAX));
         }
         // Each sees a closed place in another way.
         (0..self.places.len()).map(|place| self.admission(place) == Admission::Granted).collect()
@@ -258,7 +332,7 @@ impl Queue {
     }
 
     /// What keeps the key closed, if anything does.
-    fn closed(&self) -> Option<Admission> {
+    pub(crate) fn closed(&self) -> Option<Admission> {
         let is_closed = |place: &usize| self.places[*place].closed.is_some();
         let closed: Vec<_> = (0..self.places.len()).filter(is_closed).collect();
         (!closed.is_empty()).then_some(Admission::BehindAny(closed))
@@ -272,6 +346,18 @@ impl Queue {
             Admission::BehindAny(places) => places,
         };
         behind.iter().map(|place| Target::of(&self.places[*place], prefix)).collect()
+    }
+
+    /// Returns the answer to a claim at `me` that is to replace a hold, and waits until the holder at
+    /// `other` leaves.
+    pub(crate) fn blocked_beside(&self, me: usize, other: usize, prefix: usize) -> Blocked {
+        let behind = Admission::BehindAny([other].into_iter().chain(self.hold_of(me)).collect());
+        let resume = self.targets(&behind, prefix).into_iter().map(|target| target.to_string());
+        Blocked::by(Cause::Held).with(|it| {
+            it.ahead = Some(0);
+            it.holder = Some(self.places[other].holder.clone());
+            it.resume = Some(resume.collect::<Vec<_>>().join(" ").into());
+        })
     }
 
     /// Returns what a claim at `me` keeps of its answer, if it is so far behind that it does not
@@ -299,7 +385,10 @@ impl Queue {
     /// Returns the answer to a claim at `me` that is behind others.
     pub(crate) fn blocked(&self, me: usize, admission: &Admission, prefix: usize) -> Blocked {
         let resume = self.targets(admission, prefix).into_iter().map(|target| target.to_string());
-        let is_next = me == 1 && self.places.len() > me;
+        // A place in the queue of a read-write lock may be removed while its claim waits, and a watch may
+        // tell that later than the end of the place ahead.
+        let stays = |place: &Place| place.mode.shape() != Shape::ReadWrite;
+        let is_next = me == 1 && self.places.get(me).is_some_and(stays);
         let resume = resume.chain(is_next.then(|| NEXT.to_owned()));
         let first = &self.places[0];
         let cause = match first.id {
@@ -316,7 +405,8 @@ impl Queue {
     }
 }
 
-/// Stands among the targets of a claim that has one place ahead, and no more.
+/// Stands among the targets of a claim that has one place ahead, and no more, and whose own place
+/// is removed by nobody.
 pub(crate) const NEXT: &str = "next";
 
 /// A place whose end is waited for: what follows the lock's name in its key, and its revision.
@@ -369,10 +459,12 @@ mod tests {
         .with(|it| {
             it.order = latchwork_store::Order::Fifo;
             it.holder = "host a, pid 7".into();
+            it.beside = Some(ClaimId::from_u128(9));
         });
         let value = value(&claim, Duration::from_millis(1_234));
         let place = Place::read(entry("k/1", 3, &value));
         assert_eq!((place.id, place.mode), (Some(claim.id), claim.mode));
+        assert_eq!(place.beside, claim.beside);
         assert_eq!(
             (&*place.holder.text, place.since),
             (&*claim.holder.text, Some(Duration::from_millis(1_234)))

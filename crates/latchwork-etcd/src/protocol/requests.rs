@@ -11,7 +11,7 @@ use crate::proto::{
     TxnRequest, TxnResponse,
 };
 use crate::protocol::names::end_of;
-use crate::protocol::queue::Queue;
+use crate::protocol::queue::{Place, Queue};
 
 /// The whole queue whose keys start so, in order.
 pub(crate) fn queue(prefix: &[u8]) -> RangeRequest {
@@ -55,6 +55,8 @@ pub(crate) enum If {
     NoPlace,
     /// Nobody is in queue.
     NobodyThere,
+    /// Nobody is in queue but the claim whose key was created at this revision.
+    NobodyBut(i64),
     /// Nobody has joined the queue since this revision.
     NobodyJoinedSince(i64),
 }
@@ -72,6 +74,10 @@ pub(crate) fn put(
     let compare = match condition {
         If::NoPlace => vec![absent],
         If::NobodyThere => vec![Compare { range_end: end_of(prefix), ..created(prefix, 0) }],
+        // Of no keys at all, a server compares the revision 0.
+        If::NobodyBut(hold) => {
+            vec![absent, Compare { range_end: end_of(prefix), ..created(prefix, hold) }]
+        }
         If::NobodyJoinedSince(revision) => {
             let unchanged = Compare {
                 result: CompareResult::Less as i32,
@@ -87,7 +93,7 @@ pub(crate) fn put(
     let read = || op(Request::RequestRange(queue(prefix)));
     let success = match condition {
         If::NobodyThere => vec![put],
-        If::NoPlace | If::NobodyJoinedSince(_) => vec![put, read()],
+        If::NoPlace | If::NobodyBut(_) | If::NobodyJoinedSince(_) => vec![put, read()],
     };
     TxnRequest { compare, success, failure: vec![read()] }
 }
@@ -158,6 +164,25 @@ pub(crate) fn delete(key: &[u8], revision: i64) -> TxnRequest {
     TxnRequest {
         compare: vec![created(key, revision)],
         success: vec![op(Request::RequestDeleteRange(delete))],
+        failure: Vec::new(),
+    }
+}
+
+/// Deletes the keys of waiters, if none of these and of the others has been changed since it was
+/// created.
+pub(crate) fn remove(waiters: &[Place], others: &[&Place]) -> TxnRequest {
+    let unchanged = |place: &Place| Compare {
+        target: CompareTarget::Mod as i32,
+        target_union: Some(TargetUnion::ModRevision(place.revision)),
+        ..created(&place.key, 0)
+    };
+    let delete = |place: &Place| {
+        let key = place.key.clone();
+        op(Request::RequestDeleteRange(DeleteRangeRequest { key, range_end: Vec::new() }))
+    };
+    TxnRequest {
+        compare: waiters.iter().chain(others.iter().copied()).map(unchanged).collect(),
+        success: waiters.iter().map(delete).collect(),
         failure: Vec::new(),
     }
 }

@@ -9,10 +9,10 @@ use crate::common::*;
 use latchwork_services::{EtcdOptions, EtcdServer};
 
 /// An `etcdctl lock`; killed when it is dropped.
-struct Etcdctl(Child);
+pub(crate) struct Etcdctl(pub(crate) Child);
 
 impl Etcdctl {
-    fn lock(server: &EtcdServer, name: &str, command: &[&str]) -> Self {
+    pub(crate) fn lock(server: &EtcdServer, name: &str, command: &[&str]) -> Self {
         let child = Command::new("etcdctl")
             .env("ETCDCTL_API", "3")
             .arg(format!("--endpoints=127.0.0.1:{}", server.port()))
@@ -23,7 +23,7 @@ impl Etcdctl {
         Self(child.expect("etcdctl is installed"))
     }
 
-    fn line(&mut self) -> String {
+    pub(crate) fn line(&mut self) -> String {
         let mut line = String::new();
         let output = self.0.stdout.as_mut().expect("it has one");
         BufReader::new(output).read_line(&mut line).expect("it prints");

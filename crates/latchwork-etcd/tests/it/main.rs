@@ -21,6 +21,7 @@ mod interop;
 mod leader;
 mod lost_answers;
 mod outside;
+mod replace;
 mod surroundings;
 mod tls;
 mod trips;
