@@ -56,7 +56,7 @@ impl Backend for ZooKeeperBackend {
         let (shortest, longest) = self.shared.sessions.ttls();
         let usual = USUAL_TTL.clamp(shortest, longest);
         let mut can = Capabilities::full(self.shared.store.clone());
-        (can.upgrade, can.mixed_limits) = (false, true);
+        can.mixed_limits = true;
         can.with_ttl(shortest..=longest, usual)
     }
 

@@ -55,7 +55,6 @@ impl Servers {
 impl Harness for Servers {
     fn expected(&self) -> Expected {
         Expected {
-            upgrade: false,
             fencing: Fencing::Linearizable,
             floor: false,
             resize: false,

@@ -4,8 +4,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use latchwork_store::kit::lineup::Admission;
+use latchwork_store::kit::record::cannot_replace;
 use latchwork_store::{
     Attempt, BackendError, BackendErrorKind, Blocked, Cause, Claim, Effect, Grant, Order, Resize,
+    Shape,
 };
 
 use crate::protocol::answers::{lives_for, pulse_in, queue_in, token_of};
@@ -13,6 +15,7 @@ use crate::protocol::claims::{Entry, LastAnswer, Node, Own};
 use crate::protocol::lingers::closed_by;
 use crate::protocol::queue::{Queue, Told, behind, data_of, name_of};
 use crate::protocol::release::read;
+use crate::protocol::replace::beside;
 use crate::protocol::shared::Shared;
 use crate::server::ancestors::Ancestors;
 use crate::server::errors::{not_created, refused, restless, strange, taken_back, unsupported};
@@ -29,7 +32,7 @@ const NAMED_AFTER: Duration = Duration::from_secs(1);
 const FAR: u32 = 64;
 
 /// The result of a round of a try.
-enum Round {
+pub(super) enum Round {
     Done(Attempt),
     /// The node or the session is gone: again.
     Gone,
@@ -39,13 +42,13 @@ enum Round {
 type Ended = Result<Round, BackendError>;
 
 /// The queue as a claim finds it that has a node in it.
-struct Found<'a> {
-    session: &'a Arc<Session>,
-    lock: &'a str,
-    node: &'a Node,
-    queue: Queue,
+pub(super) struct Found<'a> {
+    pub(super) session: &'a Arc<Session>,
+    pub(super) lock: &'a str,
+    pub(super) node: &'a Node,
+    pub(super) queue: Queue,
     /// By the leader's clock, in ms.
-    now_ms: i64,
+    pub(super) now_ms: i64,
     sent: Reading,
     /// The claim has just taken its place. Where that is further behind, it is not told yet who
     /// holds the key, and of which kind that one is.
@@ -57,8 +60,8 @@ impl Shared {
         if claim.floor > 0 {
             return Err(unsupported("ZooKeeper cannot lift its transaction number to a floor"));
         }
-        if claim.beside.is_some() {
-            return Err(unsupported("a read-write hold cannot be upgraded or downgraded here"));
+        if claim.beside.is_some() && claim.mode.shape() != Shape::ReadWrite {
+            return Err(cannot_replace(claim.mode.word(), claim.mode));
         }
         let lock = self.names.lock(&claim.key);
         let followed;
@@ -305,6 +308,17 @@ impl Shared {
     }
 
     async fn judge(&self, claim: &Claim, found: Found<'_>) -> Result<Round, BackendError> {
+        let mut found = found;
+        let is_held = self.claims.get(claim.id).is_some_and(|own| own.granted);
+        let is_replacing = claim.beside.is_some() && !is_held;
+        let clashes = |me| found.queue.clash(claim, me).is_some();
+        let clashes = found.queue.find(&found.node.name).is_some_and(clashes);
+        if is_replacing
+            && !clashes
+            && let Some(refusal) = self.overtake(claim, &mut found).await?
+        {
+            return refusal.map(|blocked| Round::Done(Attempt::Blocked(blocked)));
+        }
         let Found { session, lock, node, queue, now_ms, sent, is_new } = found;
         let own_path = format!("{lock}/{}", node.name);
         let Some(me) = queue.find(&node.name) else {
@@ -327,9 +341,11 @@ impl Shared {
         if !over.is_empty() {
             session.send(over);
         }
-        let is_held = self.claims.get(claim.id).is_some_and(|own| own.granted);
         let closed_until = queue.closed_until(now_ms).filter(|_| !is_held);
-        let admission = queue.admission(me);
+        let (admission, first) = match is_replacing {
+            true => beside(&queue, me),
+            false => (queue.admission(me), 0),
+        };
         if admission == Admission::Granted && closed_until.is_none() {
             let ttl = lives_for(session, claim, sent)?;
             let token = token_of(node)?;
@@ -346,17 +362,19 @@ impl Shared {
         let path = |name: &str| format!("{lock}/{name}");
         // The claim to name: the holder or, of a closed key, the one that closed it.
         let closed = queue.closed_last(now_ms).filter(|_| closed_until.is_some());
-        let first = closed.map(|closed| &closed.name);
-        let first = first.or(queue.places.first().map(|place| &place.name));
+        let named = closed.map(|closed| &closed.name);
+        let first = named.or(queue.places.get(first).map(|place| &place.name));
         let first = first.map(|name| path(name));
         let ahead = queue.waiting_before(me);
         let mut blocked = Blocked::by(Cause::Held).with(|it| {
             it.ahead = Some(ahead);
             it.resume = Some(targets.join("\n").into());
         });
-        let said = if claim.waits && claim.order == Order::Fifo {
+        let takes_place = claim.order == Order::Fifo || claim.beside.is_some();
+        let said = if claim.waits && takes_place {
             let behind: Vec<_> = targets.iter().map(|name| path(name)).collect();
-            let is_far = ahead > FAR && closed_until.is_none() && queue.closed.is_empty();
+            let is_far =
+                ahead > FAR && !is_replacing && closed_until.is_none() && queue.closed.is_empty();
             let far = first.as_deref().filter(|_| is_far).map(|first| {
                 let blocked = blocked.clone();
                 Box::new(LastAnswer { first: first.into(), behind: behind.clone(), blocked })
@@ -378,7 +396,8 @@ impl Shared {
             return Ok(Round::Done(Attempt::Blocked(blocked)));
         }
         let told = said.as_deref().map(Told::read);
-        if told.as_ref().is_some_and(|told| !told.is_ours()) {
+        // An upgrade waits for readers of other kinds as for ours.
+        if !is_replacing && told.as_ref().is_some_and(|told| !told.is_ours()) {
             blocked.cause = Cause::Foreign;
         }
         let is_holder = admission != Admission::Granted;
@@ -415,7 +434,7 @@ impl Shared {
     }
 
     /// Takes the place of a claim back, by the first of these requests.
-    async fn withdraw(
+    pub(super) async fn withdraw(
         &self,
         claim: &Claim,
         session: &Arc<Session>,
@@ -433,7 +452,7 @@ impl Shared {
 }
 
 /// The data of the node that was read.
-fn data_in(landed: &mut Landed) -> Option<Vec<u8>> {
+pub(super) fn data_in(landed: &mut Landed) -> Option<Vec<u8>> {
     let body = landed.next().ok()?.ok()?;
     messages::data(&body).map(|(data, _)| data)
 }

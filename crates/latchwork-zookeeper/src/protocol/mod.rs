@@ -3,6 +3,7 @@
 //! | file | content |
 //! | --- | --- |
 //! | `acquire.rs`, `wait.rs`, `renew.rs`, `release.rs`, `inspect.rs`, `observe.rs` | the verbs |
+//! | `replace.rs` | the try of a claim that is to replace a hold |
 //! | `claims.rs`, `lingers.rs` | this client's claims, and the keys that it keeps closed |
 //! | `janitor.rs` | the task that releases abandoned claims and ends lingers |
 //! | `queue.rs`, `answers.rs` | formats: the queue of a lock, and what answers say |
@@ -20,5 +21,6 @@ pub(crate) mod observe;
 pub(crate) mod queue;
 mod release;
 mod renew;
+mod replace;
 pub(crate) mod shared;
 mod wait;

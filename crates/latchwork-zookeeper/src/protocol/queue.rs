@@ -2,8 +2,8 @@
 //!
 //! A claim is an ephemeral sequential node, named as Curator names them: `_c_<uuid>-lock-<number>`
 //! for a mutex, `_c_<uuid>-__READ__<number>` and `_c_<uuid>-__WRIT__<number>` for a read-write lock,
-//! where the uuid is the claim's id. Permits are ours: `_c_<uuid>-permits-<take>-<of>-<number>`. A key
-//! that was released with a linger has a child `closed-<until>-<uuid>`, which outlives every session.
+//! where the uuid is the claim's id. Permits are ours: `_c_<uuid>-permits-<take>-<of>-<number>`. A claim
+//! that replaces a hold names it: `_c_<uuid>-beside-<uuid>-__WRIT__<number>`. A key that was released with a linger has a child `closed-<until>-<uuid>`, which outlives every session.
 //!
 //! The data of a node is `lw1 <ttl, ms> <since, ms> <holder>`; other clients write what they like. That of a child
 //! that keeps the key closed is the holder that closed it.
@@ -12,6 +12,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use latchwork_store::kit::lineup::{self, Admission, Node};
+use latchwork_store::kit::replace::{self, Seat, Verdict};
 use latchwork_store::{
     BackendError, BackendErrorKind, Claim, ClaimId, Effect, Holder, Mode, Shape,
 };
@@ -24,7 +25,21 @@ pub(crate) fn name_of(claim: &Claim) -> String {
         Mode::Write => "__WRIT__".to_owned(),
         Mode::Permits { take, of } => format!("permits-{take}-{of}-"),
     };
-    format!("{}{kind}", id_part(claim.id))
+    let beside = claim.beside.map(|hold| format!("{BESIDE}{}-", uuid(hold))).unwrap_or_default();
+    format!("{}{beside}{kind}", id_part(claim.id))
+}
+
+/// Stands before the id of the hold that a claim is to replace.
+const BESIDE: &str = "beside-";
+
+/// The hold that the claim of this node is to replace, if it is to replace one.
+fn beside_in(name: &str) -> Option<ClaimId> {
+    // Most names are not read any further.
+    if !name.get(40..)?.starts_with(BESIDE) {
+        return None;
+    }
+    let (_, rest) = id_in(name)?;
+    parse_uuid(rest.strip_prefix('-')?.strip_prefix(BESIDE)?.get(..36)?)
 }
 
 /// What the names of all nodes of a claim start with.
@@ -42,11 +57,13 @@ fn uuid(id: ClaimId) -> String {
 fn id_in(name: &str) -> Option<(ClaimId, &str)> {
     let rest = name.strip_prefix("_c_")?;
     let (uuid, rest) = rest.split_at_checked(36)?;
-    let hyphens = |uuid: &str| [8, 13, 18, 23].iter().all(|at| uuid.as_bytes()[*at] == b'-');
-    if !hyphens(uuid) {
-        return None;
-    }
-    Some((ClaimId::parse(&uuid.replace('-', ""))?, rest))
+    Some((parse_uuid(uuid)?, rest))
+}
+
+/// Reads 36 characters.
+fn parse_uuid(uuid: &str) -> Option<ClaimId> {
+    let has_hyphens = [8, 13, 18, 23].iter().all(|at| uuid.as_bytes()[*at] == b'-');
+    if has_hyphens { ClaimId::parse(&uuid.replace('-', "")) } else { None }
 }
 
 /// The name of the node that keeps a key closed until then, in ms on the leader's clock.
@@ -61,6 +78,8 @@ pub(crate) struct Place {
     pub(crate) mode: Mode,
     /// The number that the server appended.
     pub(crate) number: i32,
+    /// The hold that it is to replace.
+    beside: Option<ClaimId>,
 }
 
 impl Place {
@@ -74,7 +93,7 @@ impl Place {
         // What is no sign is part of the kind.
         let (mode, end) = mode_of(head).or_else(|| mode_of(head.strip_suffix('-')?))?;
         let number = read_number(&name[end..])?;
-        Some(Self { name: name.into(), mode, number })
+        Some(Self { name: name.into(), mode, number, beside: beside_in(name) })
     }
 
     /// Its id; `None` for clients that name their nodes in another way.
@@ -175,7 +194,11 @@ impl Queue {
     /// Judges a place: with both signs of numbers in the queue nobody knows the order that others go by,
     /// so it must be admitted by each.
     pub(crate) fn admission(&self, me: usize) -> Admission {
-        let judged = lineup::admission(&nodes(self.places.iter()), me);
+        let judged = match self.hold_of(me).map(|_| self.replacing(me)) {
+            None => lineup::admission(&nodes(self.places.iter()), me),
+            Some(Verdict::Granted) => Admission::Granted,
+            Some(_) => Admission::Behind(me - 1),
+        };
         if !self.has_both_signs {
             return judged;
         }
@@ -188,6 +211,34 @@ impl Queue {
         behind.sort_unstable();
         behind.dedup();
         if behind.is_empty() { Admission::Granted } else { Admission::BehindAny(behind) }
+    }
+
+    /// The place of the hold that the claim at this place replaces, if that is there.
+    pub(crate) fn hold_of(&self, me: usize) -> Option<usize> {
+        let hold = self.places.get(me)?.beside?;
+        self.places.iter().position(|place| place.id() == Some(hold))
+    }
+
+    /// Judges the claim at `me`, which is to replace a hold, as if all waiters were ours.
+    ///
+    /// With both signs of numbers in the queue nobody knows who comes before it.
+    pub(crate) fn replacing(&self, me: usize) -> Verdict {
+        match replace::verdict(&self.seats(), me, self.hold_of(me)) {
+            Verdict::Behind(place) | Verdict::Overtakes(place) if self.has_both_signs => {
+                Verdict::Stuck(place)
+            }
+            Verdict::Granted if self.has_both_signs => Verdict::Stuck(0),
+            verdict => verdict,
+        }
+    }
+
+    fn seats(&self) -> Vec<Seat> {
+        let seat = |(me, place): (usize, &Place)| Seat {
+            mode: place.mode,
+            beside: self.hold_of(me),
+            yields: true,
+        };
+        self.places.iter().enumerate().map(seat).collect()
     }
 
     /// Why a claim cannot stand in this queue behind so many.
@@ -216,7 +267,7 @@ impl Queue {
 
     /// Whether each place holds the key, as [`Self::admission`] judges it, in one pass for all.
     pub(crate) fn holding(&self) -> Vec<bool> {
-        let mut holding = lineup::holding(&nodes(self.places.iter()));
+        let mut holding = replace::holding(&self.seats());
         if self.has_both_signs {
             let by_text = self.by_text();
             let nodes = nodes(by_text.iter().map(|place| &self.places[*place]));
@@ -336,6 +387,26 @@ mod tests {
             assert_eq!(name, format!("{start}{kind}"));
             let place = Place::read(&format!("{name}0000000042")).unwrap();
             assert_eq!((place.mode, place.id(), place.number), (mode, Some(claim.id), 42));
+        }
+    }
+
+    #[test]
+    fn a_claim_that_replaces_a_hold_names_it() {
+        let claim = claim(Mode::Write).with(|it| it.beside = Some(ClaimId::from_u128(7)));
+        let name = format!("{}0000000042", name_of(&claim));
+        let place = Place::read(&name).unwrap();
+        assert_eq!(
+            (place.mode, place.id(), place.beside),
+            (Mode::Write, Some(claim.id), claim.beside)
+        );
+        let hold = "_c_00000000-0000-0000-0000-000000000007-__READ__0000000041";
+        let both = queue(&[hold, &name]);
+        assert_eq!((both.hold_of(1), both.holding()), (Some(0), vec![true, true]));
+        assert_eq!(queue(&[&name]).hold_of(0), None);
+        for name in
+            ["_c_12345678-9abc-def0-1122-334455667788-beside-x__WRIT__0000000001", "beside-"]
+        {
+            assert_eq!(beside_in(name), None, "{name}");
         }
     }
 

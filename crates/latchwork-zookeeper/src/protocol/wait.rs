@@ -82,7 +82,8 @@ impl Shared {
         let me = queue.find(&node.name)?;
         // What is closed opens by the leader's clock, which only a write tells.
         let is_closed = !queue.closed.is_empty() || queue.clash(claim, me).is_some();
-        if is_closed || queue.admission(me) != Admission::Granted {
+        // Whether the hold that it replaces is still there, only a try tells.
+        if claim.beside.is_some() || is_closed || queue.admission(me) != Admission::Granted {
             return None;
         }
         let clocks = Reading::now(&self.io);

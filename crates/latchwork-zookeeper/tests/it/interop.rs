@@ -8,7 +8,7 @@ use std::process::{Child, ChildStdout, Command, Stdio};
 use crate::common::process::{Process, hear, role, say};
 use crate::common::*;
 use latchwork::LockManager;
-use latchwork_store::{Attempt, Backend, Claim, ErrorKind, Key, Linger, Mode, Released};
+use latchwork_store::{Attempt, Backend, Cause, Claim, ErrorKind, Key, Linger, Mode, Released};
 
 /// Another client, as a process. Killed when dropped.
 struct Peer {
@@ -220,6 +220,75 @@ fn curator_rwlocks_and_ours_exclude_each_other() {
         let error = mine.try_acquire(&other).await.expect_err("another kind");
         assert_eq!(error.kind, latchwork_store::BackendErrorKind::Mismatch);
         mine.release(&reader, Linger::None).await.unwrap();
+    });
+}
+
+/// H370: Curator's reader delays an upgrade and is stopped by it, and comes in after a downgrade. Its writer that
+/// waits for a hold is not overtaken: Curator takes no other place.
+#[test]
+fn h370_upgrades_and_curator_exclude_each_other() {
+    let server = server();
+    run(async {
+        let mut peer = Peer::curator(server.port());
+        let (mine, driver) = backend(&server.url()).await;
+        let locks = LockManager::new(mine.clone(), driver).ttl(2 * SEC);
+        let replacing = |kind, hold: &Claim| mode(kind).with(|it| it.beside = Some(hold.id));
+        let blocked = async |claim: &Claim| match mine.try_acquire(claim).await.unwrap() {
+            Attempt::Blocked(blocked) => blocked,
+            Attempt::Granted(grant) => panic!("{grant:?}"),
+        };
+        let granted = async |claim: &Claim| match mine.try_acquire(claim).await.unwrap() {
+            Attempt::Granted(grant) => grant.token,
+            Attempt::Blocked(blocked) => panic!("{blocked:?}"),
+        };
+        let released = async |claim: &Claim| {
+            assert_eq!(mine.release(claim, Linger::None).await.unwrap(), Released::Yes);
+        };
+
+        let read = mode(Mode::Read);
+        let first = granted(&read).await;
+        assert_eq!(peer.tell("read /rw"), "held");
+        let write = replacing(Mode::Write, &read);
+        let answer = blocked(&write).await;
+        assert_eq!(answer.cause, Cause::Held);
+        assert!(answer.holder.as_ref().unwrap().text.contains("another client"));
+        let wait = mine.wait(&write, &answer);
+        assert_eq!(peer.tell("free /rw"), "free");
+        tokio::time::timeout(10 * SEC, wait).await.expect("it is woken").unwrap();
+        let second = granted(&write).await;
+        for releases in [true, false] {
+            for order in ["try-read /rw", "try-write /rw"] {
+                assert_eq!(peer.tell(order), "blocked");
+            }
+            if releases {
+                released(&read).await;
+            }
+        }
+        let read = replacing(Mode::Read, &write);
+        let third = granted(&read).await;
+        assert!(first < second && second < third);
+        assert_eq!(peer.tell("try-read /rw"), "blocked");
+        released(&write).await;
+        assert_eq!(peer.tell("try-write /rw"), "blocked");
+        assert_eq!(peer.tell("read /rw"), "held");
+        assert_eq!(peer.tell("free /rw"), "free");
+
+        // It waits for the read hold, and then for a write hold.
+        for (hold, wanted) in [(read, Mode::Write), (mode(Mode::Write), Mode::Read)] {
+            granted(&hold).await;
+            peer.order("write /rw");
+            until(&locks, "rw", |shown| shown.waiters.len() == 1).await;
+            for waits in [true, false] {
+                let next = replacing(wanted, &hold).with(|it| it.waits = waits);
+                assert_eq!(blocked(&next).await.cause, Cause::Foreign);
+                until(&locks, "rw", |shown| shown.waiters.len() == 1).await;
+            }
+            released(&hold).await;
+            let said;
+            (peer, said) = peer.answer().await;
+            assert_eq!(said, "held");
+            assert_eq!(peer.tell("free /rw"), "free");
+        }
     });
 }
 

@@ -17,6 +17,7 @@ mod fence;
 mod hazards;
 mod interop;
 mod lock_delay;
+mod replace;
 mod rights;
 mod sasl;
 mod storm;

@@ -11,6 +11,7 @@ pub(crate) mod code {
     pub(crate) const SET_DATA: i32 = 5;
     pub(crate) const GET_ACL: i32 = 6;
     pub(crate) const GET_CHILDREN: i32 = 8;
+    pub(crate) const CHECK: i32 = 13;
     pub(crate) const MULTI: i32 = 14;
     pub(crate) const CREATE: i32 = 15;
     pub(crate) const CREATE_CONTAINER: i32 = 19;
@@ -90,6 +91,13 @@ impl Request {
     /// Deletes a node, whatever its version.
     pub(crate) fn delete(path: &str) -> Self {
         Self::new(code::DELETE, |w| {
+            w.text(path).int(-1);
+        })
+    }
+
+    /// Fails if a node is not there; a part of [`Self::together`].
+    pub(crate) fn check(path: &str) -> Self {
+        Self::new(code::CHECK, |w| {
             w.text(path).int(-1);
         })
     }
@@ -332,7 +340,7 @@ pub(crate) fn together(body: &[u8]) -> Option<Result<(), Refusal>> {
             code::CREATE => drop((r.text()?, Stat::read_from(&mut r)?)),
             // Some servers answer as to the request of old, which has the path alone.
             code::OLD_CREATE => drop(r.text()?),
-            code::DELETE => {}
+            code::DELETE | code::CHECK => {}
             _ => return None,
         }
     }
@@ -389,6 +397,7 @@ mod tests {
         body.int(-1).bool(true).int(-1);
         assert_eq!(together(&body.0), Some(Ok(())));
         let mut body = Writer::default();
+        body.int(code::CHECK).bool(false).int(0);
         for refusal in [0, -101, -2] {
             body.int(-1).bool(false).int(refusal).int(refusal);
         }
