@@ -32,7 +32,8 @@ class TimedOut(LatchworkError, TimeoutError):
 class UpgradeConflict(LatchworkError):
     """Another reader, which the message names, is upgrading its hold and waits for this one.
 
-    This guard still holds the lock for reading: release it, then acquire the lock for writing.
+    This guard still holds the lock for reading: release it, then acquire the lock for writing. The same goes for a
+    client of another kind (Curator, Go's) that waits for this hold.
     """
 
     kind = "upgrade_conflict"

@@ -129,7 +129,7 @@ class Guard(_Held):
         :raises TimedOut: Other readers still held the lock. This guard holds it for reading, as after the next two.
         :raises UpgradeConflict: Another reader is upgrading, and waits for this guard. Release it, then acquire the
             lock for writing.
-        :raises Unsupported: The store cannot do it: etcd, ZooKeeper or Redlock.
+        :raises Unsupported: The store cannot do it: Redlock, or plain mode of Redis.
         :raises Lost: The lock was lost meanwhile.
         """
         token: int = self._upgrade(maybe(timeout, "timeout")).wait()
