@@ -235,7 +235,7 @@ impl Queue {
         replace::verdict(&seats, self.places.len(), hold)
     }
 
-    /// Who holds the key beside the hold of an upgrade, if all places from `first` on wait.
+    /// The first holder other than the hold that an upgrade replaces, if all places from `first` on wait.
     pub(crate) fn in_the_way(&self, first: usize, hold: Option<ClaimId>) -> Option<usize> {
         (0..first).find(|place| self.places[*place].id != hold)
     }

@@ -25,7 +25,7 @@ pub struct Seat {
     pub yields: bool,
 }
 
-/// What becomes of a claim that is to replace a hold.
+/// The judgement of a claim that is to replace a hold.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Verdict {
     /// It holds the key, beside the hold.

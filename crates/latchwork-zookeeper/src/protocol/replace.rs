@@ -136,7 +136,7 @@ impl Shared {
     }
 }
 
-/// What became of the nodes of waiters.
+/// The result of a removal of waiters.
 enum Removal {
     Done,
     /// Something has left meanwhile.

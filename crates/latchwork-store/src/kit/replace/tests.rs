@@ -97,7 +97,7 @@ impl World<'_> {
         }
     }
 
-    /// Who reads now that it holds the key.
+    /// Every client reads the queue, and finds whether its claim holds the key.
     fn read(&self, state: &mut State) -> Result<(), String> {
         let seats = self.seats(state);
         let holding = holding(&seats);
