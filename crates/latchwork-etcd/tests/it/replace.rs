@@ -224,3 +224,42 @@ fn an_upgrade_without_its_hold_is_overtaken() {
         assert_eq!(keys_of(&server, "k").len(), 2, "it leaves nothing");
     });
 }
+
+/// Through guards: a writer that waits comes after the upgrade and the downgrade, with a larger token.
+#[test]
+fn a_guard_changes_ahead_of_a_writer_that_waits() {
+    let server = server();
+    run(async {
+        let (one, other) = (client(&server.url()).await, client(&server.url()).await);
+        let mut guard = one.rwlock("k").read().acquire().await.unwrap();
+        let lock = other.rwlock("k").write();
+        let mut writer = Box::pin(lock.acquire_within(30 * SEC));
+        let until_it_waits = async {
+            until(&one, "k", |shown| shown.waiters.len() == 1).await;
+        };
+        tokio::select! {
+            _ = &mut writer => panic!("somebody reads"),
+            () = until_it_waits => {}
+        }
+        let changes = async {
+            let mut last = guard.token();
+            for _ in 0..3 {
+                for token in [guard.upgrade().await.unwrap(), guard.downgrade().await.unwrap()] {
+                    assert!(token > last, "{token} after {last}");
+                    last = token;
+                }
+                until(&one, "k", |shown| shown.waiters.len() == 1).await;
+            }
+            guard.ensure_held().unwrap();
+            last
+        };
+        let last = tokio::select! {
+            _ = &mut writer => panic!("somebody reads or writes"),
+            last = changes => last,
+        };
+        guard.release().await.unwrap();
+        let next = writer.await.unwrap();
+        assert!(next.token() > last);
+        next.release().await.unwrap();
+    });
+}
