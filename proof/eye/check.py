@@ -10,6 +10,18 @@ from eye.report import Allowance, Book, excuse, print_books
 from eye.rules import RULES
 from eye.story import MS, Story
 
+LENGTHS = {
+    "told": "how late a holder may be told of its loss (250ms)",
+    "ends": "for how long the store may keep a claim after its last renewal (the ttl)",
+    "settle": "for how long after a fault nothing is judged that it may delay (the ttl)",
+    "takeover": "how soon the key of a killed holder passes on (--ends, a third of the ttl, and the timeout)",
+    "wake": "how soon a released key passes on (half the ttl)",
+    "patience": "for how long a waiter that could come may let others wait (2s)",
+    "slice": "for how long a hold may be handed on inside a process (10ms)",
+    "travel": "for how long the run held back answers of the store (0ms)",
+    "relay": "how much later than a client of the store a client of the service learns of an eviction (0ms)",
+    "slack": "what bounds over several processes allow for scheduling (250ms)",
+}
 UNITS = {"ms": MS, "s": 1000 * MS}
 
 
@@ -36,8 +48,9 @@ def arguments(words):
                                      epilog="Exits 1 on a violation, 2 on an unreadable history, 3 if a required rule had nothing to examine.")
     parser.add_argument("folder")
     parser.add_argument("--ttl", type=duration, help="the ttl that the holds were asked for; the largest granted one if not given")
-    parser.add_argument("--told", type=duration, default=250 * MS, help="how late a holder may be told of its loss (250ms)")
-    parser.add_argument("--ends", type=duration, help="for how long the store may keep a claim after its last renewal; the ttl if not given")
+    for name, meaning in LENGTHS.items():
+        parser.add_argument(f"--{name}", type=duration, help=meaning)
+    parser.add_argument("--cut", metavar="PREFIX", help="of keys whose holders may go without a word: nothing is said of how soon they pass on")
     parser.add_argument("--allow", type=allowance, action="append", default=[], metavar="RULE:FAULT:AFTER_SECONDS[:WHO]",
                         help="excuse violations of the rule during the fault and for so long after it; with WHO, only where its hold is "
                         "the older one, with +WHO, where it is the newer one")
@@ -50,7 +63,7 @@ def arguments(words):
 def judge(events, options, only=None):
     """The books of all rules, or of only one, and the story that they were written about."""
     story = Story(events)
-    bounds = Bounds(options.ttl or story.ttl, told=options.told, ends=options.ends)
+    bounds = Bounds(options.ttl or story.ttl, cut=options.cut, **{name: getattr(options, name) for name in LENGTHS})
     books = []
     for name, rule in RULES.items():
         if name in options.without or only not in (None, name):
@@ -74,7 +87,7 @@ def main(words, out=sys.stdout):
         return 1
     empty = [book.rule for book in books if book.rule in options.require and not book.examined]
     for rule in empty:
-        print(f"{rule} had nothing to examine, and was required", file=sys.stderr)
+        print(f"{rule} had nothing to examine, and was required", file=out)
     return 3 if empty else 0
 
 

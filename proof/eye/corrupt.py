@@ -53,6 +53,7 @@ def judge(events, options):
     """Prints each lie, its rule, and what became of it."""
     judged_by = check.arguments([options.folder, *options.judge])
     left, unseen = options.count, 0
+    settle = max(options.settle, judged_by.settle or 0)
     for name in drawn(options, all_of_them=True):
         if left == 0:
             break
@@ -61,7 +62,7 @@ def judge(events, options):
         try:
             if rule in judged_by.without:
                 raise NoMaterial
-            history = corrupt(events, name, Choice(options.number, excused, options.settle))
+            history = corrupt(events, name, Choice(options.number, excused, settle))
         except NoMaterial:
             print(name, rule, "no-place")
             continue

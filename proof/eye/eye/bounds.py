@@ -4,12 +4,21 @@ from .story import MS
 
 
 class Bounds:
-    def __init__(self, ttl, told=250 * MS, slack=250 * MS, patience=2_000 * MS, ends=None):
+    """What the documents do not say of a store, or of a run, is told by the options of check.py."""
+
+    def __init__(self, ttl, **told):
         self.ttl = ttl
-        self.ends = ends or ttl
-        self.told = told
-        self.slack = slack
-        self.patience = patience
+        self.ends = self.settle = ttl
+        self.told = self.slack = 250 * MS
+        self.patience = 2_000 * MS
+        self.slice = 10 * MS
+        self.relay = self.travel = 0
+        self.wake = ttl // 2
+        self.cut = None
+        for name, value in told.items():
+            if value is not None:
+                setattr(self, name, value)
+        self.takeover = told.get("takeover") or self.ends + self.check_every + self.op_timeout + self.slack
 
     @property
     def op_timeout(self):
@@ -24,4 +33,4 @@ class Bounds:
     @property
     def learns(self):
         """limits.md, H9: a holder learns of an eviction at its next renewal, a third of the ttl later, with its timeout."""
-        return self.ttl // 3 + self.op_timeout + self.slack
+        return self.ttl // 3 + self.op_timeout + self.relay + self.travel + self.slack

@@ -35,7 +35,7 @@ class Book:
 
 
 class Allowance:
-    """`--allow RULE:FAULT:AFTER`: findings of the rule during the fault, and for so long after it, are excused. With `:WHO`, of the
+    """`--allow RULE:FAULT:AFTER`: findings of the rule during the fault, and for so long after it, are excused; `*` is any fault. With `:WHO`, of the
     attempts that a finding is about, the oldest must be one of this client; with `:+WHO`, the newest of several."""
 
     def __init__(self, rule, fault, after, who=""):
@@ -54,15 +54,15 @@ class Allowance:
     def spans(self, story):
         after = self.after
         for fault, begin, end in story.faults:
-            if fault == self.fault:
+            if self.fault in (fault, "*"):
                 yield begin, end + after
-        if self.fault == "stop":
+        if self.fault in ("stop", "*"):
             for _, begin, end in story.stops:
                 yield begin, end + after
-        elif self.fault == "kill":
+        if self.fault in ("kill", "*"):
             for time in story.kills.values():
                 yield time, time + after
-        elif self.fault == "evict":
+        if self.fault in ("evict", "*"):
             for event in story.evictions:
                 yield event.values["asked"], event.time + after
 
@@ -77,7 +77,8 @@ def excuse(book, allowances, story):
 
 
 def print_books(books, story, out):
-    print(f"{len(story.events)} lines, {sum(len(holds) for holds in story.holds.values())} holds", file=out)
+    faults = len(story.faults) + len(story.stops) + len(story.kills)
+    print(f"{len(story.events)} events, {sum(len(holds) for holds in story.holds.values())} holds, {faults} faults", file=out)
     print(f"{'rule':<16}{'examined':>10}{'excused':>9}{'violations':>12}", file=out)
     for book in books:
         verdict = "VIOLATED" if book.findings else "kept" if book.examined else "nothing to examine"

@@ -107,6 +107,10 @@ class Attempt:
                 return event.time
         return self.killed
 
+    def waited_until(self, last):
+        """When it ceased to wait; at the latest then."""
+        return self.granted.time if self.granted else self.over() or last
+
     def __str__(self):
         return f"{self.process} attempt {self.number}"
 
@@ -114,20 +118,34 @@ class Attempt:
 class Spans:
     """Stretches of time; asks how much of another stretch they cover."""
 
-    def __init__(self):
-        self.spans = []
+    def __init__(self, spans=()):
+        self.spans = list(spans)
+        self._apart = None
 
     def add(self, begin, end):
         self.spans.append((begin, end))
+        self._apart = None
+
+    def _near(self, begin, end):
+        """Those that touch this stretch, none of which touches another."""
+        if self._apart is None:
+            self._apart = []
+            for first, until in sorted(self.spans):
+                if self._apart and first <= self._apart[-1][1]:
+                    first, last = self._apart.pop()
+                    until = max(until, last)
+                self._apart.append((first, until))
+        index = max(0, bisect_right(self._apart, (begin, begin)) - 1)
+        while index < len(self._apart) and self._apart[index][0] <= end:
+            if self._apart[index][1] >= begin:
+                yield self._apart[index]
+            index += 1
 
     def within(self, begin, end):
-        covered, last = 0, begin
-        for first, until in sorted(self.spans):
-            first, until = max(first, last), min(until, end)
-            if until > first:
-                covered += until - first
-                last = until
-        return covered
+        return sum(max(0, min(until, end) - max(first, begin)) for first, until in self._near(begin, end))
+
+    def touch(self, begin, end):
+        return any(True for _ in self._near(begin, end))
 
 
 class Story:
@@ -149,6 +167,7 @@ class Story:
         self.kept = []
         self.judged = []
         self.alarms = []
+        self.waiting = []
         self.inspected = []
         self.ghosts = []
         self.lines_of = defaultdict(int)
@@ -199,6 +218,19 @@ class Story:
         """How long this process did not run in this stretch, as far as the history tells."""
         return self.pauses[process].within(begin, end)
 
+    def all_paused(self, begin, end):
+        """The times for which the processes did not run, together."""
+        return sum(spans.within(begin, end) for spans in self.pauses.values())
+
+    def disturbed(self, after, but=()):
+        """The stretches of time in which something was broken, and so long after each."""
+        spans = [(begin, end + after) for fault, begin, end in self.faults if fault not in but]
+        if "stop" not in but:
+            spans += [(begin, end + after) for _, begin, end in self.stops]
+        if "kill" not in but:
+            spans += [(time, time + after) for time in self.kills.values()]
+        return Spans(spans)
+
     def _of_attempt(self, event):
         values = event.values
         key = (event.process, values["attempt"])
@@ -234,9 +266,6 @@ class Story:
     def _validity(self, attempt, event):
         attempt.validities.append((event.time, event.values["valid_until"]))
 
-    def _ignore(self, event):
-        return
-
     def _stop(self, whom, begin, end):
         self.pauses[whom].add(begin, end)
         self.stops.append((whom, begin, end))
@@ -260,7 +289,7 @@ _TAKE = {
     "started": lambda story, e: story.starts.setdefault(e.process, e),
     "ended": lambda story, e: story.ends.setdefault(e.process, e),
     "stalled": lambda story, e: story.pauses[e.process].add(e.time - e.values["length"], e.time),
-    "waiting": Story._ignore,
+    "waiting": lambda story, e: story.waiting.append(e),
     "alarm": lambda story, e: story.alarms.append(e),
     "judged": lambda story, e: story.judged.append(e),
     "killed": lambda story, e: story.kills.setdefault(e.values["whom"], e.time),

@@ -64,6 +64,76 @@ class HandedOn(RuleCase):
         self.refuses(dead + WAITS + "15000 w0.0 granted attempt=1 token=2048 ttl=1000 valid_until=15900\n", "nobody holds")
 
 
+    def test_blocked_while_faults_go_on(self):
+        faults = "".join(f"{time} run struck fault=cut\n{time + 50} run healed fault=cut\n" for time in range(100, 60_000, 1000))
+        waits = hold("w1.0", 10, 20, 1) + WAITS + faults + "59000 w0.0 gave_up attempt=1 why=timed_out\n"
+        self.accepts(waits)
+        self.refuses(waits + hold("w0.0", 5000, 5010, 7, attempt=2, key="other"), "granted other keys")
+
+
+class ReleaseCounts(RuleCase):
+    rule = "release-counts"
+
+    def test_soon(self):
+        self.accepts(hold("w1.0", 10, 20, 1) + WAITS + "400 w0.0 granted attempt=1 token=2048 ttl=1000 valid_until=1000\n")
+
+    def test_by_the_end_of_the_ttl(self):
+        late = WAITS + "700 w0.0 granted attempt=1 token=2048 ttl=1000 valid_until=1600\n"
+        self.refuses(hold("w1.0", 10, 20, 1) + late, "waited 679 ms longer")
+        self.refuses(hold("w1.0", 10, 20, 1).replace("how=release", "how=drop").replace("21 w1.0 released attempt=1 answer=yes", "") + late, "longer")
+        self.accepts(hold("w1.0", 10, 20, 1) + late + "600 w2.0 stalled length=300\n")
+        book = self.judge(hold("w1.0", 10, 20, 1) + late + "50 run struck fault=cut\n60 run healed fault=cut\n")
+        self.assertEqual(book.findings, [])
+
+    def test_beside_others_it_frees_nothing(self):
+        read = [hold(f"w{n}.0", 10, end, n, mode="read") for n, end in ((1, 20), (2, 600))]
+        late = f"12 w0.0 {TRY.format(1, 'k', 'write', 'false')}\n700 w0.0 granted attempt=1 token=4096 ttl=1000 valid_until=1600\n"
+        self.accepts(read[0] + read[1] + late)
+        self.refuses(read[0] + late, "longer")
+
+
+class Takeover(RuleCase):
+    rule = "takeover"
+
+    DEAD = f"9 w1.0 {TRY.format(1, 'k', 'exclusive', 'false')}\n10 w1.0 granted attempt=1 token=1024 ttl=1000 valid_until=990\n20 run killed whom=w1.0\n"
+
+    def test_in_time(self):
+        self.accepts(self.DEAD + WAITS + "1200 w0.0 granted attempt=1 token=2048 ttl=1000 valid_until=2100\n")
+
+    def test_late(self):
+        late = WAITS + "3000 w0.0 granted attempt=1 token=2048 ttl=1000 valid_until=3900\n"
+        self.refuses(self.DEAD + late, "was killed with k")
+        # It may have been the next.
+        self.accepts(self.DEAD + late + "2000 run killed whom=w2.0\n")
+
+
+class Unfairness(RuleCase):
+    rule = "unfairness"
+
+    def waits_until(self, time):
+        """w1.0 hands over to itself, while w0.0 waits until then."""
+        own = "".join(hold("w1.0", begin, begin + 10, 1, attempt=begin) for begin in range(20, time - 10, 20))
+        return WAITS + "13 w0.0 waiting key=k\n" + own + f"{time} w0.0 granted attempt=1 token=2048 ttl=1000 valid_until={time + 900}\n{time + 5} w0.0 releasing attempt=1 how=drop\n"
+
+    def test_a_slice_and_a_hold(self):
+        self.accepts(self.waits_until(200))
+
+    def test_longer(self):
+        self.refuses(self.waits_until(500), "more than")
+
+
+class DoneOnce(RuleCase):
+    rule = "done-once"
+
+    def test_once(self):
+        self.accepts(hold("w0.0", 10, 20, 1, key="t@1") + hold("w1.0", 30, 40, 2, key="t@2"))
+
+    def test_twice(self):
+        self.refuses(hold("w0.0", 10, 20, 1, key="t@1") + hold("w1.0", 30, 40, 2, key="t@1"), "had done")
+        lost = hold("w0.0", 10, 20, 1, key="t@1").replace("answer=yes", "answer=not_held")
+        self.accepts(lost + hold("w1.0", 30, 40, 2, key="t@1"))
+
+
 class Ghost(RuleCase):
     rule = "ghost"
 
@@ -93,3 +163,11 @@ class Calm(RuleCase):
 
     def test_max_hold_needs_none(self):
         self.accepts("900 w0.0 alarm key=k kind=max_hold\n")
+
+    def test_what_is_lost_refused_or_unknown(self):
+        tried = f"9 w0.0 {TRY.format(1, 'k', 'exclusive', 'false')}\n"
+        granted = tried + "10 w0.0 granted attempt=1 token=1024 ttl=1000 valid_until=990\n"
+        for story in (tried + "20 w0.0 gave_up attempt=1 why=failed\n", granted + "995 w0.0 lost attempt=1 since=991 reason=expired\n",
+                      hold("w0.0", 10, 20, 1).replace("answer=yes", "answer=failed")):
+            self.refuses(story, "without a cause")
+            self.assertEqual(self.judge(story + "8 run struck fault=cut\n19 run healed fault=cut\n").findings, [])

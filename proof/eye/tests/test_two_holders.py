@@ -66,13 +66,27 @@ class Tokens(RuleCase):
     rule = "token-order"
 
     def test_later_is_larger(self):
-        self.accepts(hold("w0.0", 10, 20, 1) + hold("w1.0", 25, 30, 2))
+        self.accepts(hold("w0.0", 10, 20, 1) + hold("w1.0", 45, 50, 2))
 
     def test_later_is_smaller(self):
-        self.refuses(hold("w0.0", 10, 20, 2) + hold("w1.0", 25, 30, 1), "smaller token")
+        self.refuses(hold("w0.0", 10, 20, 2) + hold("w1.0", 45, 50, 1), "smaller token")
 
     def test_readers_side_by_side_have_no_order(self):
-        self.accepts(hold("w0.0", 10, 20, 2, mode="read") + hold("w1.0", 15, 30, 1, mode="read"))
+        book = self.judge(hold("w0.0", 10, 20, 2, mode="read") + hold("w1.0", 15, 30, 1, mode="read"))
+        self.assertEqual(book.findings, [])
+
+    def test_a_claim_that_the_store_forgot(self):
+        between = hold("w1.0", 15, 20, 2)
+        handed_over = hold("w0.0", 45, 50, 1, attempt=2).replace("token=1024", "token=1025")
+        self.accepts(hold("w0.0", 10, 12, 1) + handed_over, "forgotten-claim")
+        self.refuses(hold("w0.0", 10, 12, 1) + between + handed_over, "smaller token", "forgotten-claim")
+        book = self.judge(hold("w0.0", 10, 12, 1) + between + handed_over)
+        self.assertEqual(book.findings, [])
+
+    def test_a_number_belongs_to_one_process(self):
+        handed_over = hold("w0.0", 45, 50, 1).replace("token=1024", "token=1025")
+        self.accepts(hold("w0.0", 10, 12, 1, attempt=2) + handed_over, "token-unique")
+        self.refuses(hold("w1.0", 10, 12, 1) + handed_over, "within the hold", "token-unique")
 
     def test_readers_one_after_the_other_have(self):
         self.refuses(hold("w0.0", 10, 20, 2, mode="read") + hold("w1.0", 25, 30, 1, mode="read"), "smaller token")
@@ -89,7 +103,7 @@ class Tokens(RuleCase):
         unnumbered = hold("redsync2.0", 25, 30, 0) + hold("redsync2.0", 35, 40, 0, attempt=2)
         for rule in ("token-unique", "token-order"):
             self.accepts(hold("w0.0", 10, 20, 1) + unnumbered + hold("w1.0", 45, 50, 2), rule)
-        self.refuses(hold("w0.0", 10, 20, 2) + unnumbered + hold("w1.0", 45, 50, 1), "smaller token")
+        self.refuses(hold("w0.0", 10, 20, 2) + unnumbered + hold("w1.0", 55, 60, 1), "smaller token")
         self.refuses(hold("w0.0", 10, 20, 2) + unnumbered + hold("w1.0", 45, 50, 2), "has the token of", "token-unique")
 
     def test_a_worker_has_a_number(self):

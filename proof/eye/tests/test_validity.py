@@ -98,6 +98,19 @@ class Told(RuleCase):
     def test_a_stalled_holder(self):
         self.accepts(GRANTED + "1290 w0.0 stalled length=400\n1300 w0.0 lost attempt=1 since=1291 reason=expired\n")
 
+    def test_a_machine_without_a_processor(self):
+        late = GRANTED + "1300 w0.0 lost attempt=1 since=991 reason=expired\n"
+        self.accepts(late + "1280 run starved length=200\n")
+        self.refuses(late + "1280 run starved length=5\n", "not told")
+
+    def test_an_eviction_is_told_by_the_next_renewal(self):
+        evicted = GRANTED + "201 run evicted key=k grant=1 asked=200\n"
+        self.accepts(evicted + "900 w0.0 lost attempt=1 since=900 reason=taken\n")
+        renewed = evicted + "600 w0.0 renewed attempt=1 valid_until=1500\n1100 w0.0 lost attempt=1 since=1100 reason=taken\n"
+        self.refuses(renewed, "ended by force")
+        book = self.judge(renewed + "500 run struck fault=freeze\n700 run healed fault=freeze\n")
+        self.assertEqual(book.findings, [])
+
     def test_a_killed_holder_learns_nothing(self):
         book = self.judge(GRANTED + "500 run killed whom=w0.0\n1500 w1.0 ended\n")
         self.assertEqual(book.findings, [])
@@ -111,6 +124,13 @@ class Release(RuleCase):
 
     def test_not_held_without_a_reason(self):
         self.refuses(hold("w0.0", 10, 20, 1).replace("answer=yes", "answer=not_held"), "was valid")
+
+    def test_several_are_released_together(self):
+        both = "".join(f"9 w0.0 try attempt={n} key=k{n} mode=exclusive fair=false waits=true several=true\n" for n in (1, 2))
+        both += "".join(f"{10 * n} w0.0 granted attempt={n} token={n * 1024} ttl=1000 valid_until={980 + 10 * n}\n" for n in (1, 2))
+        ended = "".join("{0} w0.0 releasing attempt=%d how=release\n{0} w0.0 released attempt=%d answer=not_held\n" % (n, n) for n in (1, 2))
+        self.accepts(both + ended.format(991))
+        self.refuses(both + ended.format(989), "was valid")
 
     def test_not_held_after_an_eviction(self):
         self.accepts(hold("w0.0", 10, 20, 1).replace("answer=yes", "answer=not_held") + "15 run evicted key=k grant=1 asked=14\n")

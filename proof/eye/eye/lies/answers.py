@@ -1,6 +1,6 @@
 """Lies about releases, leftovers and alarms."""
 
-from .history import MS, NoMaterial, any_of
+from .history import MS, NoMaterial, any_of, is_quiet
 
 
 def release_denied(history, number):
@@ -48,10 +48,17 @@ def false_alarm(history, number):
     history.add(started, "alarm", started.time + 100 * MS, key="hot0", kind="expired")
 
 
+def failed_without_a_fault(history, number):
+    attempt = any_of((a for a in history.story.attempts.values()
+                      if a.gave_up and is_quiet(history, a.gave_up.time, a.gave_up.time, number)), number)
+    attempt.gave_up.values["why"] = "failed"
+
+
 LIES = {
     release_denied: "release",
     release_confirmed_too_late: "release",
     release_of_an_evicted_hold_confirmed: "release",
     ghost: "ghost",
     false_alarm: "calm",
+    failed_without_a_fault: "calm",
 }

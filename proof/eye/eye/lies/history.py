@@ -122,6 +122,15 @@ def is_calm(history, begin, end, number):
     return not stalled and not any(first < end + margin and until + margin > begin for first, until in spans)
 
 
+def is_quiet(history, begin, end, number):
+    """Whether nothing was broken or ended by force in this stretch of time, nor shortly before it."""
+    story, margin = history.story, max(3 * history.ttl, getattr(number, "settle", 0))
+    broken = story.disturbed(margin)
+    for event in story.evictions:
+        broken.add(event.values["asked"], event.time + margin)
+    return not broken.touch(begin, end) and story.all_paused(begin, end) < 100 * MS
+
+
 def _touches(place, spans):
     times = list(_times(place))
     first, last = min(times), max(times)

@@ -1,6 +1,6 @@
 """Lies about losses."""
 
-from .history import MS, SECOND, any_of
+from .history import MS, SECOND, any_of, is_calm
 
 BY_TIME = ("expired", "max_hold")
 
@@ -43,6 +43,19 @@ def eviction_not_told(history, number):
     event, _ = any_of(((event, hold) for event, hold in ends if event), number)
     same = [e for e in history.story.evictions if (e.values["key"], e.values["grant"]) == (event.values["key"], event.values["grant"])]
     history.remove(*same)
+
+
+def eviction_told_late(history, number):
+    """A hold that was ended by force is renewed again and again."""
+    length = 4 * history.ttl + 4 * SECOND
+    hold, event = any_of(((hold, event) for hold in history.lost("taken") for event in [history.evicted.get((hold.key, hold.grant))]
+                          if event and hold.granted.time < event.values["asked"] and (hold.killed is None or hold.killed > event.time + length)
+                          and is_calm(history, event.time, event.time + length, number)), number)
+    history.remove(*hold.lines[hold.lines.index(hold.lost) :])
+    for time in range(event.time, event.time + length, history.ttl // 2):
+        history.add(hold.first, "renewed", time + 1, attempt=hold.number, valid_until=time + history.ttl * 9 // 10)
+    time = event.time + length + 2
+    history.add(hold.first, "lost", time, attempt=hold.number, since=time, reason="taken")
 
 
 def held_after_loss(history, number):
@@ -91,6 +104,7 @@ LIES = {
     lost_in_the_future: "loss-reason",
     taken_by_nobody: "loss-reason",
     eviction_not_told: "loss-reason",
+    eviction_told_late: "told",
     held_after_loss: "lost-is-final",
     renewed_after_loss: "lost-is-final",
     released_after_loss: "lost-is-final",

@@ -1,9 +1,9 @@
 """`attempts`: each attempt and each process has the shape that docs/history.md gives it."""
 
-WHYS = {"timed_out", "busy", "conflict", "cancelled", "failed"}
+WHYS = {"timed_out", "busy", "conflict", "cancelled", "failed", "late", "over"}
 HOWS = {"release", "drop"}
 ANSWERS = {"yes", "not_held", "failed"}
-REASONS = {"expired", "taken", "session_ended", "max_hold"}
+REASONS = {"expired", "taken", "session_ended", "max_hold", "not_renewed", "expired_at_service", "unknown"}
 NEEDS_HOLD = {"renewed", "held", "suspect", "lost", "releasing", "wrote"}
 
 

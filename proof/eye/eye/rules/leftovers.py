@@ -16,17 +16,28 @@ def ghost(book, story, bounds):
 def calm(book, story, bounds):
     """An alarm has a cause: a fault, a stop, a kill or an eviction, within a ttl and a renewal's timeout before it."""
     after = bounds.ttl + bounds.learns
-    for event in story.alarms:
-        book.look()
-        kind = event.values["kind"]
-        if kind == "max_hold":
-            continue  # the worker has set it so
+    causes = story.disturbed(after, but=("evict",))
+    for event in story.evictions:
+        causes.add(event.values["asked"], event.time + after)
+    book.look(len(story.alarms) + sum(not causes.touch(hold.granted.time, hold.granted.time) for hold in story.all_holds()))
+    for event, text, *about in _alarms(story):
         time = event.time
-        caused = (any(begin <= time <= end + after for _, begin, end in story.faults)
-                  or any(begin <= time <= end + after for _, begin, end in story.stops)
-                  or any(kill <= time <= kill + after for kill in story.kills.values())
-                  or any(e.values["asked"] <= time <= e.time + after for e in story.evictions)
+        caused = (causes.touch(time, time)
                   or story.paused(event.process, time - after, time) > bounds.op_timeout
                   or story.starved.within(time - bounds.op_timeout, time) * 3 >= bounds.op_timeout)
         if not caused:
-            book.find(event, f"{event.process} was notified of {kind} on {event.values['key']}, without a cause")
+            book.find(event, f"{text}, without a cause", *about)
+
+
+def _alarms(story):
+    """What was lost, in doubt, refused or unknown. The workers provoke `max_hold`."""
+    for event in story.alarms:
+        if event.values["kind"] != "max_hold":
+            yield event, f"{event.process} was notified of {event.values['kind']} on {event.values['key']}"
+    for attempt in story.attempts.values():
+        if attempt.gave_up and attempt.gave_up.values["why"] == "failed":
+            yield attempt.gave_up, f"{attempt} failed", attempt
+        if attempt.lost and attempt.lost.values["reason"] != "max_hold":
+            yield attempt.lost, f"{attempt} was lost", attempt
+        if attempt.released and attempt.released.values["answer"] != "yes" and not attempt.lost:
+            yield attempt.released, f"the release of {attempt} was answered {attempt.released.values['answer']}", attempt

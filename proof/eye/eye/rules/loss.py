@@ -51,4 +51,17 @@ def told(book, story, bounds):
         book.look()
         late = by - end - story.paused(hold.process, end, by)
         if late > bounds.told:
+            # Where servers wait for a processor, so do the threads of workers.
+            late -= story.starved.within(end, by)
+        if late > bounds.told:
             book.find(event or hold.lines[-1], f"{hold} was not told of its loss for {late / 1e6:.3f} ms", hold, time=end)
+    evictions, broken = Evictions(story), story.disturbed(bounds.settle, but=("evict",))
+    for hold in story.all_holds():
+        event, end = evictions.find(hold), hold.belief_end()
+        # A fault may keep the renewal from its answer.
+        if event is None or hold.granted.time >= event.values["asked"] or end <= event.time or broken.touch(event.time, end):
+            continue
+        book.look()
+        late = end - event.time - story.paused(hold.process, event.time, end)
+        if late > bounds.learns:
+            book.find(event, f"{hold} believed for {late / 1e6:.3f} ms in what had been ended by force", hold, time=end)

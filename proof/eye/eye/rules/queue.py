@@ -2,6 +2,11 @@
 
 from collections import defaultdict
 
+from ..story import Spans
+
+# A key that is blocked for so many times what a fault and a lost claim may cost is blocked by something else.
+STUCK = 4
+
 
 def fair(book, story, bounds):
     """A fair attempt that has a place is not overtaken by one that was tried after that."""
@@ -32,10 +37,10 @@ def _waited(waiter, time, bounds, story):
 
 def _disturbed(story, begin, end, bounds):
     """Places end with their owners, and a waiter that does not come is passed by. An eviction moves no place."""
-    before = begin - bounds.ttl
-    return (any(first < end and until + bounds.ttl > begin for fault, first, until in story.faults if fault != "evict")
-            or any(first < end and until + bounds.ttl > begin for _, first, until in story.stops)
-            or any(before < time < end for time in story.kills.values())
+    after = bounds.settle
+    return (any(first < end and until + after > begin for fault, first, until in story.faults if fault != "evict")
+            or any(first < end and until + after > begin for _, first, until in story.stops)
+            or any(begin - after < time < end for time in story.kills.values())
             or any(spans.within(begin, end) > bounds.slack for spans in story.pauses.values()))
 
 
@@ -43,14 +48,18 @@ def handed_on(book, story, bounds):
     """A key that nobody holds is granted in bounded time, if somebody waits for it."""
     waiters = defaultdict(list)
     for attempt in story.attempts.values():
-        if not attempt.first.values["waits"] or attempt.first.values["several"]:
+        if not attempt.first.values["waits"] or attempt.first.values["several"] or attempt.key.startswith(bounds.cut or "-"):
             continue
         if attempt.beside:
             _gaps(book, story, bounds, _others(story, attempt), [attempt])
         else:
             waiters[attempt.key].append(attempt)
+    granted = defaultdict(list)
+    for hold in story.all_holds():
+        if not hold.is_handover:
+            granted[hold.process].append(hold)
     for key, waiting in waiters.items():
-        _gaps(book, story, bounds, story.holds.get(key, []), waiting)
+        _gaps(book, story, bounds, story.holds.get(key, []), waiting, granted)
 
 
 def _others(story, attempt):
@@ -60,7 +69,7 @@ def _others(story, attempt):
             and hold.granted.time <= end and hold.belief_end() >= attempt.first.time]
 
 
-def _gaps(book, story, bounds, holds, waiting):
+def _gaps(book, story, bounds, holds, waiting, served=None):
     free, last = story.first_time, None
     waiting.sort(key=lambda attempt: attempt.first.time)
     for hold in holds + [None]:
@@ -71,6 +80,8 @@ def _gaps(book, story, bounds, holds, waiting):
             if waiter:
                 book.find(waiter.lines[-1], f"{waiter} waits for {waiter.key}, which nobody holds, "
                           f"for {(granted - free) / 1e6:.0f} ms", waiter, *([last] if last else []), time=free)
+            elif served:
+                _stuck(book, story, bounds, free, granted, bound, waiting, served)
         book.look()
         if hold:
             end = hold.belief_end()
@@ -78,10 +89,26 @@ def _gaps(book, story, bounds, holds, waiting):
                 free, last = max(end, free), hold
 
 
+def _stuck(book, story, bounds, free, granted, bound, waiting, served):
+    """Also while faults go on, a key does not stay blocked for long if the store grants other keys to those that wait for it."""
+    most = (bound + bounds.settle) * STUCK
+    if granted - free <= most:
+        return
+    waits = Spans()
+    for attempt in waiting:
+        begin, end = max(free, attempt.first.time), min(granted, attempt.waited_until(story.last_time))
+        if begin < end and any(begin < hold.granted.time < end and hold.key != attempt.key for hold in served[attempt.process]):
+            waits.add(begin, end)
+    blocked = waits.within(free, granted)
+    if blocked > most:
+        book.find(waiting[0].lines[-1], f"nobody held {waiting[0].key} for {(granted - free) / 1e6:.0f} ms, and for {blocked / 1e6:.0f} ms of that "
+                  "processes waited that the store granted other keys", time=free)
+
+
 def _bound(bounds, last):
-    bound = bounds.patience + bounds.check_every + bounds.op_timeout + bounds.slack
+    bound = bounds.patience + bounds.check_every + bounds.op_timeout + bounds.travel + bounds.slack
     if last and not (last.released and last.released.values["answer"] == "yes"):
-        bound += bounds.ttl  # nobody has told the store: the lease ends by itself
+        bound += max(bounds.ends, bounds.takeover)  # nobody has told the store: the lease ends by itself
     return bound
 
 

@@ -21,7 +21,9 @@ def release(book, story, bounds):
                 book.find(answer, f"{hold} was ended by force, and its release answered yes", hold)
         elif said == "not_held":
             forced = evictions.find_of_all(hold)
-            ended = answer.time >= hold.valid_until or hold.lost or forced and forced.values["asked"] <= answer.time
+            # The release of several is answered for all of them.
+            valid_until = min(other.valid_until for other in evictions.together(hold))
+            ended = answer.time >= valid_until or hold.lost or forced and forced.values["asked"] <= answer.time
             if not ended:
                 book.find(answer, f"{hold} was valid, and its release answered that it was not held", hold)
         elif not story.faults and answer.time - hold.releasing.time < bounds.op_timeout:

@@ -5,14 +5,16 @@ from ..story import drift
 
 def validity(book, story, bounds):
     """valid_until = sent_at + (ttl - drift(ttl)), and sent_at was before the line."""
-    whole = bounds.ttl - drift(bounds.ttl)
     for hold in story.all_holds():
+        # The service adds the drift of its clients to the ttl.
+        asked = max(bounds.ttl, hold.granted.values["ttl"]) if bounds.relay else bounds.ttl
+        whole = asked - drift(asked)
         for index, event in enumerate(hold.lines):
             name = event.name
             if name == "granted":
                 ttl = event.values["ttl"]
                 book.look()
-                if ttl > bounds.ttl:
+                if ttl > asked:
                     book.find(event, f"{hold} has a ttl of {ttl} ns, and {bounds.ttl} was asked for", hold)
                 _not_beyond(book, hold, event, event.time + ttl - drift(ttl))
                 if event.values["valid_until"] < hold.first.time:
