@@ -1,26 +1,35 @@
-//! The second judge, `proof/eye`: what it has to know of a run, and what it says of a history.
+//! The judge of histories, `proof/eye`, which knows of Latchwork only what the documents say.
 
-use std::collections::BTreeSet;
+use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
-use std::time::Duration;
 
-use crate::checks::Allowed;
-use crate::history::History;
-use crate::terms::Terms;
+/// The file with what a run is judged by, in the folder of its history: so anybody can judge it again.
+const TERMS: &str = "terms.txt";
 
-/// The rules of the eye that judge what a check judges, where that may be excused.
-fn rules_of(check: &str) -> &'static [&'static str] {
-    match check {
-        // Of two that hold at once, neither is the later one.
-        "exclusion" => &["exclusion", "token-order"],
-        // A holder that has lost its hold, whose claim nobody took away by force.
-        "loss_reason" => &["loss-reason", "release"],
-        "store_keeps" => &["kept"],
-        "told_in_time" => &["told"],
-        _ => &[],
-    }
+/// What a rule said of a history.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Verdict {
+    /// The name of the rule.
+    pub rule: String,
+    /// How many things it examined.
+    pub examined: u64,
+    /// How many violations are expected under the faults of the run.
+    pub excused: u64,
+    /// How many are not.
+    pub violations: u64,
+}
+
+/// What it said of a history.
+#[derive(Debug, Clone)]
+pub struct Judgement {
+    /// What it printed: a table, and the story of each violation.
+    pub said: String,
+    /// The rows of that table.
+    pub verdicts: Vec<Verdict>,
+    /// Whether it accepts the history.
+    pub passed: bool,
 }
 
 /// Where it is.
@@ -38,67 +47,66 @@ pub fn python(words: &[&str]) -> io::Result<Output> {
     command.env("PYTHONDONTWRITEBYTECODE", "1").current_dir(folder()).args(words).output()
 }
 
-/// What it must be told to judge this history by the same terms, with its own rules.
-pub fn words(terms: &Terms, history: &History) -> Vec<String> {
-    let bounds = &terms.bounds;
-    let millis = |length: Duration| format!("{}ms", length.as_millis());
-    let ends = bounds.ends + bounds.grain.unwrap_or_default();
-    let lengths = [("--ttl", bounds.ttl), ("--told", bounds.told), ("--ends", ends)];
-    let mut words: Vec<String> = Vec::new();
-    for (flag, length) in lengths {
-        words.extend([flag.to_owned(), millis(length)]);
-    }
-    let mut allow = |rule: &str, fault: &str, after: Duration, who: &str| {
-        words.extend(["--allow".into(), format!("{rule}:{fault}:{}{who}", after.as_secs_f64())]);
-    };
-    let faults: BTreeSet<&str> = history.faults.iter().map(|fault| &*fault.name).collect();
-    for fault in &faults {
-        // What a fault did to a lease shows when that lease ends.
-        allow("calm", fault, bounds.settle * 2, "");
-        // While a voter is away, the one that keeps a claim for the shortest time is asked.
-        if bounds.votes {
-            allow("kept", fault, bounds.settle, "");
-        }
-        // Elections and a quarantine keep a key closed for longer than the eye knows, and what another client left does.
-        if bounds.settle > bounds.ttl || bounds.foreign.is_some() {
-            allow("handed-on", fault, bounds.settle * 2, "");
-        }
-    }
-    let mut allow_all = |allowed: &[Allowed], who: &str| {
-        let struck = |it: &&Allowed| faults.contains(&*it.fault);
-        for allowed in allowed.iter().filter(struck) {
-            let after = allowed.after.max(bounds.ttl * 2);
-            for rule in rules_of(&allowed.check) {
-                allow(rule, &allowed.fault, after, who);
-            }
-        }
-    };
-    allow_all(&bounds.allowed, "");
-    if let Some(foreign) = &bounds.foreign {
-        allow_all(&foreign.overstays, &format!(":{}", foreign.name));
-        allow_all(&foreign.enters, &format!(":+{}", foreign.name));
-    }
-    if !terms.checks.iter().any(|check| check.name == "no_false_alarm") {
-        words.extend(["--without".into(), "calm".into()]);
-    }
-    words
-}
-
-/// Whether it accepts the history in a folder, and what it said.
+/// What it says of the history in a folder, with these words.
 ///
 /// # Errors
 ///
-/// If there is no Python.
-pub fn judge(logs: &Path, words: &[String]) -> io::Result<(bool, String)> {
+/// If there is no Python, or the history cannot be read.
+pub fn judge(logs: &Path, words: &[String]) -> io::Result<Judgement> {
     // It runs in a folder of its own.
     let logs = logs.canonicalize()?.display().to_string();
     let words = words.iter().map(String::as_str);
     let output = python(&["check.py", &logs].into_iter().chain(words).collect::<Vec<_>>())?;
-    Ok((output.status.success(), said(&output)))
+    let said = said(&output);
+    let verdicts: Vec<_> = said.lines().filter_map(row).collect();
+    match output.status.code() {
+        Some(0 | 1 | 3) if !verdicts.is_empty() => {
+            Ok(Judgement { said, verdicts, passed: output.status.success() })
+        }
+        _ => Err(io::Error::other(said)),
+    }
+}
+
+fn row(line: &str) -> Option<Verdict> {
+    let mut words = line.split_ascii_whitespace();
+    let rule = words.next()?.to_owned();
+    let mut number = || words.next()?.parse().ok();
+    let (examined, excused, violations) = (number()?, number()?, number()?);
+    Some(Verdict { rule, examined, excused, violations })
 }
 
 /// What a program printed.
 pub fn said(output: &Output) -> String {
     let (out, errors) = (&output.stdout, &output.stderr);
     format!("{}{}", String::from_utf8_lossy(out), String::from_utf8_lossy(errors))
+}
+
+/// Writes what a run is judged by into the folder of its history.
+pub(crate) fn write_terms(logs: &Path, words: &[String]) -> io::Result<()> {
+    fs::write(logs.join(TERMS), words.join("\n") + "\n")
+}
+
+/// What the run was judged by that has left its history in a folder.
+///
+/// # Errors
+///
+/// A file that cannot be read.
+pub fn terms(logs: &Path) -> io::Result<Vec<String>> {
+    let file = logs.join(TERMS);
+    let text = fs::read_to_string(&file)
+        .map_err(|e| io::Error::new(e.kind(), format!("{}: {e}", file.display())))?;
+    Ok(text.lines().map(str::to_owned).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_rows_of_its_table_are_read() {
+        let said = "rule  examined  excused  violations\nexclusion  100  2  0  kept\nghost: w0.log:3: 1 2 3\n";
+        let rows: Vec<_> = said.lines().filter_map(row).collect();
+        let rule = "exclusion".into();
+        assert_eq!(rows[0], Verdict { rule, examined: 100, excused: 2, violations: 0 });
+    }
 }

@@ -10,7 +10,7 @@ mod program;
 
 use std::time::Duration;
 
-use crate::checks::{Allowed, ForeignBounds};
+use crate::bounds::{Allowed, ForeignBounds};
 use program::Program;
 pub(crate) use program::Ready;
 
@@ -207,22 +207,16 @@ impl Foreign {
     pub(crate) fn bounds(&self, ttl: Duration) -> ForeignBounds {
         // It learns of the end of its hold at the latest when that would have ended by itself.
         let after = ttl * 2;
-        let allowed = |checks: &[&str], faults: &[&str], after| -> Vec<Allowed> {
-            let each =
-                faults.iter().flat_map(|fault| checks.iter().map(move |check| (check, fault)));
-            let allow = |(check, fault): (&&str, &&str)| Allowed {
-                check: (*check).into(),
-                fault: (*fault).into(),
-                after,
-            };
-            each.map(allow).collect()
+        let allowed = |rules: &[&'static str], faults: &[&str], after| -> Vec<Allowed> {
+            let each = faults.iter().flat_map(|fault| rules.iter().map(move |rule| (rule, fault)));
+            each.map(|(rule, fault)| Allowed { rule, fault: (*fault).into(), after }).collect()
         };
-        let overstays = ["exclusion", "forgotten_claim", "told_in_time", "store_keeps"];
+        let overstays = ["exclusion", "forgotten-claim", "told", "kept"];
         ForeignBounds {
             name: self.name,
             overstays: allowed(&overstays, self.overstays, after),
-            enters: allowed(&["exclusion"], self.enters, after),
-            leaves: allowed(&["handed_on"], self.leaves, A_SESSION),
+            enters: allowed(&["exclusion", "forgotten-claim"], self.enters, after),
+            leaves: allowed(&["handed-on"], self.leaves, A_SESSION),
         }
     }
 

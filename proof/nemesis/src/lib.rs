@@ -22,9 +22,8 @@
 //! - The **run** ([`run`]) starts the workers, plays the faults by a [`schedule`], sends everybody
 //!   home, and looks for what is left in the store. Meanwhile a thread of it asks the store for how
 //!   long it keeps what is held.
-//! - The **checks** ([`checks`]) read the merged history afterwards. They see what the workers
-//!   were told; of the store's own state only how long it keeps a claim (`store_keeps`), and what
-//!   is left at the end (`ghost_free`).
+//! - The **judge** ([`eye`]) reads the merged history afterwards. It sees what the workers were
+//!   told; of the store's own state only how long it keeps a claim, and what is left at the end.
 //!
 //! # The history
 //!
@@ -45,17 +44,17 @@
 //!
 //! # What a backend brings
 //!
-//! An address, and the [`checks::Bounds`] of the store where they differ from the usual. For
+//! An address, and the [`bounds::Bounds`] of the store where they differ from the usual. For
 //! faults of servers and networks: a [`faults::Nemesis`] for each (`strike`, `heal`, and a name).
 //! For what `inspect` cannot see: a [`faults::Lister`]. For what a store cannot promise under some
-//! fault: [`checks::Allowed`] exceptions, which are counted in the report. A [`stores::Store`] is all
+//! fault: [`bounds::Allowed`] exceptions, which are counted in the report. A [`stores::Store`] is all
 //! of that for one kind of servers. Several faults of a store can happen in one window, drawn by the
 //! seed. A client of another kind ([`foreign`]) may take part.
 //!
 //! ```no_run
 //! use std::time::Duration;
 //!
-//! use latchwork_nemesis::checks::Allowed;
+//! use latchwork_nemesis::bounds::Allowed;
 //! use latchwork_nemesis::faults::Nemesis;
 //! use latchwork_nemesis::luck::Luck;
 //! use latchwork_nemesis::run::Plan;
@@ -79,7 +78,7 @@
 //! plan = plan.ttl(Duration::from_secs(2));
 //! plan.nemeses.push(Box::new(Failover));
 //! plan.bounds.allowed.push(Allowed {
-//!     check: "exclusion".into(),
+//!     rule: "exclusion",
 //!     fault: "failover".into(),
 //!     after: Duration::from_secs(2),
 //! });
@@ -92,7 +91,7 @@
 //! With `--service`, the workers do not use the library: they speak HTTP to a `latchwork serve`
 //! between them and the store ([`service`]), which is killed, stopped and restarted, and whose
 //! connections are cut. What is judged then is what its clients may rely on. Most evictions go through
-//! the service, and where nothing else is broken, each loss must have its cause (`loss_reason`).
+//! the service, and where nothing else is broken, each loss must have its cause (`loss-reason`).
 //!
 //! # Limits
 //!
@@ -101,7 +100,7 @@
 
 #![cfg(target_os = "linux")]
 
-pub mod checks;
+pub mod bounds;
 mod crew;
 pub mod event;
 mod evict;
@@ -124,11 +123,8 @@ pub mod schedule;
 pub mod service;
 pub mod slow;
 pub mod stores;
-#[cfg(test)]
-mod story;
 mod survey;
 mod sweep;
-pub mod terms;
 mod witness;
 pub mod worker;
 

@@ -27,19 +27,17 @@ impl Lies {
     /// If there is no Python, or the history cannot be read.
     pub fn tell(outcome: &Outcome, number: u64, count: Option<usize>) -> io::Result<Self> {
         let out = outcome.folder.join("lies");
-        let settle = format!("{}ms", outcome.terms.bounds.settle.as_millis());
         // The program runs in a folder of its own.
         let from = fs::canonicalize(&outcome.folder)?;
         let (from, to) = (from.display().to_string(), from.join("lies").display().to_string());
-        let (number, judged_by) =
-            (number.to_string(), eye::words(&outcome.terms, &outcome.history));
+        let number = number.to_string();
         let count = count.map(|count| count.to_string());
-        let mut words = vec!["corrupt.py", &from, &to, "--number", &number, "--settle", &settle];
+        let mut words = vec!["corrupt.py", &from, &to, "--number", &number];
         if let Some(count) = &count {
             words.extend(["--count", count]);
         }
         words.push("--judge");
-        words.extend(judged_by.iter().map(String::as_str));
+        words.extend(outcome.terms.iter().map(String::as_str));
         let output = eye::python(&words)?;
         // 1: the eye has not found them all, and its output says which.
         if !matches!(output.status.code(), Some(0 | 1)) || !output.stderr.is_empty() {

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use latchwork_nemesis::checks::Bounds;
+use latchwork_nemesis::bounds::Bounds;
 use latchwork_nemesis::eye;
 use latchwork_nemesis::flags::Flags;
 use latchwork_nemesis::foreign::Foreign;
@@ -18,7 +18,6 @@ use latchwork_nemesis::run::{Outcome, Plan};
 use latchwork_nemesis::schedule::Schedule;
 use latchwork_nemesis::service::{self, Fault};
 use latchwork_nemesis::stores::{self, KINDS, Store};
-use latchwork_nemesis::terms::Terms;
 use latchwork_nemesis::worker::{Orders, work};
 use latchwork_serve::Listen;
 use latchwork_store::random_u128;
@@ -28,7 +27,7 @@ latchwork-nemesis run --store URL [options]
 latchwork-nemesis run --store etcd|zookeeper|postgres|pgbouncer [options]
 latchwork-nemesis run --redis single|sentinel|cluster|redlock [options]
 latchwork-nemesis judge --folder DIR
-latchwork-nemesis judge --folder DIR --store URL [--ttl 2s] [--processes 3] [--slow 0ms] [--told 50ms]
+latchwork-nemesis judge --folder DIR --store URL [--ttl 2s] [--slow 0ms] [--told 50ms]
 latchwork-nemesis lies --folder DIR [--number 7] [--count 3]
 latchwork-nemesis stores
 
@@ -71,10 +70,10 @@ With a URL, it knows only the kind of the store.
 
 lies writes corrupted copies of that history, one for each kind of lie, and gives them to proof/eye.
 Exits 1 if it accepts a copy. The number chooses the places.
-With a count, it tells so many lies, drawn by the number. It needs python3.
+With a count, it tells so many lies, drawn by the number.
 
-Prints what each check looked at and found. Exits 1 if one of them found something wrong, or had
-nothing to look at where the run should have given it something.
+run, judge and lies need python3: proof/eye judges. It prints what each rule examined and found. Exits 1
+if one of them is violated, or had nothing to examine where the run should have given it something.
 ";
 
 fn main() -> ExitCode {
@@ -121,17 +120,17 @@ fn serve(mut flags: Flags) -> Result<bool, Box<dyn Error>> {
 fn judge(mut flags: Flags) -> Result<bool, Box<dyn Error>> {
     let folder = PathBuf::from(flags.needed("folder")?);
     let terms = match flags.text("store") {
-        None => Terms::read(&folder)?,
+        None => eye::terms(&folder)?,
         Some(store) => {
-            let ttl = flags.duration("ttl", Duration::from_secs(2))?;
-            let mut bounds = Bounds::of_store(&store, ttl, flags.parsed("processes", 3)?);
+            let mut bounds =
+                Bounds::of_store(&store, flags.duration("ttl", Duration::from_secs(2))?);
             bounds.travel = flags.duration("slow", bounds.travel)?;
             bounds.told = flags.duration("told", bounds.told)?;
-            Terms::all(bounds)
+            bounds.words()
         }
     };
     flags.done()?;
-    let outcome = Outcome::judge(folder, terms, &[])?;
+    let outcome = Outcome::judge(folder, terms)?;
     print!("{outcome}");
     Ok(outcome.passed())
 }
@@ -141,12 +140,10 @@ fn lies(mut flags: Flags) -> Result<bool, Box<dyn Error>> {
     let number = flags.parsed("number", 7)?;
     let count = flags.text("count").map(|count| count.parse()).transpose()?;
     flags.done()?;
-    let terms = Terms::read(&folder)?;
-    let outcome = Outcome::judge(folder, terms, &[])?;
-    let words = eye::words(&outcome.terms, &outcome.history);
-    let (accepted, said) = eye::judge(&outcome.folder, &words)?;
-    if !outcome.passed() || !accepted {
-        print!("{outcome}the eye: {said}");
+    let terms = eye::terms(&folder)?;
+    let outcome = Outcome::judge(folder, terms)?;
+    if !outcome.passed() {
+        print!("{outcome}");
         return Ok(false);
     }
     let lies = Lies::tell(&outcome, number, count)?;

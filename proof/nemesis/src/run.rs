@@ -1,4 +1,4 @@
-//! A run: workers at a store, faults, and what the checks say of it.
+//! A run: workers at a store, faults, and what is said of it.
 
 use std::fmt;
 use std::io;
@@ -10,10 +10,11 @@ use latchwork::LockManager;
 use latchwork_store::clock::boot_time;
 use latchwork_store::validity;
 
-use crate::checks::{ALL, Allowed, Bounds, Check, Verdict};
+use crate::bounds::{Allowed, Bounds};
 use crate::crew::Crew;
 use crate::event::What;
 use crate::evict::evict;
+use crate::eye::{self, Judgement, Verdict};
 use crate::faults::{ClientFault, Lister, Nemesis};
 use crate::foreign::Foreign;
 use crate::history::History;
@@ -22,11 +23,10 @@ use crate::luck::Luck;
 use crate::pause::pause;
 use crate::resource::Resource;
 use crate::schedule::{Schedule, Stage};
-use crate::service::{CHECKS, Fault, Service};
-use crate::stores::LOSS_REASON;
+use crate::service::{Fault, Service};
+use crate::stores::LOSSES;
 use crate::survey::Survey;
 use crate::sweep::{CLOSED, sweep, until_free};
-use crate::terms::Terms;
 use crate::witness;
 use crate::worker::Orders;
 use crate::worker::wish::Kind;
@@ -74,8 +74,6 @@ pub struct Plan {
     pub foreign: Option<Foreign>,
     /// What the run is judged by.
     pub bounds: Bounds,
-    /// The checks that it is not judged by.
-    pub without: Vec<&'static str>,
 }
 
 impl Plan {
@@ -101,8 +99,7 @@ impl Plan {
             service: None,
             frozen_clock: false,
             foreign: None,
-            bounds: Bounds::of_store(store, ttl, processes),
-            without: Vec::new(),
+            bounds: Bounds::of_store(store, ttl),
         }
     }
 
@@ -129,7 +126,7 @@ impl Plan {
     pub fn ttl(mut self, ttl: Duration) -> Self {
         self.ttl = ttl;
         let allowed = std::mem::take(&mut self.bounds.allowed);
-        self.bounds = Bounds { allowed, ..Bounds::of_store(&self.store, ttl, self.processes) };
+        self.bounds = Bounds { allowed, ..Bounds::of_store(&self.store, ttl) };
         self
     }
 
@@ -146,20 +143,18 @@ impl Plan {
     /// # Errors
     ///
     /// What kept the run from being played to its end: a worker that failed, a store that cannot
-    /// be reached. What the checks found is no error.
+    /// be reached. What was found in its history is no error.
     pub fn run(mut self, progress: &mut dyn FnMut(&str)) -> io::Result<Outcome> {
         self.bounds.travel = self.bounds.travel.max(self.slow);
         self.bounds.told = self.told();
         if self.frozen_clock && self.service.is_none() {
             // The store may have ended the claims of a machine that was paused.
-            let (check, fault) = (LOSS_REASON.into(), "stop".into());
-            self.bounds.allowed.push(Allowed { check, fault, after: self.ttl * 2 });
+            let allowed = |rule| Allowed { rule, fault: "stop".into(), after: self.ttl * 2 };
+            self.bounds.allowed.extend(LOSSES.map(allowed));
         }
         if let Some(foreign) = &self.foreign {
             self.bounds.foreign = Some(foreign.bounds(self.ttl));
             self.bounds.takeover += foreign.noticed();
-            // Each of its tasks waits for itself.
-            self.bounds.processes += Foreign::TASKS;
         }
         let beside = self.program.parent().unwrap_or(&self.folder);
         let foreign = self.foreign.map(|foreign| foreign.ready(beside)).transpose()?;
@@ -248,65 +243,69 @@ impl Plan {
             }
         }
         let expected = self.expected(fair);
-        // Where nothing but the clients and the evictions can end a hold, each loss has its cause.
-        let has_causes = self.nemeses.is_empty() && !self.frozen_clock;
-        let of_service = |check: &Check| {
-            let is_judged = CHECKS.contains(&check.name);
-            self.service.is_none() || is_judged || (has_causes && check.name == LOSS_REASON)
-        };
-        let judges = |check: &Check| of_service(check) && !self.without.contains(&check.name);
-        let checks: Vec<Check> = ALL.iter().copied().filter(judges).collect();
-        let terms = Terms { bounds: self.bounds, checks };
-        terms.write(&self.folder)?;
-        let outcome = Outcome::judge(self.folder, terms, &expected)?;
+        if self.service.is_some() {
+            // Some clients stop to renew.
+            self.bounds.without.push("calm");
+            // Where nothing but the clients and the evictions can end a hold, each loss has its cause.
+            if !self.nemeses.is_empty() || self.frozen_clock {
+                self.bounds.without.extend(["loss-reason", "release", "kept", "handed-on"]);
+            }
+        }
+        let mut terms = self.bounds.words();
+        for rule in expected.into_iter().filter(|rule| !self.bounds.without.contains(rule)) {
+            terms.extend(["--require".into(), rule.into()]);
+        }
+        eye::write_terms(&self.folder, &terms)?;
+        let outcome = Outcome::judge(self.folder, terms)?;
         Ok(Outcome { trouble, ..outcome })
     }
 
-    /// The checks that must have something to look at in this run.
+    /// The rules that must have something to examine in this run.
     fn expected(&self, fair: bool) -> Vec<&'static str> {
+        let mut expected = vec![
+            "attempts",
+            "exclusion",
+            "token-unique",
+            "token-order",
+            "forgotten-claim",
+            "validity",
+            "held",
+            "told",
+            "fence",
+            "writes",
+            "release-counts",
+            "ghost",
+        ];
         if self.service.is_some() {
-            let is_killed = self.faults.contains(&ClientFault::Kill);
-            let mut expected = CHECKS.to_vec();
-            expected.retain(|check| *check != "takeover_bound" || is_killed);
+            expected.push("done-once");
+            expected.extend(self.faults.contains(&ClientFault::Kill).then_some("takeover"));
             return expected;
         }
-        let mut expected = vec![
-            "exclusion",
-            "fence_order",
-            "token_order",
-            "forgotten_claim",
-            "well_formed",
-            "loss_reason",
-            "handed_on",
-            "told_in_time",
-            "held_is_valid",
-            "release_counts",
-            "ghost_free",
-        ];
+        expected.extend(["loss-reason", "release", "handed-on"]);
         // Of every twelve tasks one is fair; three on a key wait for each other.
         let fair_tasks = self.processes * ((self.tasks + 8) / 12);
         if fair && fair_tasks >= 3 * self.keys {
-            expected.push("fair_order");
+            expected.push("fair");
         }
         let only_workers = self.nemeses.is_empty() || self.schedule.calm > self.bounds.settle;
         // Among clients of another kind a key passes from one worker to another too rarely, and between faults of servers
         // few waits end undisturbed.
         if self.processes > 1 && self.bounds.queues && self.foreign.is_none() && only_workers {
-            expected.push("unfairness_bound");
+            expected.push("unfairness");
         }
         if self.faults.contains(&ClientFault::Kill) && only_workers {
-            expected.push("takeover_bound");
+            expected.push("takeover");
         }
         // The others do not tell how long they keep a claim.
         if ["file:", "redis:", "postgres:", "etcd:"]
             .iter()
             .any(|scheme| self.store.starts_with(scheme))
         {
-            expected.push("store_keeps");
+            expected.push("kept");
         }
         let quiet = self.faults.is_empty() && self.nemeses.is_empty();
         if quiet || self.schedule.calm > self.ttl * 4 {
-            expected.push("no_false_alarm");
+            expected.push("calm");
         }
         expected
     }
@@ -334,94 +333,47 @@ async fn open(locks: &LockManager, plan: &Plan) -> Result<(), latchwork::Error> 
     Ok(())
 }
 
-/// What a check said of a run.
-#[derive(Debug)]
-pub struct Judged {
-    /// The check.
-    pub check: Check,
-    /// Whether the run must have given it something to look at.
-    pub expected: bool,
-    /// What it said.
-    pub verdict: Verdict,
-}
-
-impl Judged {
-    /// Whether nothing is wrong, and something was looked at where that was expected.
-    pub fn passed(&self) -> bool {
-        self.verdict.violations.is_empty() && (self.verdict.checked > 0 || !self.expected)
-    }
-}
-
 /// A run that was played and judged.
 #[derive(Debug)]
 pub struct Outcome {
     /// What happened.
     pub history: History,
-    /// What each check said of it.
-    pub verdicts: Vec<Judged>,
+    /// What was said of it.
+    pub judgement: Judgement,
     /// What kept a worker from coming to its end: it hangs, or it failed.
     pub trouble: Option<String>,
     /// Where the logs are.
     pub folder: PathBuf,
-    /// What it was judged by.
-    pub terms: Terms,
+    /// The words by which it was judged.
+    pub terms: Vec<String>,
 }
 
 impl Outcome {
-    /// Judges the history in a folder. The `expected` checks must have something to look at.
+    /// Judges the history in a folder by these words for the eye.
     ///
     /// # Errors
     ///
-    /// A log that cannot be read.
-    pub fn judge(folder: PathBuf, terms: Terms, expected: &[&str]) -> io::Result<Self> {
+    /// A log that cannot be read, or no Python.
+    pub fn judge(folder: PathBuf, terms: Vec<String>) -> io::Result<Self> {
         let history = History::read(&folder)?;
-        let checks = terms.checks.iter();
-        let verdicts = checks
-            .map(|check| Judged {
-                check: *check,
-                expected: expected.contains(&check.name),
-                verdict: check.look(&history, &terms.bounds),
-            })
-            .collect();
-        Ok(Self { history, verdicts, trouble: None, folder, terms })
+        let judgement = eye::judge(&folder, &terms)?;
+        Ok(Self { history, judgement, trouble: None, folder, terms })
     }
 
-    /// Whether every worker came to its end and every check passed.
+    /// Whether every worker came to its end and no rule is violated.
     pub fn passed(&self) -> bool {
-        self.trouble.is_none() && self.verdicts.iter().all(Judged::passed)
+        self.trouble.is_none() && self.judgement.passed
     }
 
-    /// What a check said.
-    pub fn verdict(&self, name: &str) -> Option<&Verdict> {
-        self.verdicts.iter().find(|judged| judged.check.name == name).map(|j| &j.verdict)
+    /// What a rule said.
+    pub fn verdict(&self, rule: &str) -> Option<&Verdict> {
+        self.judgement.verdicts.iter().find(|verdict| verdict.rule == rule)
     }
 }
 
 impl fmt::Display for Outcome {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let holds = self.history.attempts.iter().filter(|attempt| attempt.hold.is_some()).count();
-        let faults = self.history.faults.len();
-        let events = self.history.events.len();
-        writeln!(f, "{events} events, {holds} holds, {faults} faults")?;
-        writeln!(f, "{:<18} {:>8} {:>10} {:>10}", "check", "checked", "exceptions", "violations")?;
-        for judged in &self.verdicts {
-            let Verdict { checked, violations, exceptions } = &judged.verdict;
-            let word = match (judged.passed(), *checked) {
-                (true, 0) => "nothing to look at",
-                (true, _) => "passed",
-                (false, 0) => "FAILED: nothing was looked at",
-                (false, _) => "FAILED",
-            };
-            let name = judged.check.name;
-            writeln!(
-                f,
-                "{name:<18} {checked:>8} {exceptions:>10} {:>10} {word}",
-                violations.len()
-            )?;
-            for violation in violations.iter().take(5) {
-                writeln!(f, "    {violation}")?;
-            }
-        }
+        f.write_str(&self.judgement.said)?;
         if let Some(trouble) = &self.trouble {
             writeln!(f, "FAILED: {trouble}")?;
         }

@@ -16,20 +16,6 @@ use crate::faults::Nemesis;
 use crate::luck::Luck;
 use crate::pause::pause;
 
-/// The checks that are made of clients of the service.
-pub const CHECKS: &[&str] = &[
-    "exclusion",
-    "fence_order",
-    "token_order",
-    "forgotten_claim",
-    "told_in_time",
-    "held_is_valid",
-    "release_counts",
-    "takeover_bound",
-    "done_once",
-    "ghost_free",
-];
-
 /// What is done to the service, and to the way to it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fault {

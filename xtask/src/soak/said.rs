@@ -17,9 +17,9 @@ pub(crate) struct Said {
     /// Faults that were made, by kind.
     pub(crate) faults: BTreeMap<String, u64>,
     pub(crate) holds: u64,
-    /// What the checks of the nemesis looked at, or the trials of a suite that passed.
+    /// What the rules of the nemesis examined, or the trials of a suite that passed.
     pub(crate) checked: u64,
-    /// Findings that the documentation allows, by check.
+    /// Findings that the documentation allows, by rule.
     pub(crate) exceptions: BTreeMap<String, u64>,
     pub(crate) violations: u64,
     pub(crate) seeds: u64,
@@ -39,9 +39,18 @@ impl Said {
             Job::Conformance(_) => Self::of_suite(text),
         };
         let tells = |line: &&str| {
-            ["FAILED", "breaks a rule", "broken:", "panicked", "error", "latchwork-nemesis:"]
-                .iter()
-                .any(|word| line.contains(word))
+            [
+                "FAILED",
+                "VIOLATED",
+                "required",
+                "breaks a rule",
+                "broken:",
+                "panicked",
+                "error",
+                "latchwork-nemesis:",
+            ]
+            .iter()
+            .any(|word| line.contains(word))
         };
         let lines = text.lines().filter(tells).map(|line| line.trim().to_owned());
         said.failures = lines.take(SHOWN).collect();
@@ -60,14 +69,14 @@ impl Said {
                 [_, "events,", holds, "holds,", _, "faults"] => {
                     said.holds = number(holds).unwrap_or_default();
                 }
-                // A row of a check; lines of violations are indented.
-                [check, checked, exceptions, violations, _, ..] if !line.starts_with(' ') => {
+                // The row of a rule; lines of violations are indented.
+                [rule, checked, exceptions, violations, _, ..] if !line.starts_with(' ') => {
                     let row = (number(checked), number(exceptions), number(violations));
                     let (Some(checked), Some(exceptions), Some(violations)) = row else { continue };
                     said.checked += checked;
                     said.violations += violations;
                     if exceptions > 0 {
-                        *said.exceptions.entry(check.into()).or_default() += exceptions;
+                        *said.exceptions.entry(rule.into()).or_default() += exceptions;
                     }
                 }
                 _ => {}
@@ -184,9 +193,9 @@ mod tests {
         fs::write(folder.path().join("run.log"), log).unwrap();
         let text = format!(
             "seed 7, logs in {}\n    0.0 s  calm\n900 events, 120 holds, 4 faults\n\
-             check               checked exceptions violations\n\
-             exclusion               100          2          0 passed\n\
-             ghost_free                3          0          1 FAILED\n    key 7 has 8 9 holders\n",
+             rule              examined  excused  violations\n\
+             exclusion              100        2           0  kept\n\
+             ghost                    3        0           1  VIOLATED\n  key 7 has 8 9 holders\n",
             folder.path().display()
         );
         let said = Said::read(&nemesis(), &text);
@@ -194,7 +203,7 @@ mod tests {
         assert_eq!(said.exceptions, BTreeMap::from([("exclusion".into(), 2)]));
         let faults = [("kill".into(), 1), ("restart".into(), 2), ("stop".into(), 1)];
         assert_eq!(said.faults, BTreeMap::from(faults));
-        assert!(said.failures[0].contains("ghost_free") && !said.is_whole());
+        assert!(said.failures[0].contains("ghost") && !said.is_whole());
         // A folder that the nemesis has not made by itself stays.
         said.forget();
         assert!(folder.path().join("run.log").exists());

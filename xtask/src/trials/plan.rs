@@ -133,7 +133,7 @@ const LONG: &[Named] = &[
             "etcd::a_deleted_key",
             "etcd::members_of_etcd",
             "etcd::the_network_of_etcd",
-            "eye::both_judges_find_every_lie",
+            "eye::the_eye_finds_every_lie",
             "file::a_silent_store",
             "file::calm",
             "file::the_next_renewal",

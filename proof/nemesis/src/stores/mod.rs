@@ -1,8 +1,8 @@
 //! The stores that a run starts and breaks, each by one description: [`Store`].
 //!
-//! A store says which servers it starts, which faults it can have, and which checks its documents
+//! A store says which servers it starts, which faults it can have, and which rules its documents
 //! excuse under each of them. Everything else is the same for all: the workers, the schedule, the
-//! checks. What two stores share, they take from `network` (the ways between workers and servers)
+//! judge. What two stores share, they take from `network` (the ways between workers and servers)
 //! and `members` (servers that vote).
 
 mod etcd;
@@ -20,7 +20,7 @@ use std::time::Duration;
 
 use latchwork_services::Process;
 
-use crate::checks::Allowed;
+use crate::bounds::Allowed;
 use crate::faults::{ClientFault, Lister, Nemesis};
 use crate::luck::Luck;
 use crate::redis;
@@ -32,14 +32,18 @@ pub use zookeeper::ZooKeeper;
 
 /// What a store violates that loses claims: there are two holders at once, or holds that the forgotten
 /// one is handed over to meanwhile, or it has lost that a task is done.
-pub(crate) const TWO_HOLDERS: &[&str] = &["exclusion", "forgotten_claim", "done_once", LOSS_REASON];
+pub(crate) const TWO_HOLDERS: &[&str] =
+    &["exclusion", "forgotten-claim", "done-once", LOSS_REASON, RELEASE];
 /// The same where the store also goes back to an older state of a claim that it still has.
 pub(crate) const OLDER_STATE: &[&str] =
-    &["exclusion", "forgotten_claim", "done_once", LOSS_REASON, "store_keeps"];
+    &["exclusion", "forgotten-claim", "done-once", LOSS_REASON, RELEASE, "kept"];
 /// What is left of that where nothing is granted until lost claims have ended.
-pub(crate) const GUARDED: &[&str] = &["done_once", LOSS_REASON, "store_keeps"];
-/// The check that finds a claim which the store has lost by itself.
-pub(crate) const LOSS_REASON: &str = "loss_reason";
+pub(crate) const GUARDED: &[&str] = &["done-once", LOSS_REASON, RELEASE, "kept"];
+/// The rules that find a claim which the store has lost by itself.
+const LOSS_REASON: &str = "loss-reason";
+const RELEASE: &str = "release";
+/// Both.
+pub(crate) const LOSSES: [&str; 2] = [LOSS_REASON, RELEASE];
 
 /// What a server has printed, or written for itself.
 #[derive(Debug, Clone)]
@@ -73,7 +77,7 @@ pub trait Store {
     /// The names of all its faults, beside those of the workers.
     fn faults(&self) -> Vec<&'static str>;
 
-    /// The checks that the documents of Latchwork excuse under this fault, and for a ttl after it.
+    /// The rules that the documents of Latchwork excuse under this fault, and for a ttl after it.
     fn excused(&self, fault: &str) -> &'static [&'static str];
 
     /// The fault of this name.
@@ -116,11 +120,10 @@ pub trait Store {
                 format!("{name:?} is no fault of these servers; {known} are")
             })?;
             plan.nemeses.push(nemesis);
-            for check in self.excused(name) {
+            for rule in self.excused(name) {
                 // The holder learns at its next renewal that its claim is gone.
-                let after = if *check == LOSS_REASON { plan.ttl * 2 } else { plan.ttl };
-                let (check, fault) = ((*check).into(), (*name).into());
-                plan.bounds.allowed.push(Allowed { check, fault, after });
+                let after = if LOSSES.contains(rule) { plan.ttl * 2 } else { plan.ttl };
+                plan.bounds.allowed.push(Allowed { rule, fault: (*name).into(), after });
             }
         }
         plan.sides = self.sides();

@@ -22,7 +22,7 @@ pub(super) trait Reached {
     /// The faults of its servers and of what they keep, beside those of the ways.
     const FAULTS: &'static [&'static str];
 
-    /// The checks that the documents excuse under a fault, with these options of the address.
+    /// The rules that the documents excuse under a fault, with these options of the address.
     fn excused_with(fault: &str, options: &str) -> &'static [&'static str];
 
     fn ways(&self) -> &Arc<Ways>;

@@ -37,7 +37,7 @@ fn prepare(url: &str) -> io::Result<()> {
     latchwork::block_on(latchwork::init(url)).map(drop).map_err(io::Error::other)
 }
 
-/// The checks that the documents excuse under a fault, with these options of the address.
+/// The rules that the documents excuse under a fault, with these options of the address.
 fn excused(fault: &str, options: &str) -> &'static [&'static str] {
     match fault {
         "failover" if !is_guarded(options) => OLDER_STATE,

@@ -224,7 +224,6 @@ impl Client {
             said.body = said.body["hold"].take();
             // Each period has a name of its own in the history.
             key = format!("{key}@{}", said.body["period"]["start_ms"]).into();
-            self.note_try(attempt, &Wish { key: key.clone(), what: Wanted::Task });
         }
         let (valid_until, renew_at) = self.until(sent, &said);
         let text = |field: &str| said.body[field].as_str().unwrap_or_default().to_owned();
@@ -232,6 +231,9 @@ impl Client {
         // A client that was stopped may read the answer when it is over.
         if valid_until <= self.clock.now() {
             return Err("late");
+        }
+        if is_task {
+            self.note_try(attempt, &Wish { key: key.clone(), what: Wanted::Task });
         }
         self.note_grant(attempt, token, valid_until);
         let (id, mode) = (text("hold"), wish.what.mode());

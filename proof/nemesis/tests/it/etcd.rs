@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use latchwork_nemesis::stores::Etcd;
 
-use crate::stores::{lost, overlaps, play, play_strictly};
+use crate::stores::{overlaps, play, play_strictly};
 
 /// The shortest that etcd grants.
 const TTL: Duration = Duration::from_secs(2);
@@ -34,10 +34,10 @@ fn a_deleted_key_of_etcd_is_reported_to_its_holder() {
     let outcome = play(&etcd, TTL, &["delete", "leader-stop", "evict", "slow-members"], |plan| {
         plan.longest = 2.0;
     });
-    assert!(lost(&outcome, "taken") > 0, "{outcome}");
+    assert!(outcome.history.lost("taken") > 0, "{outcome}");
 }
 
-/// With all checks, also those that a busy machine disturbs where a ttl is short.
+/// With all rules, also those that a busy machine disturbs where a ttl is short.
 #[test]
 fn a_killed_worker_of_etcd_is_replaced_in_time() {
     let etcd = Etcd::start("").unwrap();

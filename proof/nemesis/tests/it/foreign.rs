@@ -8,7 +8,7 @@ use latchwork_nemesis::redis::{Kind, Servers};
 use latchwork_nemesis::run::{Outcome, Plan};
 use latchwork_nemesis::stores::{Etcd, Store, ZooKeeper};
 
-use crate::stores::{lost, overlaps, play};
+use crate::stores::{overlaps, play};
 
 /// Plays a run with one process of this client, which must hold keys before a worker does and after
 /// one does.
@@ -25,9 +25,9 @@ fn contest(
         change(plan);
     });
     let [mut taken, mut given] = [0, 0];
-    for holds in outcome.history.holds_by_key().values() {
-        for pair in holds.windows(2) {
-            let [before, after] = [pair[0].0, pair[1].0].map(|a| a.process.starts_with(name));
+    for holders in outcome.history.holders().values() {
+        for pair in holders.windows(2) {
+            let [before, after] = [pair[0], pair[1]].map(|process| process.starts_with(name));
             taken += usize::from(!before && after);
             given += usize::from(before && !after);
         }
@@ -47,7 +47,7 @@ fn kazoo_and_workers_never_hold_together() {
     let zookeeper = ZooKeeper::start("").unwrap();
     let faults = ["kill", "cuts", "delete", "leader-kill"];
     let outcome = contest(&zookeeper, Duration::from_millis(1_500), "kazoo", &faults, |_| {});
-    let taken = lost(&outcome, "taken");
+    let taken = outcome.history.lost("taken");
     assert!(taken > 0, "{taken} were taken away: {outcome}");
 }
 

@@ -18,12 +18,12 @@ fn servers_of_kubernetes_fail_and_no_two_hold() {
         let (fault, calm) = (TTL, TTL / 4);
         plan.schedule = Schedule { length: fault + calm * 2, fault, calm, together: 2 };
         // No key is waited for that long.
-        plan.without.push("unfairness_bound");
+        plan.bounds.without.push("unfairness");
     });
     assert_eq!(overlaps(&outcome), 0, "{outcome}");
 }
 
-/// With all checks, also those that a busy machine disturbs where a ttl is short.
+/// With all rules, also those that a busy machine disturbs where a ttl is short.
 #[test]
 fn a_killed_worker_of_kubernetes_is_replaced_in_time() {
     let kubernetes = Kubernetes::start("").unwrap();

@@ -1,4 +1,4 @@
-//! Runs under faults, and what the checks say of them.
+//! Runs under faults, and what the eye says of them.
 //!
 //! Tests that are named `hNN_...` provoke the hazard of that number in `docs/limits.md`.
 

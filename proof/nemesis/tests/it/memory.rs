@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use latchwork_nemesis::checks::Bounds;
+use latchwork_nemesis::bounds::Bounds;
 use latchwork_nemesis::faults::ClientFault;
 use latchwork_nemesis::run::Plan;
 use latchwork_nemesis::schedule::Schedule;
@@ -12,7 +12,9 @@ fn plan(folder: &tempfile::TempDir) -> Plan {
     let plan = Plan::new("mem:", program, folder.path().into());
     let schedule = Schedule { length: Duration::from_secs(4), ..Schedule::default() };
     let ttl = Duration::from_millis(500);
-    Plan { processes: 1, tasks: 20, ttl, bounds: Bounds::new(ttl, 1), schedule, ..plan }
+    // The witness sees one thread's delays, and telling takes two of them one after the other.
+    let bounds = Bounds { told: Duration::from_millis(100), ..Bounds::new(ttl) };
+    Plan { processes: 1, tasks: 20, ttl, bounds, schedule, ..plan }
 }
 
 #[test]

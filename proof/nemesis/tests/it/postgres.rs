@@ -55,7 +55,7 @@ fn a_pooler_that_fails_makes_no_second_holder() {
     assert_eq!(overlaps(&outcome), 0, "{outcome}");
 }
 
-/// With all checks, also those that a busy machine disturbs where a ttl is short.
+/// With all rules, also those that a busy machine disturbs where a ttl is short.
 #[test]
 fn a_killed_worker_of_postgres_is_replaced_in_time() {
     let postgres = Postgres::start("").unwrap();

@@ -1,4 +1,4 @@
-//! What the runs at other stores share: the plan, and both judges.
+//! What the runs at other stores share: the plan, and the judge.
 
 use std::io;
 use std::time::Duration;
@@ -16,8 +16,8 @@ fn seed() -> u64 {
     text.parse().unwrap_or(1)
 }
 
-/// Plays a run in which each fault has its turn, with another one beside it by lot. The checks and
-/// the eye judge it; where one of them finds something, the logs stay.
+/// Plays a run in which each fault has its turn, with another one beside it by lot. Where the
+/// eye finds something, the logs stay.
 pub(crate) fn play(
     store: &dyn Store,
     ttl: Duration,
@@ -38,7 +38,7 @@ pub(crate) fn play(
     plan.bounds.told = Duration::from_millis(250);
     // Nobody measures how long servers stand still that share the machine with other trials.
     (plan.bounds.wake, plan.bounds.slack) = (ttl * 3 / 5, Duration::from_secs(1));
-    plan.without.push("no_false_alarm");
+    plan.bounds.without.push("calm");
     store.arm(&mut plan, faults).unwrap();
     change(&mut plan);
     let outcome = plan.run(&mut |_| {});
@@ -46,7 +46,7 @@ pub(crate) fn play(
 }
 
 /// Plays a run in which workers are killed and nothing else happens, with a ttl that the stalls of a busy machine do
-/// not use up: all checks and all rules of the eye judge it, by their usual bounds.
+/// not use up: all rules judge it, by their usual bounds.
 pub(crate) fn play_strictly(store: &dyn Store) -> Outcome {
     const TTL: Duration = Duration::from_secs(4);
     let folder = tempfile::tempdir().unwrap();
@@ -64,14 +64,13 @@ pub(crate) fn play_strictly(store: &dyn Store) -> Outcome {
     store.arm(&mut plan, &["kill"]).unwrap();
     let outcome = plan.run(&mut |_| {});
     let outcome = accept(store, folder, outcome, &["kill"]);
-    for check in ["no_false_alarm", "takeover_bound"] {
-        assert!(outcome.verdict(check).unwrap().checked > 0, "{check}: {outcome}");
+    for rule in ["calm", "takeover"] {
+        assert!(outcome.verdict(rule).unwrap().examined > 0, "{rule}: {outcome}");
     }
     outcome
 }
 
-/// Expects that each fault has happened, and that both judges accept the run and refuse the lies that are told
-/// about it. Otherwise the logs stay, also those of the servers.
+/// Expects that each fault has happened, and that the eye accepts the run and refuses the lies that are told about it. Otherwise the logs stay, also those of the servers.
 pub(crate) fn accept(
     store: &dyn Store,
     folder: TempDir,
@@ -81,10 +80,10 @@ pub(crate) fn accept(
     let said = match &outcome {
         Err(error) => Some(error.to_string()),
         Ok(outcome) => {
-            let struck = |name: &&str| outcome.history.faults.iter().any(|f| *f.name == **name);
+            let struck = |name: &&str| outcome.history.faults.iter().any(|fault| **fault == **name);
             let missing: Vec<_> = faults.iter().filter(|name| !struck(name)).collect();
             match outcome.passed() && missing.is_empty() {
-                true => eye::judge_too(outcome).err(),
+                true => eye::lie_about(outcome).err(),
                 false => Some(format!("{outcome}never struck: {missing:?}")),
             }
         }
@@ -98,11 +97,5 @@ pub(crate) fn accept(
 }
 
 pub(crate) fn overlaps(outcome: &Outcome) -> u64 {
-    outcome.verdict("exclusion").unwrap().exceptions
-}
-
-/// How many holds ended with this reason.
-pub(crate) fn lost(outcome: &Outcome, why: &str) -> usize {
-    let lost = outcome.history.attempts.iter().filter_map(|a| a.hold.as_ref()?.lost.as_ref());
-    lost.filter(|(.., reason)| &**reason == why).count()
+    outcome.verdict("exclusion").unwrap().excused
 }

@@ -25,7 +25,7 @@ fn the_network_of_zookeeper_fails_and_no_two_hold() {
     assert_eq!(overlaps(&outcome), 0, "{outcome}");
 }
 
-/// With all checks, also those that a busy machine disturbs where a ttl is short.
+/// With all rules, also those that a busy machine disturbs where a ttl is short.
 #[test]
 fn a_killed_worker_of_zookeeper_is_replaced_in_time() {
     let zookeeper = ZooKeeper::start("").unwrap();

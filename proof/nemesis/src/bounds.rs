@@ -1,48 +1,14 @@
-//! The named checks: each looks at one promise, over the whole history, and at nothing else.
-//!
-//! A check is a pure function from a [`History`] and the [`Bounds`] of the store to a [`Verdict`].
-//! A check that had nothing to look at (`checked` is 0) has shown nothing: a run that expects it
-//! fails then.
-//!
-//! Upper bounds are widened by the stalls that the witness threads saw, lower bounds are exact.
+//! What a store and a run are judged by: what proof/eye is told of them.
 
-mod done_once;
-mod exclusion;
-mod fair_order;
-mod fence_order;
-mod forgotten_claim;
-mod ghost_free;
-mod handed_on;
-mod held_is_valid;
-mod loss_reason;
-mod no_false_alarm;
-mod release_counts;
-mod store_keeps;
-mod takeover_bound;
-mod token_order;
-mod told_in_time;
-mod unfairness_bound;
-mod waiting;
-mod well_formed;
-
-use std::fmt;
-use std::sync::Arc;
 use std::time::Duration;
 
-use latchwork_store::Moment;
-
 use crate::flags::duration;
-use crate::history::{History, Span};
 
 /// What a store and a run are judged by.
 #[derive(Debug, Clone)]
 pub struct Bounds {
     /// The ttl of all locks.
     pub ttl: Duration,
-    /// How many processes work.
-    pub processes: u32,
-    /// For how long a hold may pass on inside a process.
-    pub slice: Duration,
     /// How late a holder may be told of a loss.
     pub told: Duration,
     /// How soon a key must pass on after a release. Less than two thirds of the ttl, or an expiry
@@ -60,8 +26,6 @@ pub struct Bounds {
     pub settle: Duration,
     /// How long a service in between needs until it learns of an eviction. Zero without one.
     pub relay: Duration,
-    /// Keys on which clients are cut off: what was granted in that moment stays until its ttl.
-    pub cut: &'static str,
     /// How long the store may keep the claim of a dead process after its last renewal.
     pub ends: Duration,
     /// In which steps the store says how long it keeps a claim, rounded down. None if it does not say it.
@@ -72,20 +36,20 @@ pub struct Bounds {
     pub slack: Duration,
     /// What may happen under some fault, and is counted then.
     pub allowed: Vec<Allowed>,
+    /// The rules that do not judge it.
+    pub without: Vec<&'static str>,
     /// What may happen to the processes of another client alone.
     pub foreign: Option<ForeignBounds>,
 }
 
 impl Bounds {
     /// The keys of which clients of the service are cut off.
-    pub(crate) const CUT: &'static str = "long";
+    const CUT: &'static str = "long";
 
     /// The bounds of a store that frees a dead process's locks when their ttl is over.
-    pub fn new(ttl: Duration, processes: u32) -> Self {
+    pub fn new(ttl: Duration) -> Self {
         Self {
             ttl,
-            processes,
-            slice: Duration::from_millis(10),
             told: Duration::from_millis(50),
             wake: ttl / 2,
             takeover: ttl + Duration::from_millis(300),
@@ -94,12 +58,12 @@ impl Bounds {
             votes: false,
             settle: ttl,
             relay: Duration::ZERO,
-            cut: "-",
             ends: ttl,
             grain: Some(Duration::ZERO),
             travel: Duration::ZERO,
             slack: Duration::from_millis(300),
             allowed: Vec::new(),
+            without: Vec::new(),
             foreign: None,
         }
     }
@@ -108,13 +72,13 @@ impl Bounds {
     /// and its lease at the store is twice as long.
     pub fn of_service(&mut self) {
         self.takeover = self.ttl + self.ttl / 20 + Duration::from_millis(300);
+        self.ends = self.ends * 2 + self.ttl / 4;
         self.relay = self.ttl * 2 / 3;
-        self.cut = Self::CUT;
     }
 
     /// The bounds of the store with this address.
-    pub fn of_store(url: &str, ttl: Duration, processes: u32) -> Self {
-        let bounds = Self::new(ttl, processes);
+    pub fn of_store(url: &str, ttl: Duration) -> Self {
+        let bounds = Self::new(ttl);
         if url.starts_with("file:") {
             // A dead process is noticed at once, long before its ttl is over.
             return Self { takeover: (ttl / 2).min(Duration::from_secs(1)), ..bounds };
@@ -154,6 +118,59 @@ impl Bounds {
         }
         bounds
     }
+
+    /// What proof/eye has to be told.
+    pub fn words(&self) -> Vec<String> {
+        let millis = |length: Duration| format!("{}ms", length.as_secs_f64() * 1_000.0);
+        let lengths = [
+            ("--ttl", self.ttl),
+            ("--told", self.told),
+            ("--ends", self.ends + self.grain.unwrap_or_default()),
+            ("--settle", self.settle),
+            ("--takeover", self.takeover),
+            ("--wake", self.wake),
+            ("--patience", self.patience),
+            ("--relay", self.relay),
+            ("--travel", self.travel),
+            ("--slack", self.slack),
+        ];
+        let mut words: Vec<String> =
+            lengths.into_iter().flat_map(|(flag, length)| [flag.into(), millis(length)]).collect();
+        if !self.relay.is_zero() {
+            words.extend(["--cut".into(), Self::CUT.into()]);
+        }
+        let rules = self.without.iter().flat_map(|rule| ["--without", rule]);
+        words.extend(rules.map(str::to_owned));
+        if !self.queues {
+            words.extend(["--without".into(), "unfairness".into()]);
+        }
+        let mut allow = |rule: &str, fault: &str, after: Duration, who: &str| {
+            let after = after.as_secs_f64();
+            words.extend(["--allow".into(), format!("{rule}:{fault}:{after}{who}")]);
+        };
+        // What a fault did to a lease shows when that lease ends.
+        allow("calm", "*", self.settle * 2, "");
+        // While a voter is away, the one that keeps a claim for the shortest time is asked.
+        if self.votes {
+            allow("kept", "*", self.settle, "");
+        }
+        // Elections and a quarantine keep a key closed for longer than the eye knows, and what another client left does.
+        if self.settle > self.ttl || self.foreign.is_some() {
+            allow("handed-on", "*", self.settle * 2, "");
+        }
+        let mut allow_all = |allowed: &[Allowed], who: &str| {
+            for allowed in allowed {
+                allow(allowed.rule, &allowed.fault, allowed.after, who);
+            }
+        };
+        allow_all(&self.allowed, "");
+        if let Some(foreign) = &self.foreign {
+            allow_all(&foreign.overstays, &format!(":{}", foreign.name));
+            allow_all(&foreign.enters, &format!(":+{}", foreign.name));
+            allow_all(&foreign.leaves, "");
+        }
+        words
+    }
 }
 
 /// For how long a server with the options of this address grants nothing after a loss.
@@ -178,13 +195,13 @@ fn quarantine(url: &str) -> Duration {
     max_ttl + max_ttl / 100 + Duration::from_millis(1) + deposed
 }
 
-/// A violation of a check that is expected while a fault lasts, or for some time after it.
+/// A violation that is expected while a fault lasts, or for some time after it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Allowed {
-    /// The check's name.
-    pub check: Arc<str>,
-    /// The fault's name.
-    pub fault: Arc<str>,
+    /// The name of the rule.
+    pub rule: &'static str,
+    /// The name of the fault.
+    pub fault: String,
     /// For how long after its end.
     pub after: Duration,
 }
@@ -202,144 +219,6 @@ pub struct ForeignBounds {
     pub leaves: Vec<Allowed>,
 }
 
-impl ForeignBounds {
-    /// What is allowed where these processes met, the one with the older claim first.
-    fn allowed(&self, who: &[Arc<str>]) -> impl Iterator<Item = &Allowed> {
-        let is_ours =
-            |process: Option<&Arc<str>>| process.is_some_and(|p| p.starts_with(self.name));
-        let overstays = self.overstays.iter().filter(move |_| is_ours(who.first()));
-        let enters = self.enters.iter().filter(move |_| who.len() > 1 && is_ours(who.last()));
-        overstays.chain(enters).chain(&self.leaves)
-    }
-}
-
-/// What a check found.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Verdict {
-    /// How many things it looked at.
-    pub checked: u64,
-    /// What should not be.
-    pub violations: Vec<Violation>,
-    /// How many violations are expected under the faults of the run, or excused by a stall.
-    pub exceptions: u64,
-}
-
-/// Something that should not be.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Violation {
-    /// When.
-    pub at: Moment,
-    /// On which key.
-    pub key: Arc<str>,
-    /// The processes that it is about, where it says so; the one with the older claim first.
-    pub who: Vec<Arc<str>>,
-    /// What.
-    pub message: String,
-}
-
-impl fmt::Display for Violation {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} on {}: {}", self.at.as_nanos(), self.key, self.message)
-    }
-}
-
-impl Verdict {
-    /// Whether it looked at something and found nothing wrong.
-    pub fn passed(&self) -> bool {
-        self.checked > 0 && self.violations.is_empty()
-    }
-
-    fn violation(&mut self, at: Moment, key: &Arc<str>, message: impl Into<String>) {
-        self.violation_of(at, key, &[], message);
-    }
-
-    fn violation_of(
-        &mut self,
-        at: Moment,
-        key: &Arc<str>,
-        who: &[&Arc<str>],
-        message: impl Into<String>,
-    ) {
-        let who = who.iter().map(|process| (*process).clone()).collect();
-        self.violations.push(Violation { at, key: key.clone(), who, message: message.into() });
-    }
-
-    /// Counts the violations that are allowed instead of keeping them.
-    fn excuse(&mut self, check: &str, history: &History, bounds: &Bounds) {
-        let before = self.violations.len();
-        self.violations.retain(|violation| {
-            let at = Span { from: violation.at, to: violation.at };
-            let foreign = bounds.foreign.iter().flat_map(|foreign| foreign.allowed(&violation.who));
-            let mut allowed = bounds.allowed.iter().chain(foreign);
-            !allowed.any(|allowed| {
-                &*allowed.check == check
-                    && history.faults_near(at, allowed.after).any(|f| f.name == allowed.fault)
-            })
-        });
-        self.exceptions += (before - self.violations.len()) as u64;
-    }
-}
-
-/// A check by its name.
-#[derive(Clone, Copy)]
-pub struct Check {
-    /// Its name, in lists of allowed exceptions and in reports.
-    pub name: &'static str,
-    /// The promise, in one line.
-    pub promise: &'static str,
-    look: fn(&History, &Bounds) -> Verdict,
-}
-
-impl Check {
-    /// Looks at a history.
-    pub fn look(&self, history: &History, bounds: &Bounds) -> Verdict {
-        let mut verdict = (self.look)(history, bounds);
-        verdict.excuse(self.name, history, bounds);
-        verdict
-    }
-
-    /// The check of this name.
-    pub fn named(name: &str) -> Option<Self> {
-        ALL.iter().find(|check| check.name == name).copied()
-    }
-}
-
-impl fmt::Debug for Check {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name)
-    }
-}
-
-macro_rules! check {
-    ($name:ident, $promise:literal) => {
-        Check { name: stringify!($name), promise: $promise, look: $name::look }
-    };
-}
-
-/// All checks.
-pub const ALL: &[Check] = &[
-    check!(exclusion, "no two holders believe at once in holds that exclude each other"),
-    check!(fence_order, "the resource never accepts a smaller token after a larger one"),
-    check!(token_order, "a later hold has a larger token, and no token is used twice"),
-    check!(forgotten_claim, "while a claim is held nobody else has held its key"),
-    check!(well_formed, "attempts, processes and writes have the shape of a history"),
-    check!(told_in_time, "a holder is told of a loss when its validity ends, at the latest"),
-    check!(held_is_valid, "ensure_held says yes only within the validity, never after a loss"),
-    check!(loss_reason, "a hold ends for the reason that its holder is told"),
-    check!(store_keeps, "the store keeps a claim for as long as its holder counts on it"),
-    check!(release_counts, "a release lets the next one in, not the end of a ttl"),
-    check!(handed_on, "a key that nobody holds is granted to a waiter, also while faults go on"),
-    check!(done_once, "a task that was done is not begun again in its period"),
-    check!(ghost_free, "nothing is left in the store a ttl after everything has ended"),
-    check!(takeover_bound, "the key of a killed holder passes on in time"),
-    check!(fair_order, "who waited in line before another tried is admitted before it"),
-    check!(
-        unfairness_bound,
-        "handover inside processes keeps another process waiting only so long"
-    ),
-    check!(no_false_alarm, "without a fault nothing is lost, in doubt or unknown"),
-];
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -347,7 +226,7 @@ mod tests {
     #[test]
     fn the_bounds_of_redis_know_the_quarantine() {
         let ttl = Duration::from_secs(1);
-        let settle = |url: &str| Bounds::of_store(url, ttl, 2).settle;
+        let settle = |url: &str| Bounds::of_store(url, ttl).settle;
         assert_eq!(settle("redis://127.0.0.1:1"), ttl);
         let q = Duration::from_millis(1_011);
         assert_eq!(settle("redis://127.0.0.1:1?guard=true&max_ttl=1s"), ttl + q);
@@ -357,7 +236,7 @@ mod tests {
         assert_eq!(settle(url), ttl + q + Duration::from_secs(12));
         assert_eq!(settle("redlock://a,b,c?max_ttl=1s"), ttl + q);
         assert_eq!(settle("redlock://a,b,c?guard=false"), ttl);
-        let bounds = Bounds::of_store("redis+cluster://a,b", ttl, 2);
+        let bounds = Bounds::of_store("redis+cluster://a,b", ttl);
         assert_eq!(bounds.takeover, Duration::from_millis(1_300));
         assert_eq!(settle("postgres://p@a,b/d?guard=true&max_ttl=1s"), ttl + q);
         assert_eq!(settle("postgres://p@a,b/d"), ttl);
