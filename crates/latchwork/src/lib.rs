@@ -85,6 +85,8 @@ pub use connect::{connect, connect_from, default_store, doctor, init};
 pub use hold::guard::Guard;
 pub use hold::lease::HoldState;
 pub use hold::owner::Owner;
+#[doc(hidden)]
+pub use hold::unwatched::Unwatched;
 #[doc(inline)]
 pub use latchwork_store::{
     Error, ErrorKind, FencingToken, Lost, LostReason, NotHeld, Resize, Resized,

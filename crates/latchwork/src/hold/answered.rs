@@ -1,13 +1,15 @@
 //! A release that is asked for until the store answers.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use latchwork_store::{
-    Backoff, Claim, Effect, Error, ErrorKind, Moment, Query, Released, Snapshot,
+    Backoff, Claim, Effect, Error, ErrorKind, FencingToken, Lost, LostReason, Moment, Query, Released, Snapshot,
 };
 
-use crate::hold::guard::Guard;
-use crate::hold::reaper::{Job, linger_until, tell_released};
+use crate::hold::engine::Engine;
+use crate::hold::guard::{Guard, lost_before};
+use crate::hold::reaper::{Job, Withdrawal, linger_until, tell_released};
 use crate::rules::observe::Event;
 
 /// The pause before the second request.
@@ -49,12 +51,35 @@ impl Guard {
     async fn end_here(
         mut self,
         closed_until: Option<Moment>,
+        failed: impl FnMut(&Error),
+    ) -> Result<(), Error> {
+        let Some(withdrawal) = self.withdraw(closed_until)? else { return Ok(()) };
+        let limit = withdrawal.job().rules.op_timeout(withdrawal.job().claim.ttl);
+        let release = Release { engine: self.engine(), token: self.token() };
+        let ended = release.until_answered(withdrawal, failed).await;
+        self.leave_alone(limit).await;
+        ended
+    }
+}
+
+/// The release of a hold that was under this token.
+pub(crate) struct Release<'a> {
+    pub(crate) engine: &'a Arc<Engine>,
+    pub(crate) token: FencingToken,
+}
+
+impl Release<'_> {
+    /// Asks the store until it answers or the lease is over.
+    pub(crate) async fn until_answered(
+        &self,
+        mut withdrawal: Withdrawal,
         mut failed: impl FnMut(&Error),
     ) -> Result<(), Error> {
-        let Some(mut withdrawal) = self.withdraw(closed_until)? else { return Ok(()) };
-        let Job { claim, rules, held, .. } = withdrawal.job();
-        let (claim, rules, held) = (claim.clone(), rules.clone(), *held);
-        let (engine, key) = (self.engine().clone(), self.key().clone());
+        let Self { engine, token } = *self;
+        let Job { claim, rules, held, closed_until, .. } = withdrawal.job();
+        let (claim, rules, held, closed_until) =
+            (claim.clone(), rules.clone(), *held, *closed_until);
+        let key = &claim.key;
         let limit = rules.op_timeout(claim.ttl);
         // What the claim may have left ends by itself then (B15).
         let over = engine.io.now().plus(claim.ttl.saturating_add(claim.holder.room_for_delay()));
@@ -68,11 +93,13 @@ impl Guard {
             let error = match answer {
                 Ok(released) => {
                     withdrawal.settled();
-                    tell_released(&rules, &key, held);
-                    self.leave_alone(limit).await;
+                    tell_released(&rules, key, held);
                     return match released {
                         Released::Yes => Ok(()),
-                        Released::NotHeld if !may_be_done => Err(self.lost_at_release()),
+                        Released::NotHeld if !may_be_done => {
+                            let lost = Lost::new(LostReason::Taken, engine.io.now());
+                            Err(lost_before(engine, key, token, lost))
+                        }
                         Released::NotHeld => self.released_before(&claim, limit).await,
                     };
                 }
@@ -83,9 +110,9 @@ impl Guard {
             let is_over = engine.io.now().plus(pause) >= over;
             if is_over {
                 withdrawal.settled();
-                rules.tell(&Event::ReleaseFailed { key: &key, held, error: &error });
+                rules.tell(&Event::ReleaseFailed { key, held, error: &error });
             }
-            let error = engine.seen(error, Some(&key));
+            let error = engine.seen(error, Some(key));
             if is_over {
                 return Err(error.with_next_step(
                     "check what was done: the store has not answered the release",
@@ -98,12 +125,12 @@ impl Guard {
 
     /// The store no longer has the claim, and an earlier request may have ended it: what the key shows of that.
     async fn released_before(&self, claim: &Claim, limit: Duration) -> Result<(), Error> {
-        let (engine, key) = (self.engine(), self.key());
+        let (engine, key) = (self.engine, &claim.key);
         let seen = engine.inspect(&Query::Key(key.clone()), limit, Some(key)).await;
         if seen.is_ok_and(|seen| seen.iter().any(|seen| self.is_ended_by(claim, seen))) {
             return Ok(());
         }
-        let token = self.token();
+        let token = self.token;
         let message = "the store no longer has the hold, and its answer to an earlier release was lost: that one \
                        has released it, unless it had been lost before";
         Err(Error::new(ErrorKind::Unreachable, message)
@@ -123,7 +150,7 @@ impl Guard {
                 by.text == claim.holder.text && by.closed_at.map(in_millis) == Some(at)
             }),
             // With another grant, the hold may have been lost before that.
-            None => seen.holders.is_empty() && seen.token == self.token().grant_number(),
+            None => seen.holders.is_empty() && seen.token == self.token.grant_number(),
         }
     }
 }

@@ -95,14 +95,7 @@ impl Guard {
         let Renewal::Held { .. } = renew(&engine, &kept, &rules).await?.answer else {
             return Err(self.lost_before(Lost::new(LostReason::Taken, engine.io.now())));
         };
-        let ticket = Ticket {
-            key: claim.key,
-            id: claim.id,
-            mode: claim.mode,
-            token: self.token(),
-            ttl: claim.ttl,
-            holder: claim.holder,
-        };
+        let ticket = Ticket::of(claim, self.token());
         self.give_up()?;
         Ok(ticket.write())
     }
@@ -110,16 +103,12 @@ impl Guard {
 
 /// Renews one claim now.
 pub(crate) async fn renew(engine: &Engine, claim: &Claim, rules: &Rules) -> Result<Renewed, Error> {
-    let sent = Sent::now(engine.io.clock().as_ref());
-    let claims = [claim.clone().with_room_for_delay()];
     let limit = rules.op_timeout(claim.ttl);
-    let asked = async {
-        let answers = engine.backend.renew_all(&claims).await;
-        answers.into_iter().next().unwrap_or(Ok(Renewal::Lost))
-    };
-    let answer = engine.native(engine.io.answer(limit, asked)).await;
+    let asked = engine.renewals.ask(claim.clone().with_room_for_delay(), limit);
+    let answer = engine.native(asked).await;
     let answer = answer.map(|answer| answer.map_err(|e| engine.seen(e, Some(&claim.key))));
-    Ok(Renewed { sent, answer: engine.told(answer, Some(&claim.key))? })
+    let (sent, answer) = engine.told(answer, Some(&claim.key))?;
+    Ok(Renewed { sent, answer })
 }
 
 pub(crate) fn unsupported(engine: &Engine) -> Error {

@@ -12,6 +12,7 @@ use crate::hold::lease::{HoldState, Lease};
 use crate::hold::local_queue::{NextWaiter, Queues};
 use crate::hold::owners::Owners;
 use crate::hold::reaper::{Job, Reaper};
+use crate::hold::renewals::Renewals;
 use crate::hold::watchdog::Watchdog;
 use crate::hold::watched::Watched;
 use crate::rules::adaptive::Habits;
@@ -36,6 +37,7 @@ pub(crate) struct Parts {
     pub(crate) io: Io,
     pub(crate) reaper: Reaper,
     pub(crate) watchdog: Arc<Watchdog>,
+    pub(crate) renewals: Arc<Renewals>,
     pub(crate) queues: Arc<Queues>,
     pub(crate) gates: Arc<Gates>,
     pub(crate) owners: Arc<Owners>,
@@ -58,7 +60,8 @@ impl Engine {
         // The watchdog itself only tells the time; what it and the reaper start calls the store.
         let verbs = if backend.blocks() { io.clone().for_blocking() } else { io.clone() };
         let reaper = Reaper::new(backend.clone(), verbs.clone(), work.clone());
-        let watchdog = Watchdog::new(backend.clone(), verbs, reaper.clone());
+        let watchdog = Watchdog::new(backend.clone(), verbs.clone(), reaper.clone());
+        let renewals = Renewals::new(backend.clone(), verbs);
         io.spawn(watchdog.life());
         let calls = Calls::new(io.clone());
         io.spawn(calls.life());
@@ -73,6 +76,7 @@ impl Engine {
                 io,
                 reaper,
                 watchdog,
+                renewals,
                 queues: Arc::default(),
                 gates,
                 owners: Arc::default(),

@@ -355,21 +355,7 @@ impl Guard {
     }
 
     pub(crate) fn lost_before(&self, lost: Lost) -> Error {
-        let ago = self.engine.io.now().since(lost.at);
-        // Of what the release itself has found, the store does not say when it happened.
-        let when = match Duration::from_millis(ago.as_millis() as u64) {
-            Duration::ZERO => "the lock was lost before it was released".to_owned(),
-            ago => format!("the lock was lost {ago:?} before it was released"),
-        };
-        let token = self.token;
-        Error::new(ErrorKind::Lost, format!("{when}: {lost}"))
-            .with_next_step(format!(
-                "check what was written under token {token} since then: another holder may have \
-                 worked at the same time"
-            ))
-            .with_lost(lost)
-            .with_key(self.key())
-            .with_store(self.engine.capabilities.store.clone())
+        lost_before(&self.engine, self.key(), self.token, lost)
     }
 
     /// The error of a release whose claim the store does not have.
@@ -425,6 +411,24 @@ impl Drop for Guard {
             self.engine.reaper.reap(job);
         }
     }
+}
+
+/// The error of a release whose hold had ended.
+pub(crate) fn lost_before(engine: &Engine, key: &Key, token: FencingToken, lost: Lost) -> Error {
+    let ago = engine.io.now().since(lost.at);
+    // Of what the release itself has found, the store does not say when it happened.
+    let when = match Duration::from_millis(ago.as_millis() as u64) {
+        Duration::ZERO => "the lock was lost before it was released".to_owned(),
+        ago => format!("the lock was lost {ago:?} before it was released"),
+    };
+    Error::new(ErrorKind::Lost, format!("{when}: {lost}"))
+        .with_next_step(format!(
+            "check what was written under token {token} since then: another holder may have \
+             worked at the same time"
+        ))
+        .with_lost(lost)
+        .with_key(key)
+        .with_store(engine.capabilities.store.clone())
 }
 
 /// Runs `work` until it ends or `lost` tells that it must not go on.

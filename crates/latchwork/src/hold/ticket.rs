@@ -3,7 +3,7 @@
 use std::fmt::Write;
 use std::time::Duration;
 
-use latchwork_store::{ClaimId, FencingToken, Holder, Key, Mode};
+use latchwork_store::{Claim, ClaimId, FencingToken, Holder, Key, Mode};
 
 /// What a ticket begins with.
 const KIND: &str = "lwd1";
@@ -20,6 +20,12 @@ pub(crate) struct Ticket {
 }
 
 impl Ticket {
+    /// The ticket of a claim that is held under this token.
+    pub(crate) fn of(claim: Claim, token: FencingToken) -> Self {
+        let Claim { key, id, mode, ttl, holder, .. } = claim;
+        Self { key, id, mode, token, ttl, holder }
+    }
+
     /// Seven fields with a dot between them, of characters that need no quoting in a URL or a shell.
     pub(crate) fn write(&self) -> String {
         let mode = match self.mode {

@@ -3,9 +3,7 @@
 use std::time::Duration;
 
 use latchwork_store::validity;
-use latchwork_store::{
-    Claim, Error, ErrorKind, Key, Lost, LostReason, Order, Query, Renewal, Stamp,
-};
+use latchwork_store::{Error, ErrorKind, Key, Lost, LostReason, Query, Renewal};
 
 use crate::hold::detach::{Renewed, renew, unsupported};
 use crate::hold::guard::Guard;
@@ -52,33 +50,37 @@ impl LockManager {
         if !engine.backend.renews_for_others() {
             return Err(unsupported(engine).with_key(&key));
         }
-        let rules = self.plan()?.rules;
-        self.check(&ticket, rules.op_timeout(ticket.ttl)).await?;
-        let stamp = Stamp::new(engine.io.now());
-        let claim = Claim::new(key.clone(), ticket.id, ticket.mode, ticket.ttl, stamp).with(|it| {
-            it.order = if engine.capabilities.fifo { Order::Fifo } else { Order::Barging };
-            it.holder = ticket.holder.clone();
-            it.waits = false;
-        });
+        let limit = self.plan()?.rules.op_timeout(ticket.ttl);
+        self.check(&ticket, limit).await?;
+        let not_held = || self.not_held(&key, "adopt: the lock is no longer held");
+        let guard = self.resume(&ticket, not_held).await?;
+        guard.hold().0.lease.rules.tell(&Event::Adopted { key: &key, token: guard.token() });
+        // A guard that is dropped tells of its release.
+        engine.check_open(Some(&key))?;
+        Ok(guard)
+    }
+
+    /// Goes on with the hold of a ticket, which is renewed first. `not_held` is the error if the store does not have it.
+    pub(crate) async fn resume(
+        &self,
+        ticket: &Ticket,
+        not_held: impl Fn() -> Error,
+    ) -> Result<Guard, Error> {
+        let (engine, rules, key) = (self.engine(), self.plan()?.rules, &ticket.key);
+        let claim = ticket.claim(engine);
         let Renewed { sent, answer } = renew(engine, &claim, &rules).await?;
-        let Renewal::Held { ttl, token, store_time, .. } = answer else {
-            return Err(self.not_held(&key, "adopt: the lock is no longer held"));
-        };
+        let Renewal::Held { ttl, token, store_time, .. } = answer else { return Err(not_held()) };
         let ttl = ttl.saturating_sub(claim.holder.room_for_delay());
         let first = rules.token(token);
-        let first = first.ok_or_else(|| token_base::no_room(&key, &engine.capabilities))?;
+        let first = first.ok_or_else(|| token_base::no_room(key, &engine.capabilities))?;
         if first.handed_over(ticket.token.handovers()) != Some(ticket.token) {
-            return Err(self.another_token(&ticket));
+            return Err(self.another_token(ticket));
         }
         let valid_until = validity::valid_until(sent.at, ttl);
         let granted = Granted { token: first, ttl, valid_until, sent, store_time };
         let lease = Lease::new(claim, granted, rules.clone(), engine.io.clock().as_ref());
         let watched = engine.watchdog.watch(lease);
-        let guard = Guard::new(engine.clone(), watched, ticket.token.handovers());
-        rules.tell(&Event::Adopted { key: &key, token: guard.token() });
-        // A guard that is dropped tells of its release.
-        engine.check_open(Some(&key))?;
-        Ok(guard)
+        Ok(Guard::new(engine.clone(), watched, ticket.token.handovers()))
     }
 
     /// Compares a ticket with the store and its lock: a ticket that was changed gives no hold. Changes nothing.

@@ -288,6 +288,11 @@ impl MultiGuard {
         &self.0
     }
 
+    /// The guards, each by itself.
+    pub(crate) fn into_guards(self) -> Vec<Guard> {
+        self.0
+    }
+
     /// Takes out the guard of one key, to release it before the others.
     ///
     /// `None` if no guard has this key, or if it is the only one: [`release`](MultiGuard::release) that.

@@ -391,12 +391,13 @@ impl Run {
 
     /// Until when a success closes the task; `None` if the period is over.
     fn closed_until(&self) -> Option<Moment> {
-        let Range { start, end } = self.period;
         let (now, wall) = self.guard.clocks();
-        // A clock that was set back makes the rest no longer than the period.
-        let left = end.saturating_sub(wall).min(end - start);
-        let longer = ((end - start) / 20).min(CLOSED_LONGER);
-        (!left.is_zero()).then(|| now.plus(left + longer))
+        closed_until(&self.period, now, wall)
+    }
+
+    /// The guard, without the period.
+    pub(crate) fn into_guard(self) -> Guard {
+        self.guard
     }
 
     /// Closes the period if the work succeeded, or opens the task for others if it failed.
@@ -446,6 +447,19 @@ impl Run {
     pub async fn fail_until_answered(self, failed: impl FnMut(&Error)) -> Result<(), Error> {
         self.guard.release_until_answered(failed).await
     }
+}
+
+/// Until when a success at this moment closes a task; `None` if the period is over.
+pub(crate) fn closed_until(
+    period: &Range<Duration>,
+    now: Moment,
+    wall: Duration,
+) -> Option<Moment> {
+    let length = period.end.saturating_sub(period.start);
+    // A clock that was set back makes the rest no longer than the period.
+    let left = period.end.saturating_sub(wall).min(length);
+    let longer = (length / 20).min(CLOSED_LONGER);
+    (!left.is_zero()).then(|| now.plus(left + longer))
 }
 
 impl Deref for Run {
