@@ -74,6 +74,9 @@ pub struct Settings {
     pub tls: Option<TlsFiles>,
     /// The file of tokens.
     pub tokens: Option<PathBuf>,
+    /// The file with the keys by which the ids of holds are sealed. Instances with the same keys renew and release
+    /// each other's holds. Without it, the ids end with the process.
+    pub seal_key_file: Option<PathBuf>,
     /// Whether clients on loopback and on Unix sockets need a token, too.
     pub require_token: bool,
     /// Whether other hosts may connect without TLS.
@@ -105,6 +108,7 @@ impl Settings {
             listen: Vec::new(),
             tls: None,
             tokens: None,
+            seal_key_file: None,
             require_token: false,
             insecure_plain_http: false,
             insecure_no_tokens: false,
@@ -140,6 +144,12 @@ impl Settings {
     #[must_use]
     pub fn with_tokens(self, tokens: impl Into<Option<PathBuf>>) -> Self {
         Self { tokens: tokens.into(), ..self }
+    }
+
+    /// Sets the file with the keys by which the ids of holds are sealed, or removes it.
+    #[must_use]
+    pub fn with_seal_key_file(self, file: impl Into<Option<PathBuf>>) -> Self {
+        Self { seal_key_file: file.into(), ..self }
     }
 
     /// Sets whether clients on loopback and on Unix sockets need a token, too.

@@ -54,6 +54,11 @@ pub(crate) struct ServeArgs {
     #[arg(long, help_heading = ACCESS)]
     pub(crate) insecure_no_tokens: bool,
 
+    /// The key that seals the ids of holds, the same for all instances: 32 bytes as hexadecimal digits or base64, on a
+    /// line; below it the key before it, if there is one. Without it, holds end with this process
+    #[arg(long, help_heading = ACCESS, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub(crate) seal_key_file: Option<PathBuf>,
+
     /// The most locks that one token may hold
     #[arg(long, help_heading = LIMITS, value_name = "NUMBER", default_value_t = 20_000)]
     pub(crate) max_holds: usize,

@@ -65,6 +65,7 @@ async fn serve(args: &ServeArgs, place: &Context) -> Result<(), Error> {
         .with_listen(args.listen.clone())
         .with_tls(tls.map(|(certificate, key)| TlsFiles { certificate, key }))
         .with_tokens(args.tokens.clone())
+        .with_seal_key_file(args.seal_key_file.clone())
         .with_require_token(args.require_token)
         .with_allow_hosts(args.allow_host.clone())
         .with_insecure_plain_http(args.insecure_plain_http)

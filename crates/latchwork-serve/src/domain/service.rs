@@ -2,12 +2,14 @@
 
 mod change;
 mod ends;
+mod tickets;
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
+use latchwork::observers::Metrics;
 use latchwork::once::{Begun, Skipped};
-use latchwork::{Error, ErrorKind, LockManager, Source};
+use latchwork::{Error, ErrorKind, LockManager, Source, Unwatched};
 use latchwork_store::{Clock, Moment};
 use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::sync::watch;
@@ -19,19 +21,21 @@ use super::events::event::LockEvent;
 use super::events::hub::Hub;
 use super::events::observer::Loss;
 use super::events::store_watch::StoreWatch;
-use super::holds::claims::{Claims, Outcome};
+use super::holds::claims::{Claims, GrantedHold, Outcome};
 use super::holds::ended::Ending;
-use super::holds::guards::Guards;
 use super::holds::hold_status::HoldStatus;
-use super::holds::id::HoldId;
+use super::holds::kept::{Keeper, Kept};
 use super::holds::queue::Queue;
 use super::holds::registry::{Registry, weight};
 use super::holds::release::{ReleaseKind, ReleaseOutcome};
+use super::holds::seal::Seals;
 use super::lock_lists::LockLists;
 use super::names::Names;
 use super::open_answers::OpenAnswers;
 use super::refusal::Refusal;
 use super::wish::{Target, Wish};
+
+use tickets::Asked;
 
 /// The state of the service.
 pub(crate) struct Service {
@@ -40,6 +44,11 @@ pub(crate) struct Service {
     /// Where the address of the store comes from, with its password.
     pub(crate) store: Source,
     pub(crate) registry: Arc<Registry>,
+    /// Whether clients keep their holds: the store lets any process renew a lock.
+    pub(crate) has_tickets: bool,
+    pub(crate) seals: Seals,
+    /// Counts the holds that clients keep; the library counts all others.
+    metrics: Metrics,
     claims: Arc<Claims>,
     pub(crate) hub: Arc<Hub>,
     pub(crate) store_watch: Arc<StoreWatch>,
@@ -72,6 +81,7 @@ pub(crate) struct Parts {
     pub(crate) names: Names,
     pub(crate) store: Source,
     pub(crate) registry: Arc<Registry>,
+    pub(crate) seals: Seals,
     pub(crate) hub: Arc<Hub>,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) access: AccessPolicy,
@@ -97,7 +107,8 @@ impl Acquisition {
 
 impl Service {
     pub(crate) fn new(parts: Parts) -> Arc<Self> {
-        let Parts { locks, names, store, registry, hub, clock, access, losses } = parts;
+        let Parts { locks, names, store, registry, seals, hub, clock, access, losses } = parts;
+        let has_tickets = Unwatched::is_possible(&locks);
         let (queue, stopping) = (Queue::default(), watch::channel(false).0);
         let lock_lists =
             LockLists::new(locks.clone(), names.clone(), queue.clone(), hub.clone(), clock.clone());
@@ -108,6 +119,9 @@ impl Service {
             names,
             store,
             registry,
+            has_tickets,
+            seals,
+            metrics: Metrics::new(),
             claims: Arc::default(),
             hub,
             store_watch,
@@ -143,27 +157,43 @@ impl Service {
         let _reservation = self.registry.enter(&owner, 1, 0)?;
         let Some(claim_name) = claim_name else {
             let outcome = self.take(&wish, caller).await?;
-            return self.answer(outcome, caller);
+            return self.answer(outcome, caller, false).await;
         };
         let (service, of, fingerprint) = (self.clone(), caller.clone(), wish.fingerprint());
         let number = self.numbers.fetch_add(1, Ordering::Relaxed);
         let acquire = || async move { service.take(&wish, &of).await };
         let service = self.clone();
-        let undo = move |id| {
-            if let Some(hold) = service.registry.withdraw(id) {
+        let undo = move |granted: Arc<GrantedHold>| {
+            if let Some(ticket) = service.seals.open(&granted.text) {
+                service.abandon(ticket);
+            }
+            if let Some(hold) = service.registry.withdraw(granted.id) {
                 let ending = Ending::Released(ReleaseKind::Release, ReleaseOutcome::Unknown);
                 service.publish_end(&hold, ending);
             }
         };
         let mut ticket =
             self.claims.join((owner, claim_name), fingerprint, number, acquire, undo)?;
-        let outcome = ticket.outcome().await?;
-        self.answer(outcome, caller)
+        let (outcome, is_repeat) = (ticket.outcome().await?, ticket.is_repeat());
+        self.answer(outcome, caller, is_repeat).await
     }
 
-    fn answer(&self, outcome: Outcome, caller: &Caller) -> Result<Acquisition, Refusal> {
+    /// The answer to a request for a claim. To a repeat, the store tells whether it still has the hold.
+    async fn answer(
+        &self,
+        outcome: Outcome,
+        caller: &Caller,
+        is_repeat: bool,
+    ) -> Result<Acquisition, Refusal> {
         match outcome {
-            Outcome::Hold(id) => self.look(id, caller, false).map(Acquisition::Hold),
+            Outcome::Hold(granted) if is_repeat => {
+                self.look(&granted.text, caller).await.map(Acquisition::Hold)
+            }
+            Outcome::Hold(granted) => {
+                let owner = &caller.principal.name;
+                let seen = self.registry.look(granted.id, owner, caller.arrival, false, true)?;
+                Ok(Acquisition::Hold(HoldStatus { id: granted.text.to_string(), ..seen }))
+            }
             Outcome::Skipped(why) => Ok(Acquisition::Skipped(why)),
         }
     }
@@ -190,20 +220,25 @@ impl Service {
             self.queue.enter(locks, &holder, candidate, self.clock.now())
         });
         let acquired = tokio::select! {
-            acquired = self.guards(wish, &manager) => acquired,
+            acquired = self.grant(wish, &manager) => acquired,
             _ = stopping.wait_for(|it| *it) => return Err(Refusal::closed()),
             () = self.access.revoked(caller) => return Err(Refusal::unknown_token()),
         };
         drop(place);
-        let guards = match acquired {
-            Ok(Ok(guards)) => guards,
+        let kept = match acquired {
+            Ok(Ok(kept)) => kept,
             Ok(Err(skipped)) => return Ok(Outcome::Skipped(Box::new(skipped))),
             Err(error) => return Err(self.refused(wish, &error).await),
         };
-        let locks: Vec<_> = guards.locks().map(|(key, token)| (key.clone(), token)).collect();
-        let inserted =
-            self.registry.insert(&caller.principal.name, guards, wish.ttl, caller.arrival);
-        let id = inserted?;
+        let locks: Vec<_> = kept.locks().map(|(key, token)| (key.clone(), token)).collect();
+        let granted = match wish.keeper {
+            Keeper::Client => self.enter_ticket(kept, wish, caller).await?,
+            Keeper::Process => {
+                let owner = &caller.principal.name;
+                let id = self.registry.insert(owner, kept, wish.ttl, caller.arrival)?;
+                GrantedHold { id, text: id.to_string().into() }
+            }
+        };
         for (key, token) in &locks {
             let name = self.names.name_of(key.as_str());
             self.store_watch.add_own(key, *token);
@@ -217,24 +252,24 @@ impl Service {
         }
         drop(reservation);
         // The loop that ends holds does not find one that was lost before it was entered.
-        if let Some((hold, ending)) = self.registry.lost_already(id) {
+        if let Some((hold, ending)) = self.registry.lost_already(granted.id) {
             self.publish_end(&hold, ending);
         }
-        Ok(Outcome::Hold(id))
+        Ok(Outcome::Hold(Arc::new(granted)))
     }
 
-    async fn guards(
+    async fn grant(
         &self,
         wish: &Wish,
         manager: &LockManager,
-    ) -> Result<Result<Guards, Skipped>, Error> {
+    ) -> Result<Result<Kept, Skipped>, Error> {
         let tries_once = wish.wait.is_zero();
-        let guards = match &wish.target {
+        let kept = match &wish.target {
             Target::Locks(wishes) => match Wish::one_or_several(wishes, manager) {
-                Ok(lock) if tries_once => lock.try_acquire().await?.map(Guards::One),
-                Ok(lock) => Some(Guards::One(lock.acquire_within(wish.wait).await?)),
-                Err(several) if tries_once => several.try_acquire().await?.map(Guards::Several),
-                Err(several) => Some(Guards::Several(several.acquire_within(wish.wait).await?)),
+                Ok(lock) if tries_once => lock.try_acquire().await?.map(Kept::One),
+                Ok(lock) => Some(Kept::One(lock.acquire_within(wish.wait).await?)),
+                Err(several) if tries_once => several.try_acquire().await?.map(Kept::Several),
+                Err(several) => Some(Kept::Several(several.acquire_within(wish.wait).await?)),
             },
             Target::Leadership { name, candidate } => {
                 let mut election = manager.election(name);
@@ -242,8 +277,8 @@ impl Service {
                     election = election.candidate(candidate.as_str());
                 }
                 match tries_once {
-                    true => election.try_campaign().await?.map(|it| Guards::One(it.into())),
-                    false => Some(Guards::One(election.campaign_within(wish.wait).await?.into())),
+                    true => election.try_campaign().await?.map(|it| Kept::One(it.into())),
+                    false => Some(Kept::One(election.campaign_within(wish.wait).await?.into())),
                 }
             }
             Target::Task { name, every, .. } => {
@@ -253,12 +288,12 @@ impl Service {
                     false => once.begin_within(wish.wait).await?,
                 };
                 match begun {
-                    Begun::Run(run) => Some(Guards::Task(run)),
+                    Begun::Run(run) => Some(Kept::Task(run)),
                     Begun::Skipped(why) => return Ok(Err(why)),
                 }
             }
         };
-        guards.map(Ok).ok_or_else(|| Error::new(ErrorKind::TimedOut, "the lock is not free"))
+        kept.map(Ok).ok_or_else(|| Error::new(ErrorKind::TimedOut, "the lock is not free"))
     }
 
     /// The refusal of an acquire, with the lock as it is now if it was not free.
@@ -281,15 +316,34 @@ impl Service {
         refusal
     }
 
-    /// Returns a hold as it is now, and renews it if asked to.
-    pub(crate) fn look(
-        &self,
-        id: HoldId,
-        caller: &Caller,
-        renew: bool,
-    ) -> Result<HoldStatus, Refusal> {
+    /// Returns a hold as it is now.
+    pub(crate) async fn look(&self, text: &str, caller: &Caller) -> Result<HoldStatus, Refusal> {
         caller.principal.check_right(Right::Lock)?;
-        self.registry.look(id, &caller.principal.name, caller.arrival, renew)
+        match self.open(text, caller)? {
+            Asked::Kept(id) => {
+                let owner = &caller.principal.name;
+                self.registry.look(id, owner, caller.arrival, false, false)
+            }
+            Asked::Ticket(ticket) => {
+                let status = self.show_ticket(&ticket, caller).await?;
+                Ok(HoldStatus { id: text.to_owned(), ..status })
+            }
+        }
+    }
+
+    /// Renews a hold.
+    pub(crate) async fn renew(&self, text: &str, caller: &Caller) -> Result<HoldStatus, Refusal> {
+        caller.principal.check_right(Right::Lock)?;
+        match self.open(text, caller)? {
+            Asked::Kept(id) => {
+                let owner = &caller.principal.name;
+                self.registry.look(id, owner, caller.arrival, true, false)
+            }
+            Asked::Ticket(ticket) => {
+                let status = self.renew_ticket(&ticket, caller).await?;
+                Ok(HoldStatus { id: text.to_owned(), ..status })
+            }
+        }
     }
 
     /// Whether the service stops.

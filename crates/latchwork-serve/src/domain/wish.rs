@@ -9,6 +9,7 @@ use latchwork_store::{Capabilities, Mode};
 use sha2::{Digest, Sha256};
 
 use super::holds::claims::Fingerprint;
+use super::holds::kept::Keeper;
 use super::holds::validity::{LONGEST_WAIT, default_ttl, lease};
 use super::refusal::Refusal;
 
@@ -17,6 +18,12 @@ const LONGEST_TEXT: usize = 1024;
 
 /// The longest wait of one request, whatever the ttl.
 const LONGEST_REQUEST: Duration = Duration::from_secs(60 * 60);
+
+/// The most bytes of the names and texts of a hold whose client keeps its ticket: the ticket is a part of a path.
+const LONGEST_TICKET: usize = 8 * 1024;
+
+/// About how many bytes a ticket has for each lock, beside its name.
+const EACH: usize = 40;
 
 /// One lock, and how to lock it.
 #[derive(Debug, Clone)]
@@ -89,13 +96,15 @@ pub(crate) struct Wish {
     pub(crate) ttl: Duration,
     pub(crate) wait: Duration,
     pub(crate) holder: Option<String>,
-    max_hold: Option<Duration>,
+    pub(crate) max_hold: Option<Duration>,
+    /// Who is to keep the hold.
+    pub(crate) keeper: Keeper,
     /// The ttl at the store.
     lease: Duration,
 }
 
 impl Wish {
-    /// Checks the options against each other and the store.
+    /// Checks the options against each other and the store. `keeper` is that of all holds with short names.
     ///
     /// # Errors
     ///
@@ -104,9 +113,19 @@ impl Wish {
         target: Target,
         options: Options,
         store: &Capabilities,
+        keeper: Keeper,
     ) -> Result<Self, Refusal> {
-        let ttl = options.ttl.unwrap_or_else(|| default_ttl(store.default_ttl, &store.ttl));
-        let lease = lease(ttl, &store.ttl).map_err(|error| Refusal::of(&error, None))?;
+        let names: usize = target.names().into_iter().map(|name| EACH + name.len()).sum();
+        let is_long = names > LONGEST_TICKET;
+        let keeper = if is_long { Keeper::Process } else { keeper };
+        let usual = || default_ttl(store.default_ttl, &store.ttl, keeper);
+        let ttl = options.ttl.unwrap_or_else(usual);
+        let lease = lease(ttl, &store.ttl, keeper).map_err(|error| Refusal::of(&error, None))?;
+        let lease = match (keeper, options.max_hold) {
+            // No renewal may come before it is over.
+            (Keeper::Client, Some(max)) => lease.min(max).max(*store.ttl.start()),
+            _ => lease,
+        };
         let Options { wait, holder, max_hold, .. } = options;
         check_wait(wait, ttl)?;
         if max_hold.is_some_and(|max| max.is_zero()) {
@@ -120,7 +139,7 @@ impl Wish {
         if let Target::Leadership { candidate, .. } = &target {
             check_text("candidate", candidate.as_deref())?;
         }
-        Ok(Self { target, ttl, wait, holder, max_hold, lease })
+        Ok(Self { target, ttl, wait, holder, max_hold, keeper, lease })
     }
 
     /// The names of its locks.
@@ -139,7 +158,7 @@ impl Wish {
         }
     }
 
-    /// The manager of its locks: the lease at the store is longer than the client's ttl.
+    /// The manager of its locks, with the ttl of the lease at the store.
     pub(crate) fn manager(&self, locks: &LockManager, holder: &Arc<str>) -> LockManager {
         let manager = locks.clone().ttl(self.lease).holder(holder.clone());
         // Some stores free the locks of a dead process at once. Here its clients live on, so each lease has to

@@ -19,7 +19,7 @@ use crate::domain::access::caller::Caller;
 use crate::domain::access::principal::Right;
 use crate::domain::refusal::Refusal;
 use crate::domain::service::Service;
-use crate::domain::wish::{Target, Wish};
+use crate::domain::wish::Target;
 
 /// A candidacy.
 #[derive(Debug, Default, Deserialize, ToSchema)]
@@ -72,7 +72,7 @@ pub(super) async fn campaign(
 ) -> Result<Answer<HoldView>, ApiError> {
     let options = options(asked.ttl_ms, asked.wait_ms, asked.holder, asked.max_hold_ms);
     let target = Target::Leadership { name, candidate: asked.candidate };
-    let wish = Wish::new(target, options, service.locks.capabilities())?;
+    let wish = service.wish(target, options)?;
     let hold = service.acquire(wish, &caller, claim_name(key)).await?.into_hold()?;
     Ok(Answer(hold.into()))
 }

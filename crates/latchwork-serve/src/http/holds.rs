@@ -18,7 +18,7 @@ use crate::domain::holds::change::Change;
 use crate::domain::holds::release::{Confirmation, ReleaseKind};
 use crate::domain::refusal::Refusal;
 use crate::domain::service::Service;
-use crate::domain::wish::{Target, Wish};
+use crate::domain::wish::Target;
 
 /// Several locks, all or none.
 #[derive(Debug, Deserialize, ToSchema)]
@@ -98,7 +98,7 @@ pub(super) async fn acquire(
         .map(|lock| wish_of(lock.name, lock.mode, lock.permits, lock.resize, false))
         .collect();
     let options = options(asked.ttl_ms, asked.wait_ms, asked.holder, asked.max_hold_ms);
-    let wish = Wish::new(Target::Locks(locks?), options, service.locks.capabilities())?;
+    let wish = service.wish(Target::Locks(locks?), options)?;
     let hold = service.acquire(wish, &caller, claim_name(key)).await?.into_hold()?;
     Ok(Answer(hold.into()))
 }
@@ -115,7 +115,7 @@ pub(super) async fn renew(
     caller: Caller,
     Id(id): Id,
 ) -> Result<Answer<HoldView>, ApiError> {
-    Ok(Answer(service.look(id, &caller, true)?.into()))
+    Ok(Answer(service.renew(&id, &caller).await?.into()))
 }
 
 /// Upgrades a read hold to a write hold
@@ -138,7 +138,7 @@ pub(super) async fn upgrade(
     Json(wish): Json<UpgradeWish>,
 ) -> Result<Answer<HoldView>, ApiError> {
     let wait = Duration::from_millis(wish.wait_ms.unwrap_or(0));
-    Ok(Answer(service.change(id, &caller, Change::Upgrade { wait }).await?.into()))
+    Ok(Answer(service.change(&id, &caller, Change::Upgrade { wait }).await?.into()))
 }
 
 /// Downgrades a write hold to a read hold
@@ -153,7 +153,7 @@ pub(super) async fn downgrade(
     caller: Caller,
     Id(id): Id,
 ) -> Result<Answer<HoldView>, ApiError> {
-    Ok(Answer(service.change(id, &caller, Change::Downgrade).await?.into()))
+    Ok(Answer(service.change(&id, &caller, Change::Downgrade).await?.into()))
 }
 
 /// Shows a hold of this client, and renews nothing
@@ -165,7 +165,7 @@ pub(super) async fn show(
     caller: Caller,
     Id(id): Id,
 ) -> Result<Answer<HoldView>, ApiError> {
-    Ok(Answer(service.look(id, &caller, false)?.into()))
+    Ok(Answer(service.look(&id, &caller).await?.into()))
 }
 
 /// Releases a hold; a leader resigns by it, and a task is open for others again
@@ -182,7 +182,7 @@ pub(super) async fn release(
     caller: Caller,
     Id(id): Id,
 ) -> Result<Answer<ReleasedView>, ApiError> {
-    let confirmation = service.release(id, &caller, ReleaseKind::Release).await?;
+    let confirmation = service.release(&id, &caller, ReleaseKind::Release).await?;
     Ok(Answer(confirmation.into()))
 }
 
@@ -198,6 +198,6 @@ pub(super) async fn succeed(
     caller: Caller,
     Id(id): Id,
 ) -> Result<Answer<ReleasedView>, ApiError> {
-    let confirmation = service.release(id, &caller, ReleaseKind::Succeed).await?;
+    let confirmation = service.release(&id, &caller, ReleaseKind::Succeed).await?;
     Ok(Answer(confirmation.into()))
 }

@@ -19,7 +19,7 @@ use crate::domain::access::caller::Caller;
 use crate::domain::access::principal::Right;
 use crate::domain::refusal::Refusal;
 use crate::domain::service::Service;
-use crate::domain::wish::{LockWish, Target, Wish};
+use crate::domain::wish::{LockWish, Target};
 
 /// How to lock.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
@@ -173,7 +173,7 @@ pub(super) async fn acquire(
 ) -> Result<Answer<HoldView>, ApiError> {
     let lock = wish_of(name, asked.mode, asked.permits, asked.resize, asked.fair)?;
     let options = options(asked.ttl_ms, asked.wait_ms, asked.holder, asked.max_hold_ms);
-    let wish = Wish::new(Target::Locks(vec![lock]), options, service.locks.capabilities())?;
+    let wish = service.wish(Target::Locks(vec![lock]), options)?;
     let hold = service.acquire(wish, &caller, claim_name(key)).await?.into_hold()?;
     Ok(Answer(hold.into()))
 }

@@ -17,7 +17,7 @@ use crate::domain::access::caller::Caller;
 use crate::domain::access::principal::Right;
 use crate::domain::refusal::Refusal;
 use crate::domain::service::{Acquisition, Service};
-use crate::domain::wish::{Target, Wish};
+use crate::domain::wish::Target;
 
 /// A task to begin.
 #[derive(Debug, Deserialize, ToSchema)]
@@ -83,10 +83,9 @@ pub(super) async fn begin(
     let every = every.map_err(|error| Refusal::of(&error, Some(&name)))?;
     let period_text = format!("{:?} {:?}", asked.every, asked.tz);
     let options = options(asked.ttl_ms, asked.wait_ms, asked.holder, asked.max_hold_ms);
-    let wish = Wish::new(
+    let wish = service.wish(
         Target::Task { name, every, period_text },
         options,
-        service.locks.capabilities(),
     )?;
     let acquisition = service.acquire(wish, &caller, claim_name(key)).await?;
     let nothing =

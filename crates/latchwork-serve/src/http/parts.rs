@@ -9,7 +9,6 @@ use serde::de::DeserializeOwned;
 use utoipa::IntoParams;
 
 use super::error::ApiError;
-use crate::domain::holds::id::HoldId;
 use crate::domain::refusal::Refusal;
 
 /// The one part of the path that is not fixed, decoded.
@@ -55,16 +54,15 @@ fn is_ambiguous(name: &str) -> bool {
         || name.match_indices('%').any(|(at, _)| is_escape(at))
 }
 
-/// The id of a hold in the path.
-pub(crate) struct Id(pub(crate) HoldId);
+/// The id of a hold in the path, as its client wrote it.
+pub(crate) struct Id(pub(crate) String);
 
 impl<S: Send + Sync> FromRequestParts<S> for Id {
     type Rejection = ApiError;
 
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, ApiError> {
         // A text that is no id belongs to no hold.
-        let id = path(parts, state).await.ok().and_then(|text| text.parse().ok());
-        id.map(Self).ok_or_else(|| Refusal::no_hold().into())
+        path(parts, state).await.map(Self).map_err(|_| Refusal::no_hold().into())
     }
 }
 

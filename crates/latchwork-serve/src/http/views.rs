@@ -166,7 +166,7 @@ impl From<HoldStatus> for HoldView {
             .map(|(name, token)| TokenView { name, token: token.to_string() })
             .collect();
         Self {
-            hold: hold.id.to_string(),
+            hold: hold.id,
             token: locks.first().map(|lock| lock.token.clone()).unwrap_or_default(),
             locks,
             state: if hold.is_suspect { "suspect" } else { "held" },

@@ -23,6 +23,9 @@ pub(crate) struct CallerView {
     prefixes: Vec<String>,
     /// Whether the service was started with tokens.
     tokens: bool,
+    /// Whether a hold outlives this instance of the service: any instance with the same keys renews and releases it.
+    /// If not, it can be renewed and released here only, and while this process lives.
+    holds_outlive_service: bool,
 }
 
 /// Tells who the caller is, and what it may do
@@ -38,5 +41,6 @@ pub(super) async fn whoami(
         rights: principal.rights.iter().map(|right| Right::word(*right)).collect(),
         prefixes: principal.prefixes.clone(),
         tokens: service.access.has_tokens(),
+        holds_outlive_service: service.outlived(),
     }))
 }

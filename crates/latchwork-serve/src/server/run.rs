@@ -18,6 +18,7 @@ use crate::domain::events::event::LockEvent;
 use crate::domain::events::hub::Hub;
 use crate::domain::events::observer::LockObserver;
 use crate::domain::holds::registry::{Limits, Registry};
+use crate::domain::holds::seal::Seals;
 use crate::domain::names::Names;
 use crate::domain::service::{Parts, Service};
 use crate::settings::Settings;
@@ -29,9 +30,10 @@ const GOODBYE: Duration = Duration::from_secs(2);
 /// Runs the service of `locks` until a signal stops it.
 ///
 /// Needs a tokio runtime with several threads. `SIGTERM` and `SIGINT` stop it: from then on no lock is taken
-/// or renewed, and it ends when all holds have ended, or after [`Settings::drain`] at the latest. What is held
-/// then is not released, because its client may still rely on it: it ends by its ttl at the store. A second
-/// signal ends it at once. `SIGHUP` reads tokens, certificates and the store's login again.
+/// or renewed, and it ends when all holds have ended, or after [`Settings::drain`] at the latest. It does not wait for
+/// holds that other instances can renew ([`Settings::seal_key_file`]). What is held then is not released, because its
+/// client may still rely on it: it ends by its ttl at the store. A second signal ends it at once. `SIGHUP` reads tokens,
+/// seal keys, certificates and the store's login again.
 ///
 /// # Errors
 ///
@@ -87,6 +89,7 @@ async fn run(settings: Settings, locks: LockManager) -> Result<(), Error> {
     let mut watching = spawn(service.clone().watch());
     spawn(crate::metrics::keep_up());
     let (shown, store) = (shown.join(" "), service.locks.capabilities().store.clone());
+    tell_who_keeps(&service);
     tracing::info!(listen = shown, store = &*store, version = env!("CARGO_PKG_VERSION"), "ready");
     notify::ready(&shown);
     notify::keep_alive(&service);
@@ -106,6 +109,19 @@ async fn run(settings: Settings, locks: LockManager) -> Result<(), Error> {
         let _ = at_most(GOODBYE, acceptor).await;
     }
     Ok(())
+}
+
+/// Tells how long the holds of clients last.
+fn tell_who_keeps(service: &Service) {
+    match (service.has_tickets, service.seals.are_shared()) {
+        (true, true) => {}
+        (true, false) => tracing::info!(
+            "holds end with this process: no other one can open their ids without --seal-key-file"
+        ),
+        (false, _) => tracing::info!(
+            "holds end with this process: the store ties a lock to the process that acquired it"
+        ),
+    }
 }
 
 fn broken() -> Error {
@@ -129,12 +145,14 @@ fn service(
     let driver = Driver::start()?;
     let clock = driver.io().clock().clone();
     let limits = Limits { holds: settings.max_holds, waiters: settings.max_waiters };
-    let registry = Registry::new(clock.clone(), limits, names.clone());
+    let seals = Seals::new(settings.seal_key_file.as_deref(), &settings.namespace)?;
+    let registry = Registry::new(clock.clone(), limits, names.clone(), seals.are_shared());
     let service = Service::new(Parts {
         locks,
         names,
         store: settings.store.clone(),
         registry,
+        seals,
         hub,
         clock,
         access,
@@ -192,6 +210,11 @@ fn reload(service: &Service, tls: Option<&Tls>) {
         Ok(None) => {}
         Err(error) => tracing::error!(%error, "the tokens stay as they were"),
     }
+    match service.seals.reload() {
+        Ok(Some(count)) => tracing::info!(count, "the seal keys were read again"),
+        Ok(None) => {}
+        Err(error) => tracing::error!(%error, "the seal keys stay as they were"),
+    }
     match tls.map(Tls::reload) {
         Some(Ok(())) => tracing::info!("the certificate was read again"),
         Some(Err(error)) => tracing::error!(%error, "the certificate stays as it was"),
@@ -234,9 +257,16 @@ async fn stop(
         _ = at_most(GOODBYE, all) => {}
         () = signals.stop() => {}
     }
-    let left = service.registry.leave();
+    let (guards, tickets) = service.registry.leave();
+    if service.outlived() {
+        tracing::info!(holds = tickets, "holds are left to other instances");
+    }
+    let left = if service.outlived() { guards } else { guards + tickets };
     if left > 0 {
         tracing::warn!(left, "holds are left to their ttl: their clients may rely on them yet");
+    }
+    if guards > 0 {
+        // A close of the manager would release them.
         return;
     }
     // Releases that are under way.

@@ -340,7 +340,15 @@ impl Guard {
     }
 
     /// Ends the guard without a release: another process goes on with the hold.
-    pub(crate) fn give_up(mut self) -> Result<Arc<Watched>, Error> {
+    pub(crate) fn give_up(self) -> Result<(), Error> {
+        let (rules, key) = (self.watched.lease.rules.clone(), self.key().clone());
+        let (token, held) = self.stop()?;
+        rules.tell(&Event::Detached { key: &key, token, held });
+        Ok(())
+    }
+
+    /// Ends the guard without a release, and tells nobody. Returns the token, and how long the hold has lasted.
+    pub(crate) fn stop(mut self) -> Result<(FencingToken, Duration), Error> {
         let (engine, watched) = (self.engine.clone(), self.watched.clone());
         match watched.lease.end_released(engine.io.now()) {
             None => Err(self.lost_before(watched.lease.was_lost(engine.io.now()))),
@@ -348,8 +356,7 @@ impl Guard {
                 self.done = true;
                 engine.watchdog.forget(&watched);
                 drop(watched.lease.take_lead());
-                watched.lease.rules.tell(&Event::Detached { key: self.key(), token, held });
-                Ok(watched)
+                Ok((token, held))
             }
         }
     }

@@ -15,6 +15,7 @@ use crate::locks::manager::LockManager;
 use crate::locks::multi::MultiGuard;
 #[cfg(feature = "once")]
 use crate::locks::once::{Run, closed_until};
+use crate::rules::observe::Event;
 use crate::rules::token_base;
 use latchwork_store::validity;
 use latchwork_store::{
@@ -27,7 +28,8 @@ const GRAIN: Duration = Duration::from_secs(1);
 
 /// A hold that nothing renews but its owner: plain data, without a task or a timer.
 ///
-/// It is for `latchwork serve`, whose clients renew, and no API for other programs. Any process that has these fields
+/// It is for `latchwork serve`, whose clients renew, and no API for other programs. An observer receives its renewals
+/// and its release; of a loss it receives nothing, because only the owner knows the time of it. Any process that has these fields
 /// can renew and release the hold. Dropping it does nothing: the hold lasts until its ttl is over.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Unwatched(Ticket);
@@ -43,6 +45,11 @@ impl Unwatched {
         holder: Holder,
     ) -> Self {
         Self(Ticket { key, id, mode, token, ttl, holder })
+    }
+
+    /// Whether the store of this manager lets any process renew a hold.
+    pub fn is_possible(locks: &LockManager) -> bool {
+        locks.engine().backend.renews_for_others()
     }
 
     /// Takes the hold out of its guard, without a request to the store unless the hold is in doubt. Returns the end of
@@ -63,7 +70,7 @@ impl Unwatched {
         let valid_until = guard.valid_until();
         let claim = guard.hold().0.lease.claim_as_kept();
         let hold = Self(Ticket::of(claim, guard.token()));
-        guard.give_up()?;
+        guard.stop()?;
         Ok((hold, valid_until))
     }
 
@@ -184,6 +191,9 @@ impl Unwatched {
                 .with_store(engine.capabilities.store.clone())
                 .with_next_step("renew again at once"));
         }
+        let (took, remaining) = (now.since(sent.at), valid_until.since(now));
+        let (key, token, late) = (self.key(), self.token(), Duration::ZERO);
+        rules.tell(&Event::Renewed { key, token, took, late, remaining });
         Ok(valid_until)
     }
 
@@ -225,7 +235,10 @@ impl Unwatched {
     pub async fn watch(&self, locks: &LockManager) -> Result<Guard, Error> {
         let engine = locks.engine();
         engine.check_open(Some(self.key()))?;
-        locks.resume(&self.0, || self.lost(engine)).await
+        let guard = locks.resume(&self.0, || self.lost(engine)).await?;
+        let (key, token) = (self.key(), self.token());
+        guard.hold().0.lease.rules.tell(&Event::Adopted { key, token });
+        Ok(guard)
     }
 
     /// Takes back the hold of a guard that [`watch`](Self::watch) has returned, as if there had been none.

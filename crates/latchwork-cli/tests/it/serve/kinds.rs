@@ -25,26 +25,32 @@ fn a_read_hold_becomes_a_write_hold_and_back() {
     let read = r#"{"mode": "read"}"#;
     let hold = service.lock("x", read).is(200).clone();
     let (id, first) = (hold.get("hold"), hold.get("token").parse::<u64>().unwrap());
-    let ask = |verb: &str, body: &str| service.ask(&format!("POST /v1/holds/{id}/{verb}"), body);
-    let upgraded = ask("upgrade", "");
-    assert_eq!(upgraded.is(200).get("hold"), id);
+    let ask = |id: &str, verb: &str| service.ask(&format!("POST /v1/holds/{id}/{verb}"), "");
+    let upgraded = ask(&id, "upgrade");
+    assert_ne!(upgraded.is(200).get("hold"), id);
     let second = upgraded.get("token").parse::<u64>().unwrap();
     assert!(second > first);
     assert_eq!(upgraded.json()["locks"][0]["token"], upgraded.get("token"));
     // As if its answer had been lost.
-    assert_eq!(ask("upgrade", "{}").is(200).get("token"), upgraded.get("token"));
+    for field in ["hold", "token"] {
+        assert_eq!(ask(&id, "upgrade").is(200).get(field), upgraded.get(field));
+    }
+    service.renew(&id).is(410).kind("Released");
     service.lock("x", read).is(409).kind("TimedOut");
+    let id = upgraded.get("hold");
     assert_eq!(service.renew(&id).is(200).get("token"), upgraded.get("token"));
-    let downgraded = ask("downgrade", "");
+    assert_eq!(ask(&id, "upgrade").is(200).get("token"), upgraded.get("token"));
+    let downgraded = ask(&id, "downgrade");
     assert!(downgraded.is(200).get("token").parse::<u64>().unwrap() > second);
-    assert_eq!(ask("downgrade", "").is(200).get("token"), downgraded.get("token"));
+    assert_eq!(ask(&id, "downgrade").is(200).get("token"), downgraded.get("token"));
+    let id = downgraded.get("hold");
     let other = service.hold("x", read);
-    ask("upgrade", "").is(409).kind("TimedOut");
+    ask(&id, "upgrade").is(409).kind("TimedOut");
     service.renew(&id).is(200);
     service.release(&other).is(200);
-    ask("upgrade", "").is(200);
+    let id = ask(&id, "upgrade").is(200).get("hold");
     service.release(&id).is(200);
-    ask("upgrade", "").is(410).kind("Released");
+    ask(&id, "upgrade").is(410).kind("Released");
     assert!(!service.is_held("x"));
 }
 
@@ -71,8 +77,8 @@ fn the_second_reader_that_upgrades_is_refused() {
     eventually("the upgrade waits", || (service.waiters("x") == 1).then_some(()));
     service.release(&two).is(200);
     let upgraded = super::client::read(waiting).unwrap();
-    assert_eq!(upgraded.is(200).get("hold"), one);
     service.release(&one).is(200);
+    service.release(&upgraded.is(200).get("hold")).is(200);
     assert!(!service.is_held("x"));
 }
 
@@ -97,10 +103,11 @@ fn only_a_reader_is_upgraded_and_only_a_writer_downgraded() {
     service.ask(&path, r#"{"wait_ms": 20001}"#).is(400).kind("Invalid");
     service.ask(&path, r#"{"wait": 1}"#).is(400).kind("Invalid");
     service.ask("POST /v1/holds/0/upgrade", "").is(404).kind("NotFound");
-    // It is not renewed while it waits: the service ends it, and the upgrade with it.
-    let _other = service.hold("x", r#"{"mode": "read"}"#);
-    service.ask(&path, r#"{"wait_ms": 20000}"#).is(410).kind("Lost");
-    eventually("one reader is left", || (service.waiters("x") == 0).then_some(()));
+    // The open request keeps the hold, for longer than its ttl, and the client goes on with it.
+    let _other = service.hold("x", r#"{"mode": "read", "ttl_ms": 60000}"#);
+    service.ask(&path, r#"{"wait_ms": 3000}"#).is(409).kind("TimedOut");
+    service.renew(&reader).is(200);
+    eventually("nobody waits", || (service.waiters("x") == 0).then_some(()));
 }
 
 #[test]

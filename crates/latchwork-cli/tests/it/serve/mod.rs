@@ -17,6 +17,7 @@ mod proxies;
 mod repeated;
 mod security;
 mod service;
+mod tickets;
 mod vanished;
 
 use client::Answer;

@@ -77,6 +77,13 @@ impl Service {
         Self::at(store, port, options)
     }
 
+    /// Waits until the service has stopped, and starts another one at the same address.
+    pub(super) fn restarted(self, options: &[&str]) -> Self {
+        let Self { process, store, port, .. } = self;
+        assert_eq!(process.finish().code(), 0);
+        Self::at(store, port, options)
+    }
+
     /// Sends a request, and reads its answer.
     #[track_caller]
     pub(super) fn ask(&self, line: &str, body: &str) -> Answer {

@@ -73,11 +73,11 @@ impl Registry {
         change: Change,
     ) -> Result<Option<Changing>, Refusal> {
         let state = self.lock();
-        let Some(hold) = state.holds.get(&id).filter(|hold| *hold.owner == *owner) else {
+        let Some(hold) = state.holds.get(&id).filter(|hold| hold.is_kept_for(owner)) else {
             return Err(state.missing(id, owner));
         };
         let name = hold.name(&self.names);
-        let Some(guard) = hold.guards.one() else {
+        let Some(guard) = hold.kept.one() else {
             let message = "hold: it has several locks, or is a task";
             return Err(Refusal::invalid(message, change.fitting()).key(name));
         };
@@ -102,10 +102,10 @@ impl Registry {
     ) -> Result<Changed, Refusal> {
         let now = self.clock.now();
         let mut state = self.lock();
-        let Some(hold) = state.holds.get_mut(&id).filter(|hold| *hold.owner == *owner) else {
+        let Some(hold) = state.holds.get_mut(&id).filter(|hold| hold.is_kept_for(owner)) else {
             return Err(state.missing(id, owner));
         };
-        let Some(guard) = hold.guards.one_mut() else { return Err(Refusal::no_hold()) };
+        let Some(guard) = hold.kept.one_mut() else { return Err(Refusal::no_hold()) };
         let (key, from) = (guard.key().clone(), guard.token());
         let settled = guard.exchange(exchange).map_err(|error| Refusal::of(&error, None))?;
         let token = guard.token();
@@ -123,7 +123,7 @@ impl Registry {
 }
 
 /// Asks the store.
-fn prepare(
+pub(crate) fn prepare(
     guard: &Guard,
     change: Change,
 ) -> Pin<Box<dyn Future<Output = Result<Exchange, Error>> + Send>> {

@@ -15,9 +15,16 @@ use crate::time::spawn;
 #[derive(Debug, Clone)]
 pub(crate) enum Outcome {
     /// It was granted.
-    Hold(HoldId),
+    Hold(Arc<GrantedHold>),
     /// A task that is done or running.
     Skipped(Box<latchwork::once::Skipped>),
+}
+
+/// A hold that was granted, and the id that its client gets.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct GrantedHold {
+    pub(crate) id: HoldId,
+    pub(crate) text: Box<str>,
 }
 
 /// The name of a claim: its owner, and the text that the client chose for it.
@@ -39,7 +46,7 @@ struct Entry {
 /// An entry of a granted claim stays as long as its hold, so it is small.
 enum Stage {
     Pending(Box<PendingClaim>),
-    Granted(HoldId),
+    Granted(Arc<GrantedHold>),
 }
 
 /// A claim without a result.
@@ -57,7 +64,7 @@ type OutcomeReceiver = watch::Receiver<Option<Result<Outcome, Refusal>>>;
 pub(crate) struct Ticket<'a>(TicketState<'a>);
 
 enum TicketState<'a> {
-    Granted(HoldId),
+    Granted(Arc<GrantedHold>),
     Pending { claims: &'a Claims, name: Name, number: u64, outcome: OutcomeReceiver },
 }
 
@@ -78,7 +85,7 @@ impl Claims {
         fingerprint: Fingerprint,
         number: u64,
         acquire: impl FnOnce() -> F,
-        undo: impl FnOnce(HoldId) + Send + 'static,
+        undo: impl FnOnce(Arc<GrantedHold>) + Send + 'static,
     ) -> Result<Ticket<'_>, Refusal>
     where
         F: Future<Output = Result<Outcome, Refusal>> + Send + 'static,
@@ -96,7 +103,7 @@ impl Claims {
             }
             let number = entry.number;
             return Ok(Ticket(match &mut entry.stage {
-                Stage::Granted(hold) => TicketState::Granted(*hold),
+                Stage::Granted(hold) => TicketState::Granted(hold.clone()),
                 Stage::Pending(pending) => {
                     pending.requests += 1;
                     let outcome = pending.outcome.clone();
@@ -112,12 +119,12 @@ impl Claims {
             let entry = claims.get_mut(&of).filter(|entry| entry.number == number);
             match (entry, &ended) {
                 // This drops the handle of the task: the task's memory stays while a handle exists.
-                (Some(entry), Ok(Outcome::Hold(id))) => entry.stage = Stage::Granted(*id),
+                (Some(entry), Ok(Outcome::Hold(hold))) => entry.stage = Stage::Granted(hold.clone()),
                 // A repeated request tries again.
                 (Some(_), _) => drop(claims.remove(&of)),
-                (None, Ok(Outcome::Hold(id))) => {
+                (None, Ok(Outcome::Hold(hold))) => {
                     drop(claims);
-                    return undo(*id);
+                    return undo(hold.clone());
                 }
                 (None, _) => {}
             }
@@ -136,14 +143,19 @@ impl Claims {
 
     /// Removes the claims whose holds are no longer known.
     pub(crate) fn sweep(&self, is_known: impl Fn(HoldId) -> bool) {
-        self.lock().retain(|_, entry| match entry.stage {
+        self.lock().retain(|_, entry| match &entry.stage {
             Stage::Pending(_) => true,
-            Stage::Granted(hold) => is_known(hold),
+            Stage::Granted(hold) => is_known(hold.id),
         });
     }
 }
 
 impl Ticket<'_> {
+    /// Whether the claim was granted to an earlier request.
+    pub(crate) fn is_repeat(&self) -> bool {
+        matches!(self.0, TicketState::Granted(_))
+    }
+
     /// Waits for the outcome.
     ///
     /// # Errors
@@ -151,7 +163,7 @@ impl Ticket<'_> {
     /// Those of the acquire, for all requests that wait for it.
     pub(crate) async fn outcome(&mut self) -> Result<Outcome, Refusal> {
         let outcome = match &mut self.0 {
-            TicketState::Granted(hold) => return Ok(Outcome::Hold(*hold)),
+            TicketState::Granted(hold) => return Ok(Outcome::Hold(hold.clone())),
             TicketState::Pending { outcome, .. } => outcome,
         };
         match outcome.wait_for(Option::is_some).await {
@@ -187,16 +199,17 @@ mod tests {
     async fn a_granted_claim_keeps_nothing_of_its_request() {
         let claims = Arc::<Claims>::default();
         let name: Name = ("me".into(), "key".to_owned());
-        let (hold, room) = (HoldId::random(), Arc::new(()));
-        let of_request = room.clone();
+        let hold = Arc::new(GrantedHold { id: HoldId::random(), text: "id".into() });
+        let room = Arc::new(());
+        let (of_request, granted) = (room.clone(), hold.clone());
         let acquire = || async move {
             drop(of_request);
-            Ok(Outcome::Hold(hold))
+            Ok(Outcome::Hold(granted))
         };
         let mut ticket = claims.join(name.clone(), [0; 32], 1, acquire, |_| {}).ok().unwrap();
         assert!(matches!(ticket.outcome().await, Ok(Outcome::Hold(id)) if id == hold));
         drop(ticket);
-        assert!(matches!(claims.lock()[&name].stage, Stage::Granted(id) if id == hold));
+        assert!(matches!(&claims.lock()[&name].stage, Stage::Granted(id) if *id == hold));
         assert_eq!(Arc::strong_count(&room), 1);
         assert!(size_of::<(Name, Entry)>() <= 128, "{}", size_of::<(Name, Entry)>());
         // A repeated request gets the same hold, without another acquire.

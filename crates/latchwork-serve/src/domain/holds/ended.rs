@@ -88,6 +88,8 @@ pub(crate) struct EndedHold {
     pub(crate) owner: Arc<str>,
     pub(crate) name: Arc<str>,
     pub(crate) ending: Ending,
+    /// The id of the hold that has replaced it.
+    pub(crate) successor: Option<Box<str>>,
 }
 
 /// The holds that have ended recently.
@@ -142,6 +144,13 @@ impl EndedHolds {
         }
     }
 
+    /// Keeps the id of the hold that has replaced another.
+    pub(crate) fn succeed(&mut self, id: HoldId, by: &str) {
+        if let Some(hold) = self.by_id.get_mut(&id) {
+            hold.successor = Some(by.into());
+        }
+    }
+
     pub(crate) fn find(&self, id: HoldId) -> Option<&EndedHold> {
         self.by_id.get(&id)
     }
@@ -191,7 +200,7 @@ mod tests {
             let id = HoldId::random();
             let (name, ending) =
                 (name.clone(), Ending::Released(ReleaseKind::Release, ReleaseOutcome::Held));
-            ended.add(now, id, EndedHold { owner: owner.into(), name, ending });
+            ended.add(now, id, EndedHold { owner: owner.into(), name, ending, successor: None });
             id
         };
         let (quiet, first) = (add("quiet", &"x".into()), add("loud", &"x".into()));

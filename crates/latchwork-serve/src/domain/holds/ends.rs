@@ -1,22 +1,35 @@
 //! The ends of holds: released by their clients, lost, released by force, not renewed.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use latchwork::{FencingToken, HoldState, LostReason};
 use latchwork_store::{Key, Moment};
 
-use super::ended::{Ending, answer};
+use super::ended::{EndedHold, Ending, answer};
 use super::id::{FIRST, HoldId};
+use super::kept::Kept;
 use super::registry::{Hold, Registry};
 use super::release::{
     Confirmation, ProgressReceiver, ProgressSender, ReleaseKind, ReleaseOutcome, progress,
 };
+use super::ticket::Ticket;
+use super::tickets::Doubtful;
 use crate::domain::refusal::Refusal;
+
+/// How long the store may take to answer about holds whose end is near.
+const ANSWERED: Duration = Duration::from_secs(10);
 
 /// How far the release of a hold is when a request for it comes.
 pub(crate) enum ReleaseState {
     /// This request is the first: the hold is to be released.
-    New { hold: Box<Hold>, sender: ProgressSender, receiver: ProgressReceiver },
+    New {
+        hold: Box<Hold>,
+        /// This instance did not know it.
+        is_new: bool,
+        sender: ProgressSender,
+        receiver: ProgressReceiver,
+    },
     /// An earlier request waits for the store.
     UnderWay { kind: ReleaseKind, name: Arc<str>, receiver: ProgressReceiver },
     /// An earlier request was confirmed.
@@ -42,7 +55,8 @@ impl Drop for ForcedRelease<'_> {
 }
 
 impl Registry {
-    /// Removes a hold because its client releases it; a repeat learns the result of the first request.
+    /// Removes a hold because its client releases it; a repeat learns the result of the first request. A hold with a
+    /// ticket need not be known here.
     ///
     /// # Errors
     ///
@@ -51,15 +65,13 @@ impl Registry {
     pub(crate) fn release(
         &self,
         id: HoldId,
+        ticket: Option<&Ticket>,
         owner: &str,
         asked: ReleaseKind,
     ) -> Result<ReleaseState, Refusal> {
-        let now = self.clock.now();
+        let (now, wall) = (self.clock.now(), self.clock.wall());
         let mut state = self.lock();
-        let Some(hold) = state.holds.get(&id).filter(|hold| *hold.owner == *owner) else {
-            let Some(ended) = state.ended.find(id).filter(|it| *it.owner == *owner) else {
-                return Err(Refusal::no_hold());
-            };
+        if let Some(ended) = state.ended.find(id).filter(|it| *it.owner == *owner) {
             let Ending::Released(kind, outcome) = ended.ending else {
                 return Err(ended.ending.refusal(&ended.name));
             };
@@ -72,25 +84,46 @@ impl Registry {
                 }
                 _ => answer(asked, kind, outcome, &name).map(ReleaseState::Confirmed),
             };
+        }
+        let hold = state.holds.get(&id);
+        let period = match (hold, ticket) {
+            (_, Some(ticket)) => ticket.period.clone(),
+            (Some(hold), None) if hold.is_kept_for(owner) => hold.kept.period(),
+            _ => return Err(Refusal::no_hold()),
         };
-        if asked == ReleaseKind::Succeed && hold.guards.period().is_none() {
+        if asked == ReleaseKind::Succeed && period.is_none() {
             return Err(Refusal::invalid(
                 "hold: it is a lock, and no task of a period",
                 "release it with DELETE /v1/holds/{hold}",
             ));
         }
-        if now >= hold.end {
+        // Of a hold with a ticket, the store knows whether it is over.
+        if let Some(hold) = hold.filter(|hold| ticket.is_none() && now >= hold.end) {
             self.sooner.notify_one();
             return Err(Ending::NotRenewed.refusal(&hold.name(&self.names)));
         }
         let ending = Ending::Released(asked, ReleaseOutcome::Pending);
-        let hold = state.remove(now, id, ending, &self.names);
+        let mut hold = state.remove(now, id, ending, &self.names);
+        let is_new = hold.is_none();
+        if let (None, Some(ticket)) = (&hold, ticket) {
+            let known = ticket.known(now, now, wall);
+            let unknown = Hold {
+                owner: ticket.owner.clone(),
+                kept: Kept::Ticket(Box::new(known)),
+                ttl: ticket.ttl,
+                end: now,
+                since: now.minus(wall.saturating_sub(ticket.since)),
+            };
+            let (owner, name) = (ticket.owner.clone(), unknown.name(&self.names).into());
+            state.ended.add(now, id, EndedHold { owner, name, ending, successor: None });
+            hold = Some(unknown);
+        }
         let (sender, receiver) = progress();
         state.releasing.insert(id, receiver.clone());
         drop(state);
         self.fewer.notify_waiters();
         let hold = Box::new(hold.ok_or_else(Refusal::no_hold)?);
-        Ok(ReleaseState::New { hold, sender, receiver })
+        Ok(ReleaseState::New { hold, is_new, sender, receiver })
     }
 
     /// Keeps the store's answer to a release.
@@ -132,8 +165,8 @@ impl Registry {
         let ending = {
             let state = self.lock();
             let hold = state.holds.get(&id)?;
-            let HoldState::Lost(lost) = hold.guards.state() else { return None };
-            let keys = hold.guards.locks().map(|(key, _)| state.loss(key, lost.reason));
+            let HoldState::Lost(lost) = hold.kept.state() else { return None };
+            let keys = hold.kept.locks().map(|(key, _)| state.loss(key, lost.reason));
             keys.min_by_key(|ending| *ending != Ending::Forced)?
         };
         self.end(id, ending).map(|hold| (hold, ending))
@@ -156,25 +189,38 @@ impl Registry {
         of_key.into_iter().filter_map(|id| self.lost_already(id)).collect()
     }
 
-    /// Removes the holds that were not renewed in time, each with its ending. Returns when the next one ends, too.
-    pub(crate) fn remove_late(&self) -> (Vec<(Hold, Ending)>, Moment) {
+    /// Removes the holds that were not renewed in time, each with its ending. Returns those of which the store is to be
+    /// asked, because another instance may have renewed them, and when the next one ends, too.
+    pub(crate) fn remove_late(&self) -> (Vec<(Hold, Ending)>, Vec<Doubtful>, Moment) {
         let now = self.clock.now();
         let mut state = self.lock();
-        let mut over = Vec::new();
+        let (mut over, mut doubtful) = (Vec::new(), Vec::new());
         let late: Vec<_> = state.by_end.range(..=(now, FIRST)).map(|(_, id)| *id).collect();
         for id in late {
-            over.extend(
-                state
-                    .remove(now, id, Ending::NotRenewed, &self.names)
-                    .map(|hold| (hold, Ending::NotRenewed)),
-            );
+            let Some(hold) = state.holds.get_mut(&id) else { continue };
+            let ending = match hold.kept.known() {
+                Some(known) if known.max_at <= now => Ending::Lost("max_hold"),
+                Some(known) if self.is_shared || known.is_lent => {
+                    let first = known.locks.first().filter(|_| !known.is_lent);
+                    doubtful.extend(first.map(|(key, _)| Doubtful { id, key: key.clone() }));
+                    // The answer says when it really is.
+                    let (before, end) = (hold.end, now.plus(ANSWERED));
+                    hold.end = end;
+                    state.by_end.remove(&(before, id));
+                    state.by_end.insert((end, id));
+                    continue;
+                }
+                _ => Ending::NotRenewed,
+            };
+            let hold = state.remove(now, id, ending, &self.names);
+            over.extend(hold.map(|hold| (hold, ending)));
         }
         let next = state.by_end.first().map_or(Moment::NEVER, |(end, _)| *end);
         drop(state);
         if !over.is_empty() {
             self.fewer.notify_waiters();
         }
-        (over, next)
+        (over, doubtful, next)
     }
 
     /// Removes the ends that are too old to be kept.
@@ -183,16 +229,19 @@ impl Registry {
         self.lock().ended.sweep(now);
     }
 
-    /// Leaves all holds to their leases: they end by their ttl at the store. They must not be released, because
-    /// their clients may still rely on them.
-    pub(crate) fn leave(&self) -> usize {
+    /// Leaves the holds that this process keeps to their leases: they end by their ttl at the store. They must not be
+    /// released, because their clients may still rely on them.
+    /// Returns their number, and that of the holds that are left to their clients.
+    pub(crate) fn leave(&self) -> (usize, usize) {
         let mut state = self.lock();
         let holds = std::mem::take(&mut state.holds);
         state.by_end.clear();
         state.by_lock.clear();
-        let count = holds.len();
+        drop(state);
+        let all = holds.len();
+        let guards = holds.into_values().filter(|hold| hold.kept.known().is_none());
         // Dropping a guard would release it.
-        holds.into_values().for_each(std::mem::forget);
-        count
+        let guards = guards.map(std::mem::forget).count();
+        (guards, all - guards)
     }
 }

@@ -5,12 +5,11 @@ use std::time::Duration;
 
 use latchwork::FencingToken;
 
-use super::id::HoldId;
-
 /// A hold, and for how long its client may rely on it.
 #[derive(Debug, Clone)]
 pub(crate) struct HoldStatus {
-    pub(crate) id: HoldId,
+    /// The id that its client has.
+    pub(crate) id: String,
     /// The names of its locks, each with its token.
     pub(crate) locks: Vec<(String, FencingToken)>,
     /// Whether the store has to confirm it before the resource may be used.

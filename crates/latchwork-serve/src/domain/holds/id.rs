@@ -1,9 +1,11 @@
-//! The id of a hold: 128 random bits, which only its client knows.
+//! The number by which this instance remembers a hold: 128 random bits.
+//!
+//! For a hold that this process keeps, it is the id that the client gets; for another, that is the sealed ticket.
 
 use std::fmt;
 use std::str::FromStr;
 
-use latchwork_store::random_u128;
+use latchwork_store::{ClaimId, random_u128};
 
 /// The id of a hold. It allows to renew and release the hold, so no log and no event shows it.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -12,6 +14,16 @@ pub(crate) struct HoldId(u128);
 impl HoldId {
     pub(crate) fn random() -> Self {
         Self(random_u128())
+    }
+
+    /// The number of a hold whose first claim is this one.
+    pub(crate) fn of(claim: ClaimId) -> Self {
+        Self(claim.as_u128())
+    }
+
+    /// The first claim of a hold that its client keeps.
+    pub(crate) fn claim(self) -> ClaimId {
+        ClaimId::from_u128(self.0)
     }
 }
 

@@ -9,11 +9,11 @@ use latchwork_store::{Clock, Key, Moment};
 use tokio::sync::Notify;
 
 use super::ended::{EndedHold, EndedHolds, Ending};
-use super::guards::Guards;
 use super::hold_status::HoldStatus;
 use super::id::HoldId;
+use super::kept::Kept;
 use super::release::ProgressReceiver;
-use super::validity::{keep_until, valid_for};
+use super::validity::{keep_until, promised, valid_for};
 use crate::domain::names::Names;
 use crate::domain::refusal::{Kind, Refusal};
 
@@ -35,17 +35,22 @@ pub(crate) fn weight(name: &str) -> usize {
 pub(crate) struct Hold {
     /// The name of the token that made it.
     pub(crate) owner: Arc<str>,
-    pub(crate) guards: Guards,
+    pub(crate) kept: Kept,
     pub(crate) ttl: Duration,
-    /// When the service releases it: never before its client has stopped relying on it.
+    /// When this process looks after it. Guards are released then, never before their client has stopped relying on them.
     pub(super) end: Moment,
     pub(crate) since: Moment,
 }
 
 impl Hold {
+    /// Whether this process keeps it for this owner. Of another hold, a request has the ticket.
+    pub(super) fn is_kept_for(&self, owner: &str) -> bool {
+        *self.owner == *owner && self.kept.known().is_none()
+    }
+
     /// The name of its first lock.
     pub(crate) fn name(&self, names: &Names) -> String {
-        let first = self.guards.locks().next();
+        let first = self.kept.locks().next();
         first.map(|(key, _)| names.name_of(key.as_str())).unwrap_or_default()
     }
 }
@@ -54,7 +59,9 @@ impl Hold {
 pub(crate) struct Registry {
     state: Mutex<State>,
     pub(super) clock: Arc<dyn Clock>,
-    limits: Limits,
+    pub(super) limits: Limits,
+    /// Whether other instances may renew and release the holds that are kept by their clients.
+    pub(super) is_shared: bool,
     pub(super) names: Names,
     /// Notified when a new hold ends before all others.
     pub(crate) sooner: Notify,
@@ -78,8 +85,8 @@ pub(super) struct State {
 
 /// The holds and requests of one token.
 #[derive(Debug, Default, Clone, Copy)]
-struct Counts {
-    locks: usize,
+pub(super) struct Counts {
+    pub(super) locks: usize,
     waiters: usize,
     /// The locks that its waiting requests may get.
     wanted: usize,
@@ -104,7 +111,7 @@ impl Drop for Reservation {
 
 impl State {
     /// Changes the counts of a token, and removes those that are zero.
-    fn count(&mut self, owner: &Arc<str>, change: impl FnOnce(&mut Counts)) {
+    pub(super) fn count(&mut self, owner: &Arc<str>, change: impl FnOnce(&mut Counts)) {
         let counts = self.counts.entry(owner.clone()).or_default();
         change(counts);
         if let Counts { locks: 0, waiters: 0, wanted: 0 } = counts {
@@ -120,16 +127,28 @@ impl State {
         ending: Ending,
         names: &Names,
     ) -> Option<Hold> {
+        let hold = self.forget(id)?;
+        let name = hold.name(names).into();
+        let ended = EndedHold { owner: hold.owner.clone(), name, ending, successor: None };
+        self.ended.add(now, id, ended);
+        Some(hold)
+    }
+
+    /// Whether a token may have so many more locks here.
+    pub(super) fn has_room(&self, owner: &Arc<str>, locks: usize, most: usize) -> bool {
+        self.counts.get(owner).is_none_or(|counts| counts.locks + locks <= most)
+    }
+
+    /// Removes a hold, of whose end nothing is known.
+    pub(super) fn forget(&mut self, id: HoldId) -> Option<Hold> {
         let hold = self.holds.remove(&id)?;
         self.by_end.remove(&(hold.end, id));
         let mut locks = 0;
-        for (key, token) in hold.guards.locks() {
+        for (key, token) in hold.kept.locks() {
             self.by_lock.remove(&(key.clone(), token));
             locks += weight(key.as_str());
         }
         self.count(&hold.owner.clone(), |counts| counts.locks -= locks);
-        let name = hold.name(names).into();
-        self.ended.add(now, id, EndedHold { owner: hold.owner.clone(), name, ending });
         Some(hold)
     }
 
@@ -152,9 +171,14 @@ impl State {
 }
 
 impl Registry {
-    pub(crate) fn new(clock: Arc<dyn Clock>, limits: Limits, names: Names) -> Arc<Self> {
-        let (sooner, fewer) = (Notify::new(), Notify::new());
-        Arc::new(Self { state: Mutex::default(), clock, limits, names, sooner, fewer })
+    pub(crate) fn new(
+        clock: Arc<dyn Clock>,
+        limits: Limits,
+        names: Names,
+        is_shared: bool,
+    ) -> Arc<Self> {
+        let (state, sooner, fewer) = (Mutex::default(), Notify::new(), Notify::new());
+        Arc::new(Self { state, clock, limits, is_shared, names, sooner, fewer })
     }
 
     pub(super) fn lock(&self) -> MutexGuard<'_, State> {
@@ -203,12 +227,23 @@ impl Registry {
     pub(crate) fn insert(
         &self,
         owner: &Arc<str>,
-        guards: Guards,
+        kept: Kept,
         ttl: Duration,
         arrival: Moment,
     ) -> Result<HoldId, Refusal> {
         let (id, now) = (HoldId::random(), self.clock.now());
         let end = keep_until(arrival, now, ttl);
+        self.keep(id, Hold { owner: owner.clone(), kept, ttl, end, since: now })?;
+        Ok(id)
+    }
+
+    /// Keeps a new hold.
+    ///
+    /// # Errors
+    ///
+    /// `Closed` if the service stops.
+    pub(super) fn keep(&self, id: HoldId, hold: Hold) -> Result<(), Refusal> {
+        let (owner, end) = (hold.owner.clone(), hold.end);
         let mut state = self.lock();
         if state.is_closing {
             // Not under the lock: dropping the guards releases them.
@@ -216,43 +251,45 @@ impl Registry {
             return Err(Refusal::closed());
         }
         let mut locks = 0;
-        for (key, token) in guards.locks() {
+        for (key, token) in hold.kept.locks() {
             state.by_lock.insert((key.clone(), token), id);
             locks += weight(key.as_str());
         }
-        state.count(owner, |counts| counts.locks += locks);
+        state.count(&owner, |counts| counts.locks += locks);
         let is_first = state.by_end.first().is_none_or(|(first, _)| end < *first);
         state.by_end.insert((end, id));
-        state.holds.insert(id, Hold { owner: owner.clone(), guards, ttl, end, since: now });
+        state.holds.insert(id, hold);
         drop(state);
         if is_first {
             self.sooner.notify_one();
         }
-        Ok(id)
+        Ok(())
     }
 
-    /// Shows a hold to the client whose request arrived at `arrival`, and renews it if asked to.
+    /// Shows a hold that this process keeps to the client whose request arrived at `arrival`, and renews it if asked to.
     ///
     /// # Errors
     ///
     /// `NotFound`, `Lost` and `Released` for a hold that has ended, `Suspect` and `Closed` for one that cannot
-    /// be renewed now.
+    /// be renewed now. One that its client keeps is found only if it is `fresh`: granted to this request.
     pub(crate) fn look(
         &self,
         id: HoldId,
         owner: &str,
         arrival: Moment,
         renew: bool,
+        fresh: bool,
     ) -> Result<HoldStatus, Refusal> {
         let now = self.clock.now();
         let mut state = self.lock();
         let is_closing = state.is_closing;
-        let Some(hold) = state.holds.get_mut(&id).filter(|hold| *hold.owner == *owner) else {
+        let Some(hold) = state.holds.get_mut(&id).filter(|hold| hold.is_kept_for(owner) || (fresh && *hold.owner == *owner))
+        else {
             return Err(state.missing(id, owner));
         };
-        let over = match hold.guards.state() {
+        let over = match hold.kept.state() {
             HoldState::Lost(lost) => Some(Ending::Lost(lost.reason.word())),
-            _ if now >= hold.end => Some(Ending::NotRenewed),
+            _ if now >= hold.end && hold.kept.known().is_none() => Some(Ending::NotRenewed),
             HoldState::Suspect if renew => {
                 return Err(Refusal::new(
                     Kind::Suspect,
@@ -293,20 +330,24 @@ impl Registry {
 
     pub(super) fn status(&self, id: HoldId, hold: &Hold, arrival: Moment) -> HoldStatus {
         let now = self.clock.now();
-        let is_suspect = hold.guards.state() != HoldState::Held;
-        let end = hold.end.min(hold.guards.valid_until());
-        let valid = if is_suspect { Duration::ZERO } else { valid_for(arrival, end) };
+        let is_suspect = hold.kept.state() != HoldState::Held;
+        let until = hold.kept.valid_until();
+        let valid = match hold.kept.known() {
+            Some(_) => promised(arrival, until, hold.ttl),
+            None if is_suspect => Duration::ZERO,
+            None => valid_for(arrival, hold.end.min(until)),
+        };
         // Counted from now: a client that did not read its clock can count from the answer.
         let left = valid.saturating_sub(now.since(arrival));
-        let locks = hold.guards.locks();
+        let locks = hold.kept.locks();
         HoldStatus {
-            id,
+            id: id.to_string(),
             locks: locks.map(|(key, token)| (self.names.name_of(key.as_str()), token)).collect(),
             is_suspect,
             ttl: hold.ttl,
             valid_for: valid,
             renew_in: left / 3,
-            period: hold.guards.period(),
+            period: hold.kept.period(),
         }
     }
 
@@ -326,10 +367,20 @@ impl Registry {
         self.lock().holds.len()
     }
 
-    /// Whether there are no holds, and the store has answered all releases.
+    /// Whether no hold needs this process, and the store has answered all releases.
     pub(crate) fn is_idle(&self) -> bool {
         let state = self.lock();
-        state.holds.is_empty() && state.releasing.is_empty()
+        let goes_on = |hold: &Hold| self.is_shared && hold.kept.known().is_some();
+        state.releasing.is_empty() && state.holds.values().all(goes_on)
+    }
+
+    /// Refuses if the service stops.
+    ///
+    /// # Errors
+    ///
+    /// `Closed`.
+    pub(crate) fn check_open(&self) -> Result<(), Refusal> {
+        if self.lock().is_closing { Err(Refusal::closed()) } else { Ok(()) }
     }
 }
 
@@ -345,10 +396,10 @@ mod tests {
         let driver = Driver::start().unwrap();
         let clock = driver.io().clock().clone();
         let limits = Limits { holds: 10, waiters: 10 };
-        let registry = Registry::new(clock.clone(), limits, Names::new(""));
+        let registry = Registry::new(clock.clone(), limits, Names::new(""), false);
         let guard = locks.mutex("a").acquire().await.unwrap();
         let (ttl, now) = (Duration::from_secs(60), clock.now());
-        registry.insert(&"me".into(), Guards::One(guard), ttl, now).unwrap();
+        registry.insert(&"me".into(), Kept::One(guard), ttl, now).unwrap();
         (driver, registry, locks)
     }
 
@@ -360,11 +411,11 @@ mod tests {
         let (id, until) = {
             let state = registry.lock();
             let (id, hold) = state.holds.iter().next().unwrap();
-            (*id, hold.guards.valid_until())
+            (*id, hold.kept.valid_until())
         };
         let arrival = |left: u64| Moment::from_nanos(until.as_nanos() - left * 1_000_000);
-        assert!(registry.look(id, "me", arrival(1_000), true).is_ok());
-        let refused = registry.look(id, "me", arrival(1), true).unwrap_err();
+        assert!(registry.look(id, "me", arrival(1_000), true, false).is_ok());
+        let refused = registry.look(id, "me", arrival(1), true, false).unwrap_err();
         assert_eq!(refused.kind, Kind::Unreachable);
         assert_eq!(refused.message, "hold: the store has not confirmed the lease in time");
         assert_eq!(
@@ -378,7 +429,7 @@ mod tests {
     async fn holds_that_are_left_are_not_released() {
         let dir = tempfile::tempdir().unwrap();
         let (_driver, registry, locks) = held(&dir).await;
-        assert_eq!(registry.leave(), 1);
+        assert_eq!(registry.leave(), (1, 0));
         let mutex = locks.mutex("a");
         assert!(mutex.acquire_within(Duration::from_millis(300)).await.is_err(), "released");
     }

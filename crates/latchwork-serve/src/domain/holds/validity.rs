@@ -1,5 +1,8 @@
 //! How long a client may rely on a hold: arithmetic over two hops, without I/O.
 //!
+//! A hold that its client keeps has a lease of the client's ttl at the store, and every renewal is one of the store.
+//! For a hold that this process keeps the lease is longer, and the process renews it.
+//!
 //! Three clocks are at work. The client counts from before it sent its request. The service counts
 //! from the arrival of that request, which is later. The store counts from the arrival of the
 //! service's request, which is later still. So the side that relies on a promise always stops before
@@ -10,9 +13,11 @@ use std::time::Duration;
 
 use latchwork::{Error, ErrorKind};
 use latchwork_store::Moment;
-use latchwork_store::validity::drift;
+use latchwork_store::validity::{drift, valid_until};
 
-/// The ratio of the lease at the store to the client's ttl. The service renews the lease every
+use super::kept::Keeper;
+
+/// The ratio of the lease at the store to the client's ttl, where this process keeps it. The service renews the lease every
 /// third of its length, so what remains of it is never less than 1.3 times the client's ttl while the
 /// store answers: a renewal by the client can always give the whole ttl.
 const LEASE: u32 = 2;
@@ -40,36 +45,73 @@ pub(crate) fn valid_for(arrival: Moment, end: Moment) -> Duration {
     )
 }
 
+/// For how long the client may rely on a hold that it keeps itself, and that is valid at the store until `until`:
+/// counted from the arrival of its request, in whole milliseconds. What exceeds the validity of one lease is a wait, by
+/// the clock of the service; the client's may be slower by a hundredth.
+pub(crate) fn promised(arrival: Moment, until: Moment, ttl: Duration) -> Duration {
+    let left = until.since(arrival);
+    let start = Moment::from_nanos(0);
+    let own = left.min(valid_until(start, ttl).since(start));
+    let waited = (left - own).as_nanos() * 100 / 101;
+    let valid = own + Duration::from_nanos(u64::try_from(waited).unwrap_or(u64::MAX));
+    Duration::from_millis(u64::try_from(valid.as_millis()).unwrap_or(u64::MAX))
+}
+
+/// The end that a renewal gives at most, for a request that arrived at `arrival`.
+pub(crate) fn renewed_until(arrival: Moment, until: Moment, ttl: Duration) -> Moment {
+    until.min(valid_until(arrival, ttl))
+}
+
 /// The ttl of the lease at a store that grants leases within `range`.
 ///
 /// # Errors
 ///
 /// `Invalid` if the ttl is too short, or so long that the store's longest lease is less than one and
 /// a half of it.
-pub(crate) fn lease(ttl: Duration, range: &RangeInclusive<Duration>) -> Result<Duration, Error> {
-    let longest = longest_ttl(range);
-    if ttl < SHORTEST_TTL || ttl > longest {
+pub(crate) fn lease(
+    ttl: Duration,
+    range: &RangeInclusive<Duration>,
+    keeper: Keeper,
+) -> Result<Duration, Error> {
+    let longest = longest_ttl(range, keeper);
+    let shortest = match keeper {
+        Keeper::Client => SHORTEST_TTL.max(*range.start()),
+        Keeper::Process => SHORTEST_TTL,
+    };
+    if ttl < shortest || ttl > longest {
         let message = format!(
             "ttl_ms: {} is outside of what this service gives, {} to {}",
             ttl.as_millis(),
-            SHORTEST_TTL.as_millis(),
+            shortest.as_millis(),
             longest.as_millis()
         );
         return Err(Error::new(ErrorKind::Invalid, message)
             .with_next_step("choose a ttl_ms within the range, or leave it out"));
     }
-    Ok((ttl * LEASE).clamp(*range.start(), *range.end()))
+    Ok(match keeper {
+        Keeper::Client => ttl,
+        Keeper::Process => (ttl * LEASE).clamp(*range.start(), *range.end()),
+    })
 }
 
-/// The longest ttl of a client: the lease at the store must be at least one and a half of it.
-pub(crate) fn longest_ttl(range: &RangeInclusive<Duration>) -> Duration {
+/// The longest ttl of a client. A lease that this process keeps must be at least one and a half of it.
+pub(crate) fn longest_ttl(range: &RangeInclusive<Duration>, keeper: Keeper) -> Duration {
     const MOST: Duration = Duration::from_secs(24 * 60 * 60);
-    (*range.end() / 3 * 2).min(MOST)
+    match keeper {
+        Keeper::Client => *range.end(),
+        Keeper::Process => *range.end() / 3 * 2,
+    }
+    .min(MOST)
 }
 
 /// The ttl of a client that names none.
-pub(crate) fn default_ttl(default: Duration, range: &RangeInclusive<Duration>) -> Duration {
-    (default / LEASE).clamp(SHORTEST_TTL, longest_ttl(range).max(SHORTEST_TTL))
+pub(crate) fn default_ttl(
+    default: Duration,
+    range: &RangeInclusive<Duration>,
+    keeper: Keeper,
+) -> Duration {
+    let longest = longest_ttl(range, keeper).max(SHORTEST_TTL);
+    (default / LEASE).max(*range.start()).clamp(SHORTEST_TTL, longest)
 }
 
 #[cfg(test)]
@@ -117,12 +159,37 @@ mod tests {
     #[test]
     fn a_lease_is_one_and_a_half_ttls_at_least() {
         let range = Duration::from_secs(2)..=Duration::from_secs(20);
-        assert_eq!(lease(8_000 * MS, &range).unwrap(), 16_000 * MS);
-        assert_eq!(lease(13_000 * MS, &range).unwrap(), 20_000 * MS);
-        assert_eq!(lease(500 * MS, &range).unwrap(), 2_000 * MS);
+        let of = |ttl: u32| lease(ttl * MS, &range, Keeper::Process);
+        assert_eq!(of(8_000).unwrap(), 16_000 * MS);
+        assert_eq!(of(13_000).unwrap(), 20_000 * MS);
+        assert_eq!(of(500).unwrap(), 2_000 * MS);
         for bad in [0, 99, 13_334, 1_000_000] {
-            let error = lease(bad * MS, &range).unwrap_err();
+            let error = of(bad).unwrap_err();
             assert!(error.message().starts_with("ttl_ms: "), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_lease_that_the_client_keeps_is_its_ttl() {
+        let range = Duration::from_secs(2)..=Duration::from_secs(20);
+        for ttl in [2_000, 20_000] {
+            assert_eq!(lease(ttl * MS, &range, Keeper::Client).unwrap(), ttl * MS);
+        }
+        for bad in [1_999, 20_001] {
+            assert!(lease(bad * MS, &range, Keeper::Client).is_err(), "{bad}");
+        }
+    }
+
+    /// The client's clock may be slower by a hundredth than those of the service and the store.
+    #[test]
+    fn no_promise_of_a_ticket_exceeds_the_lease() {
+        for (waited, late, ttl) in [(0, 0, 100), (0, 30, 100), (0, 5, 15_000), (300_000, 0, 15_000)] {
+            let sent = at(waited + late);
+            let until = valid_until(sent, ttl * MS);
+            let promise = promised(at(0), until, ttl * MS);
+            assert!(at(0).plus(promise.mul_f64(1.01)) <= sent.plus(ttl * MS), "{waited} {ttl}");
+            let renewed = promised(at(0), renewed_until(at(0), until, ttl * MS), ttl * MS);
+            assert_eq!(renewed, ttl * MS - drift(ttl * MS), "{waited} {late} {ttl}");
         }
     }
 }

@@ -1,16 +1,39 @@
 //! Upgrades and downgrades of holds.
 
-use latchwork::{Error, ErrorKind};
+use std::sync::Arc;
+use std::time::Duration;
+
+use latchwork::{Error, ErrorKind, Exchange, Guard, Unwatched};
 
 use super::Service;
+use super::tickets::Asked;
 use crate::domain::access::caller::Caller;
 use crate::domain::access::principal::Right;
 use crate::domain::events::event::LockEvent;
-use crate::domain::holds::change::{Change, Changed, Changing};
+use crate::domain::holds::change::{Change, Changed, Changing, prepare};
 use crate::domain::holds::hold_status::HoldStatus;
 use crate::domain::holds::id::HoldId;
+use crate::domain::holds::registry::Registry;
+use crate::domain::holds::ticket::Ticket;
+use crate::domain::holds::tickets::Confirmed;
 use crate::domain::refusal::Refusal;
 use crate::domain::wish::check_wait;
+
+/// A guard for the time of a change. If that fails, the hold is the client's as before.
+struct Lent<'a> {
+    guard: Option<Guard>,
+    registry: &'a Registry,
+    ticket: &'a Ticket,
+}
+
+impl Drop for Lent<'_> {
+    fn drop(&mut self) {
+        self.registry.lend(self.ticket, false);
+        if let Some(guard) = self.guard.take() {
+            Unwatched::leave(guard);
+        }
+    }
+}
 
 impl Service {
     /// Upgrades or downgrades a hold, and renews it when its request comes and at the end. A hold that has the mode
@@ -21,19 +44,152 @@ impl Service {
     /// Those of a hold that has ended, and those of an acquire; after the latter, the hold is as before.
     pub(crate) async fn change(
         &self,
-        id: HoldId,
+        text: &str,
         caller: &Caller,
         change: Change,
     ) -> Result<HoldStatus, Refusal> {
         caller.principal.check_right(Right::Lock)?;
+        let _reservation = self.registry.enter(&caller.principal.name, 1, 0)?;
+        match self.open(text, caller)? {
+            Asked::Kept(id) => self.change_kept(id, caller, change).await,
+            Asked::Ticket(ticket) => self.change_ticket(text, &ticket, caller, change).await,
+        }
+    }
+
+    /// The same for a hold that its client keeps. A change gives it a new id; a repeat with the old one shows the hold,
+    /// if this instance has changed it.
+    async fn change_ticket(
+        &self,
+        text: &str,
+        ticket: &Ticket,
+        caller: &Caller,
+        change: Change,
+    ) -> Result<HoldStatus, Refusal> {
+        let ended = self.registry.ended(ticket.id(), &ticket.owner);
+        if let Some(text) = ended.and_then(|ended| ended.successor)
+            && let Asked::Ticket(next) = self.open(&text, caller)?
+            && next.locks.iter().all(|lock| lock.mode() == change.mode())
+        {
+            let status = self.renew_ticket(&next, caller).await?;
+            return Ok(HoldStatus { id: text.into(), ..status });
+        }
+        let before = self.renew_ticket(ticket, caller).await?;
+        let name = self.name_of(ticket);
+        let ([lock], None) = (&ticket.locks[..], &ticket.period) else {
+            let message = "hold: it has several locks, or is a task";
+            return Err(Refusal::invalid(message, change.fitting()).key(name));
+        };
+        if lock.mode() == change.mode() {
+            return Ok(HoldStatus { id: text.to_owned(), ..before });
+        }
+        let watched = lock.watch(&self.locks).await;
+        let guard = watched.map_err(|error| self.not_renewed(ticket, &error))?;
+        let preparing = prepare(&guard, change);
+        self.registry.lend(ticket, true);
+        let mut lent = Lent { guard: Some(guard), registry: &self.registry, ticket };
+        let (holder, ttl) = (lock.holder().text.clone(), ticket.ttl);
+        let changing = Changing { name, holder, ttl, preparing };
+        let (name, holder, prepared) = self.prepared(changing, caller, change).await?;
+        let exchange = match prepared {
+            Ok(exchange) => exchange,
+            Err(error) => {
+                drop(lent);
+                return Err(self.not_changed(ticket, change, &name, &error).await);
+            }
+        };
+        let guard = lent.guard.take().ok_or_else(Refusal::no_hold)?;
+        let changed = self.exchanged(ticket, guard, exchange, caller).await?;
+        Ok(self.publish_change(changed, name, &holder, ttl, change).await)
+    }
+
+    /// The refusal of a change of a hold that its client keeps.
+    async fn not_changed(
+        &self,
+        ticket: &Ticket,
+        change: Change,
+        name: &str,
+        error: &Error,
+    ) -> Refusal {
+        let refusal = Refusal::of(error, Some(name));
+        match error.kind() {
+            ErrorKind::Lost => self.not_renewed(ticket, error),
+            ErrorKind::Invalid => refusal.with_next_step(change.fitting()),
+            _ => self.with_lock(refusal, name, error).await,
+        }
+    }
+
+    /// Goes on with what the store has granted in place of the hold.
+    async fn exchanged(
+        &self,
+        ticket: &Ticket,
+        mut guard: Guard,
+        exchange: Exchange,
+        caller: &Caller,
+    ) -> Result<Changed, Refusal> {
+        let settled = match guard.exchange(exchange) {
+            Ok(settled) => settled,
+            Err(error) => return Err(self.not_renewed(ticket, &error)),
+        };
+        let taken = Unwatched::of(guard).await;
+        let (lock, until) = taken.map_err(|error| self.not_renewed(ticket, &error))?;
+        let (key, token) = (lock.key().clone(), lock.token());
+        let from = ticket.tokens().next().map_or(token, |(_, token)| token);
+        let (locks, since) = (vec![lock], self.clock.wall());
+        let next = Ticket { locks, since, period: None, ..ticket.clone() };
+        let replaced = self.seals.seal(&next).ok_or_else(Refusal::no_hold).and_then(|text| {
+            let (hold, lasted) = self.registry.replace(ticket, &text)?;
+            if let Some(hold) = hold {
+                self.ends_here(&hold, None);
+            }
+            let Confirmed { status, .. } =
+                self.registry.confirm(&next, until, caller.arrival, true)?;
+            Ok((lasted, HoldStatus { id: text, ..status }))
+        });
+        match replaced {
+            Ok((lasted, status)) => {
+                Ok(Changed { key, from, token, lasted, status, settled: Box::pin(settled) })
+            }
+            Err(refusal) => {
+                self.abandon(next);
+                Err(refusal)
+            }
+        }
+    }
+
+    async fn change_kept(
+        &self,
+        id: HoldId,
+        caller: &Caller,
+        change: Change,
+    ) -> Result<HoldStatus, Refusal> {
         let owner = &caller.principal.name;
-        let _reservation = self.registry.enter(owner, 1, 0)?;
-        let before = self.registry.look(id, owner, caller.arrival, true)?;
-        let Some(Changing { name, holder, ttl, preparing }) =
-            self.registry.begin_change(id, owner, change)?
-        else {
+        let before = self.registry.look(id, owner, caller.arrival, true, false)?;
+        let Some(changing) = self.registry.begin_change(id, owner, change)? else {
             return Ok(before);
         };
+        let ttl = changing.ttl;
+        let (name, holder, prepared) = self.prepared(changing, caller, change).await?;
+        let exchange = match prepared {
+            Ok(exchange) => exchange,
+            Err(error) => return self.unchanged(id, caller, change, &name, &error).await,
+        };
+        let changed = self.registry.exchange(id, owner, exchange, caller.arrival)?;
+        let status = self.publish_change(changed, name, &holder, ttl, change).await;
+        // The loop that ends holds does not find one that was lost before its token was entered.
+        if let Some((hold, ending)) = self.registry.lost_already(id) {
+            self.publish_end(&hold, ending);
+        }
+        Ok(status)
+    }
+
+    /// Waits for a change.
+    async fn prepared(
+        &self,
+        changing: Changing,
+        caller: &Caller,
+        change: Change,
+    ) -> Result<(String, Arc<str>, Result<Exchange, Error>), Refusal> {
+        let Changing { name, holder, ttl, preparing } = changing;
         let mut place = None;
         if let Change::Upgrade { wait } = change {
             check_wait(wait, ttl)?;
@@ -48,32 +204,47 @@ impl Service {
             () = self.access.revoked(caller) => return Err(Refusal::unknown_token()),
         };
         drop(place);
-        let exchange = match prepared {
-            Ok(exchange) => exchange,
-            Err(error) => return self.unchanged(id, caller, change, &name, &error).await,
-        };
-        let changed = self.registry.exchange(id, owner, exchange, caller.arrival)?;
+        Ok((name, holder, prepared))
+    }
+
+    /// Publishes a change. After a downgrade, returns when other readers are admitted.
+    async fn publish_change(
+        &self,
+        changed: Changed,
+        name: String,
+        holder: &str,
+        ttl: Duration,
+        change: Change,
+    ) -> HoldStatus {
         let Changed { key, from, token, lasted, status, settled } = changed;
         self.store_watch.add_own(&key, token);
         self.hub.publish(LockEvent {
             mode: Some(change.mode().word()),
             token: Some(token),
-            holder: Some(holder.to_string()),
+            holder: Some(holder.to_owned()),
             ttl: Some(ttl),
             ..LockEvent::new("granted", &*name)
         });
         self.store_watch.remove_own(&key, from);
         let released = LockEvent::new("released", name);
         self.hub.publish(LockEvent { token: Some(from), lasted: Some(lasted), ..released });
-        // The loop that ends holds does not find one that was lost before its token was entered.
-        if let Some((hold, ending)) = self.registry.lost_already(id) {
-            self.publish_end(&hold, ending);
-        }
         if change == Change::Downgrade {
-            // Other readers are admitted then.
             settled.await;
         }
-        Ok(status)
+        status
+    }
+
+    /// Adds the lock as it is now to the refusal of a change that others were in the way of.
+    async fn with_lock(&self, refusal: Refusal, name: &str, error: &Error) -> Refusal {
+        match error.kind() {
+            ErrorKind::TimedOut | ErrorKind::UpgradeConflict => {
+                match self.lock_lists.one(name).await {
+                    Ok(lock) => refusal.lock(lock),
+                    Err(_) => refusal,
+                }
+            }
+            _ => refusal,
+        }
     }
 
     /// The answer of a change that the library refuses.
@@ -86,23 +257,15 @@ impl Service {
         error: &Error,
     ) -> Result<HoldStatus, Refusal> {
         // It has ended, or another request has changed it meanwhile.
-        let now = self.look(id, caller, false)?;
+        let owner = &caller.principal.name;
+        let now = self.registry.look(id, owner, caller.arrival, false, false)?;
         let refusal = Refusal::of(error, Some(name));
         match error.kind() {
-            ErrorKind::Invalid => {
-                let owner = &caller.principal.name;
-                match self.registry.begin_change(id, owner, change)? {
-                    None => Ok(now),
-                    Some(_) => Err(refusal.with_next_step(change.fitting())),
-                }
-            }
-            ErrorKind::TimedOut | ErrorKind::UpgradeConflict => {
-                Err(match self.lock_lists.one(name).await {
-                    Ok(lock) => refusal.lock(lock),
-                    Err(_) => refusal,
-                })
-            }
-            _ => Err(refusal),
+            ErrorKind::Invalid => match self.registry.begin_change(id, owner, change)? {
+                None => Ok(now),
+                Some(_) => Err(refusal.with_next_step(change.fitting())),
+            },
+            _ => Err(self.with_lock(refusal, name, error).await),
         }
     }
 }

@@ -7,6 +7,7 @@ use latchwork::{Error, ErrorKind, FencingToken, ForceReleased};
 use latchwork_store::Key;
 
 use super::Service;
+use super::tickets::Asked;
 use crate::domain::access::caller::Caller;
 use crate::domain::events::event::{Forced, LockEvent};
 use crate::domain::events::observer::Loss;
@@ -15,11 +16,22 @@ use crate::domain::holds::ends::ReleaseState;
 use crate::domain::holds::id::HoldId;
 use crate::domain::holds::registry::Hold;
 use crate::domain::holds::release::{Confirmation, ProgressSender, ReleaseKind, ReleaseOutcome};
+use crate::domain::holds::ticket::{Released, Ticket};
 use crate::domain::refusal::Refusal;
 use crate::time::spawn;
 
 /// How often the claims and ends that are too old are removed.
 const SWEEP: Duration = Duration::from_secs(30);
+
+/// A release that is to be asked for.
+struct Ends {
+    id: HoldId,
+    hold: Box<Hold>,
+    /// If its client keeps it.
+    ticket: Option<Box<Ticket>>,
+    kind: ReleaseKind,
+    name: Arc<str>,
+}
 
 impl Service {
     /// Ends the holds whose clients do not renew them, and those that the library has lost, until the
@@ -29,10 +41,15 @@ impl Service {
         let Some(mut losses) = losses else { return };
         let mut swept = self.clock.now();
         loop {
-            let (over, next) = self.registry.remove_late();
+            let (over, doubtful, next) = self.registry.remove_late();
+            if !doubtful.is_empty() {
+                spawn(self.clone().settle(doubtful));
+            }
             for (hold, ending) in over {
                 self.publish_end(&hold, ending);
-                crate::metrics::not_renewed();
+                if ending == Ending::NotRenewed {
+                    crate::metrics::not_renewed();
+                }
                 // It is released in the background.
                 drop(hold);
             }
@@ -100,6 +117,9 @@ impl Service {
         for (hold, ending) in self.registry.evicted(key) {
             self.publish_end(&hold, ending);
         }
+        let tokens = done.iter().flat_map(|done| &done.evicted).filter_map(|one| one.token);
+        let tokens: Vec<_> = tokens.map(FencingToken::from_grant).collect();
+        self.publish_forced(key, &tokens);
         drop(forcing);
         done
     }
@@ -112,20 +132,28 @@ impl Service {
     /// not answer.
     pub(crate) async fn release(
         self: &Arc<Self>,
-        id: HoldId,
+        text: &str,
         caller: &Caller,
         asked: ReleaseKind,
     ) -> Result<Confirmation, Refusal> {
-        let state = self.registry.release(id, &caller.principal.name, asked)?;
+        let (id, ticket) = match self.open(text, caller)? {
+            Asked::Kept(id) => (id, None),
+            Asked::Ticket(ticket) => (ticket.id(), Some(ticket)),
+        };
+        let state = self.registry.release(id, ticket.as_deref(), &caller.principal.name, asked)?;
         let (kind, name, receiver) = match state {
             ReleaseState::Confirmed(confirmation) => return Ok(confirmation),
             ReleaseState::UnderWay { kind, name, receiver } => (kind, name, receiver),
-            ReleaseState::New { hold, sender, receiver } => {
+            ReleaseState::New { hold, is_new, sender, receiver } => {
+                if let Some(ticket) = ticket.as_deref().filter(|_| is_new) {
+                    self.begins_here(ticket);
+                }
                 let ending = Ending::Released(asked, ReleaseOutcome::Pending);
                 self.publish_end(&hold, ending);
-                let name = Arc::from(hold.name(&self.names));
+                let name: Arc<str> = Arc::from(hold.name(&self.names));
                 // It goes on if the client closes its connection.
-                spawn(self.clone().end(id, hold, asked, Arc::clone(&name), sender));
+                let end = Ends { id, hold, ticket, kind: asked, name: Arc::clone(&name) };
+                spawn(self.clone().end(end, sender));
                 (asked, name, receiver)
             }
         };
@@ -133,29 +161,38 @@ impl Service {
     }
 
     /// Asks the store until it answers, and keeps its answer.
-    async fn end(
-        self: Arc<Self>,
-        id: HoldId,
-        hold: Box<Hold>,
-        kind: ReleaseKind,
-        name: Arc<str>,
-        sender: ProgressSender,
-    ) {
+    async fn end(self: Arc<Self>, ends: Ends, sender: ProgressSender) {
+        let Ends { id, hold, ticket, kind, name } = ends;
         let failed = |error: &Error| {
             let refusal = Refusal::of(error, Some(&name));
             sender.failed(refusal.with_next_step(
                 "repeat this request: the service asks the store until the lease is over, and tells what it says",
             ));
         };
-        let outcome = match hold.guards.end(kind, failed).await {
+        let unknown = |error: &Error| {
+            tracing::warn!(name = ?name, %error, "a release was not confirmed");
+            ReleaseOutcome::Unknown
+        };
+        let outcome = match ticket {
+            Some(ticket) => {
+                let is_late = hold.kept.valid_until() <= self.clock.now();
+                match ticket.end(&self.locks, kind, self.clock.wall(), failed).await {
+                    Released::Held => ReleaseOutcome::Held,
+                    Released::PartlyHeld => ReleaseOutcome::Lost("taken"),
+                    // Another instance may have released it, for a request whose answer was lost.
+                    Released::NotHeld if self.outlived() => ReleaseOutcome::Unknown,
+                    Released::NotHeld if is_late => ReleaseOutcome::Lost("not_renewed"),
+                    Released::NotHeld => ReleaseOutcome::Lost("taken"),
+                    Released::Unknown(error) => unknown(&error),
+                }
+            }
+            None => match hold.kept.end(kind, failed).await {
             Ok(()) => ReleaseOutcome::Held,
             Err(error) => match (error.kind(), error.lost()) {
                 (_, Some(lost)) => ReleaseOutcome::Lost(lost.reason.word()),
                 (ErrorKind::Lost, None) => ReleaseOutcome::Lost("taken"),
-                _ => {
-                    tracing::warn!(name = ?name, %error, "a release was not confirmed");
-                    ReleaseOutcome::Unknown
-                }
+                _ => unknown(&error),
+            },
             },
         };
         self.registry.settle(id, kind, outcome);
@@ -165,7 +202,10 @@ impl Service {
     /// Publishes the end of a hold.
     pub(crate) fn publish_end(&self, hold: &Hold, ending: Ending) {
         let word = if let Ending::Released(..) = ending { "released" } else { "lost" };
-        for (key, token) in hold.guards.locks() {
+        if word == "lost" {
+            self.ends_here(hold, Some(ending));
+        }
+        for (key, token) in hold.kept.locks() {
             self.store_watch.remove_own(key, token);
             self.hub.publish(LockEvent {
                 token: Some(token),

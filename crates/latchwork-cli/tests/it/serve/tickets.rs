@@ -1,0 +1,572 @@
+//! Holds that their clients keep: any instance with the same key renews, shows, changes and releases them.
+
+use std::fs;
+use std::io::Read;
+use std::os::unix::fs::PermissionsExt;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::{scope, sleep};
+use std::time::{Duration, Instant};
+
+use latchwork_services::{EtcdOptions, EtcdServer, PostgresServer, RedisOptions, RedisServer};
+use rustix::process::Signal;
+
+use super::client::{AT_ONCE, Address, Answer, Events, Kept};
+use super::{Service, security};
+use crate::common::eventually;
+use crate::doctor::at;
+
+const ONE: &str = "000102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f";
+const TWO: &str = "//79/Pv6+fj39vX08/Lx8O/u7ezr6uno5+bl5OPi4eA=";
+
+/// A store, and the key that all instances share.
+struct Team {
+    url: String,
+    folder: tempfile::TempDir,
+}
+
+impl Team {
+    fn at(url: &str) -> Self {
+        let team = Self { url: url.to_owned(), folder: tempfile::tempdir().unwrap() };
+        team.write_key(ONE);
+        team
+    }
+
+    fn key_file(&self) -> PathBuf {
+        self.folder.path().join("key")
+    }
+
+    fn write_key(&self, text: &str) {
+        fs::write(self.key_file(), text).unwrap();
+        fs::set_permissions(self.key_file(), fs::Permissions::from_mode(0o600)).unwrap();
+    }
+
+    /// Starts an instance.
+    fn instance(&self) -> Service {
+        self.with(&[])
+    }
+
+    fn with(&self, options: &[&str]) -> Service {
+        let key = self.key_file().display().to_string();
+        let own = ["--store", &self.url, "--seal-key-file", &key];
+        Service::start(&[&own, options].concat())
+    }
+}
+
+fn redis() -> RedisServer {
+    RedisServer::start(&RedisOptions::new()).unwrap()
+}
+
+fn postgres() -> PostgresServer {
+    let server = PostgresServer::start().unwrap();
+    assert_eq!(at(&server.url(), &["init"]).code(), 0);
+    server
+}
+
+fn kill(service: Service) {
+    let Service { mut process, .. } = service;
+    process.child.kill().unwrap();
+    process.wait();
+}
+
+fn ask(service: &Service, verb: &str, hold: &str) -> Answer {
+    service.ask(&format!("POST /v1/holds/{hold}/{verb}"), "")
+}
+
+fn shown(service: &Service, hold: &str) -> Answer {
+    service.ask(&format!("GET /v1/holds/{hold}"), "")
+}
+
+/// What a hold of this ttl gives at most: the ttl less the drift of the clocks.
+fn whole(ttl: u64) -> u64 {
+    ttl - ttl / 100 - 2
+}
+
+fn any_instance_keeps_a_hold(url: &str) {
+    let team = Team::at(url);
+    let (one, two) = (team.instance(), team.instance());
+    let held = one.lock("x", r#"{"ttl_ms": 20000, "holder": "web"}"#);
+    let (hold, token) = (held.is(200).get("hold"), held.get("token"));
+    for answer in [two.renew(&hold), shown(&two, &hold), one.renew(&hold)] {
+        assert_eq!((answer.is(200).get("token"), answer.get("hold")), (token.clone(), hold.clone()));
+        let valid = answer.number("valid_for_ms");
+        assert!((whole(20_000) - 2_000..=whole(20_000)).contains(&valid), "{answer:?}");
+    }
+    kill(one);
+    let renewed = two.renew(&hold);
+    assert_eq!(renewed.is(200).number("valid_for_ms"), whole(20_000));
+    two.lock("x", "{}").is(409);
+    // One that has never seen it.
+    let three = team.instance();
+    assert_eq!(shown(&three, &hold).is(200).get("token"), token);
+    three.renew(&hold).is(200);
+    assert_eq!(three.release(&hold).is(200).json()["released"], true);
+    assert!(!two.is_held("x"));
+    for (service, kind) in [(&three, "Released"), (&two, "Lost")] {
+        service.renew(&hold).is(410).kind(kind);
+    }
+}
+
+#[test]
+fn any_instance_keeps_a_hold_on_redis() {
+    any_instance_keeps_a_hold(&redis().url());
+}
+
+#[test]
+fn any_instance_keeps_a_hold_on_postgres() {
+    any_instance_keeps_a_hold(&postgres().url());
+}
+
+/// A balancer sends each request to the next instance; each is stopped and started again in turn.
+#[test]
+fn a_rolling_restart_loses_no_hold() {
+    let server = redis();
+    let team = Team::at(&server.url());
+    let mut services = [team.instance(), team.instance()];
+    let addresses: Vec<_> = services.iter().map(|it| it.address.clone()).collect();
+    let held = services[0].lock("x", r#"{"ttl_ms": 6000}"#);
+    let (hold, token) = (held.is(200).get("hold"), held.get("token"));
+    let is_done = AtomicBool::new(false);
+    scope(|scope| {
+        let client = scope.spawn(|| {
+            let mut renewals = 0;
+            let line = format!("POST /v1/holds/{hold}/renew");
+            for address in addresses.iter().cycle() {
+                if is_done.load(Ordering::SeqCst) {
+                    return renewals;
+                }
+                // An instance that restarts refuses the connection, or answers 503.
+                let Some(answer) = try_ask(address, &line) else { continue };
+                if answer.status == 503 {
+                    continue;
+                }
+                assert_eq!(answer.is(200).get("token"), token);
+                renewals += 1;
+                sleep(Duration::from_millis(200));
+            }
+            renewals
+        });
+        for _ in 0..2 {
+            services = services.map(|service| {
+                service.process.signal(Signal::TERM);
+                let key = team.key_file().display().to_string();
+                let start = Instant::now();
+                let service =
+                    service.restarted(&["--store", &team.url, "--seal-key-file", &key]);
+                assert!(start.elapsed() < AT_ONCE, "it waited for holds");
+                service.lock("x", "{}").is(409).kind("TimedOut");
+                service
+            });
+        }
+        is_done.store(true, Ordering::SeqCst);
+        assert!(client.join().unwrap() > 3);
+    });
+    services[1].release(&hold).is(200);
+    assert!(!services[0].is_held("x"));
+}
+
+/// `None` if the service does not answer.
+fn try_ask(address: &Address, line: &str) -> Option<Answer> {
+    let Address::Tcp(port) = address else { unreachable!() };
+    let mut stream = std::net::TcpStream::connect(("127.0.0.1", *port)).ok()?;
+    stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+    let request = super::client::request(line, &[], "");
+    std::io::Write::write_all(&mut stream, request.as_bytes()).ok()?;
+    let mut text = Vec::new();
+    stream.read_to_end(&mut text).ok()?;
+    super::client::read(&text[..]).ok()
+}
+
+#[test]
+fn a_ticket_that_is_not_whole_and_own_is_unknown() {
+    let (server, other) = (redis(), redis());
+    let (team, elsewhere) = (Team::at(&server.url()), Team::at(&other.url()));
+    let tokens = security::usual(&team.folder);
+    let service = team.with(&["--tokens", &tokens]);
+    let auth = security::bearer(security::WEB);
+    let headers = [("Authorization", &*auth)];
+    let held = service.address.ask("POST /v1/locks/shop%2Fx", &headers, r#"{"ttl_ms": 60000}"#);
+    let hold = held.is(200).get("hold");
+    let try_all = |service: &Service, hold: &str, headers: &[(&str, &str)]| -> Vec<Answer> {
+        let ask = |line: String| service.address.ask(&line, headers, "");
+        vec![
+            ask(format!("POST /v1/holds/{hold}/renew")),
+            ask(format!("GET /v1/holds/{hold}")),
+            ask(format!("POST /v1/holds/{hold}/upgrade")),
+            ask(format!("POST /v1/holds/{hold}/succeed")),
+            ask(format!("DELETE /v1/holds/{hold}")),
+        ]
+    };
+    let unknown = service.address.ask("GET /v1/holds/0", &headers, "").is(404).json();
+    let refused = |service: &Service, hold: &str, headers: &[(&str, &str)]| {
+        for answer in try_all(service, hold, headers) {
+            assert_eq!(answer.is(404).json(), unknown, "{hold}");
+        }
+    };
+    // Each byte of the text, and each length.
+    let mut connection = Kept::open(&service.address);
+    for at in 0..hold.len() {
+        let mut text = hold.clone().into_bytes();
+        text[at] = if text[at] == b'A' { b'B' } else { b'A' };
+        let changed = String::from_utf8(text).unwrap();
+        for text in [changed, hold[..at].to_owned()] {
+            let line = format!(
+                "DELETE /v1/holds/{text}x HTTP/1.1\r\nHost: localhost\r\nAuthorization: {auth}\r\n\r\n"
+            );
+            connection.write(line.replace("x HTTP", " HTTP").as_bytes());
+            let answer = connection.answer().unwrap();
+            assert!([404, 405].contains(&answer.status), "{at}: {answer:?}");
+        }
+    }
+    // Another owner, another key, another namespace, another store.
+    let ops = security::bearer(security::OPS);
+    refused(&service, &hold, &[("Authorization", &ops)]);
+    refused(&service, &hold, &[]);
+    let key = team.folder.path().join("other");
+    fs::write(&key, TWO).unwrap();
+    fs::set_permissions(&key, fs::Permissions::from_mode(0o600)).unwrap();
+    let key = key.display().to_string();
+    let options = ["--store", &team.url, "--tokens", &tokens, "--seal-key-file", &key];
+    refused(&Service::start(&options), &hold, &headers);
+    refused(&team.with(&["--tokens", &tokens, "--namespace", "n"]), &hold, &headers);
+    for answer in try_all(&elsewhere.with(&["--tokens", &tokens]), &hold, &headers) {
+        assert!(answer.status == 410 || answer.status == 400, "{answer:?}");
+    }
+    // None of them did anything.
+    let line = format!("POST /v1/holds/{hold}/renew");
+    service.address.ask(&line, &headers, "").is(200);
+    let line = format!("DELETE /v1/holds/{hold}");
+    service.address.ask(&line, &headers, "").is(200);
+    // A replay does not touch the next holder.
+    let body = r#"{"ttl_ms": 60000}"#;
+    let next = service.address.ask("POST /v1/locks/shop%2Fx", &headers, body).is(200).get("hold");
+    for service in [&service, &team.with(&["--tokens", &tokens])] {
+        let last = try_all(service, &hold, &headers);
+        assert!(last[..4].iter().all(|it| [400, 410].contains(&it.status)), "{last:?}");
+        service.address.ask(&format!("POST /v1/holds/{next}/renew"), &headers, "").is(200);
+    }
+}
+
+fn a_forced_release_shows_at_the_next_renewal(url: &str) {
+    let team = Team::at(url);
+    let service = team.instance();
+    let hold = service.hold("x", r#"{"ttl_ms": 60000}"#);
+    service.renew(&hold).is(200);
+    assert_eq!(at(url, &["release", "--force", "x"]).code(), 0);
+    let next = service.hold("x", r#"{"ttl_ms": 60000}"#);
+    let lost = service.renew(&hold);
+    lost.is(410).kind("Lost");
+    assert_eq!(lost.get("reason"), "taken");
+    service.release(&hold).is(410);
+    service.renew(&next).is(200);
+    // By another instance, with a reason.
+    let socket = team.folder.path().join("http.sock");
+    let other = team.with(&["--listen", &format!("unix:{}", socket.display())]);
+    let admin = Address::Unix(socket);
+    admin.ask("POST /v1/locks/x/force-release", &[], r#"{"reason": "a trial"}"#).is(200);
+    service.renew(&next).is(410).kind("Lost");
+    drop(other);
+}
+
+#[test]
+fn a_forced_release_shows_at_the_next_renewal_on_redis() {
+    a_forced_release_shows_at_the_next_renewal(&redis().url());
+}
+
+#[test]
+fn a_forced_release_shows_at_the_next_renewal_on_postgres() {
+    a_forced_release_shows_at_the_next_renewal(&postgres().url());
+}
+
+#[test]
+fn a_silent_client_is_gone_at_the_store_after_its_ttl() {
+    let server = redis();
+    let team = Team::at(&server.url());
+    let service = team.instance();
+    let mut events = Events::follow(&service.address, "/v1/events", &[]);
+    let start = Instant::now();
+    let held = service.lock("x", r#"{"ttl_ms": 3000}"#);
+    let valid = Duration::from_millis(held.is(200).number("valid_for_ms"));
+    let granted = Instant::now();
+    let left = service.ask("GET /v1/locks/x", "").json()["holders"][0]["remaining_ms"].as_u64();
+    assert!(left.unwrap() <= 3_010, "{left:?}");
+    let next = service.lock("x", r#"{"wait_ms": 20000, "ttl_ms": 10000}"#);
+    assert!(start.elapsed() >= valid);
+    assert!(granted.elapsed() < Duration::from_millis(4_500), "{:?}", granted.elapsed());
+    let lost = events.until("lost");
+    assert_eq!((&lost["token"], &lost["reason"]), (&held.json()["token"], &"not_renewed".into()));
+    let late = service.renew(&held.get("hold"));
+    assert_eq!(late.is(410).get("reason"), "not_renewed");
+    service.release(&next.is(200).get("hold")).is(200);
+}
+
+/// What another instance renews or releases is not lost.
+#[test]
+fn an_instance_tells_no_loss_of_what_another_one_keeps() {
+    let server = redis();
+    let team = Team::at(&server.url());
+    let (one, two) = (team.instance(), team.instance());
+    let mut events = Events::follow(&one.address, "/v1/events", &[]);
+    let kept = one.lock("kept", r#"{"ttl_ms": 2000}"#).is(200).get("hold");
+    let released = one.lock("released", r#"{"ttl_ms": 2000}"#).is(200).get("hold");
+    two.release(&released).is(200);
+    let start = Instant::now();
+    while start.elapsed() < Duration::from_secs(5) {
+        two.renew(&kept).is(200);
+        sleep(Duration::from_millis(400));
+    }
+    two.release(&kept).is(200);
+    one.hold("last", "{}");
+    let mut ends = Vec::new();
+    let is_last = |word: &str, name: &str| (word, name) == ("released", "kept");
+    while let Some((word, data)) = events.next() {
+        let name = data["name"].as_str().unwrap_or_default().to_owned();
+        assert_ne!(word, "lost", "{data}");
+        if word == "released" {
+            assert_eq!(data["by"], "store", "{data}");
+            ends.push(name.clone());
+        }
+        if is_last(&word, &name) {
+            break;
+        }
+    }
+    assert_eq!(ends, ["released", "kept"]);
+}
+
+#[test]
+fn no_answer_promises_more_than_the_ttl() {
+    let server = redis();
+    let service = Team::at(&server.url()).instance();
+    for ttl in [100, 1_000, 15_000] {
+        let body = format!(r#"{{"ttl_ms": {ttl}}}"#);
+        let name = format!("x{ttl}");
+        let key = [("Idempotency-Key", &*name)];
+        let line = format!("POST /v1/locks/{name}");
+        let held = service.address.ask(&line, &key, &body);
+        let hold = held.is(200).get("hold");
+        let mut answers = vec![held];
+        for _ in 0..20 {
+            answers.push(service.renew(&hold));
+            answers.push(shown(&service, &hold));
+            answers.push(service.address.ask(&line, &key, &body));
+        }
+        for answer in answers {
+            assert!(answer.is(200).number("valid_for_ms") <= whole(ttl), "{answer:?}");
+        }
+    }
+}
+
+/// The new key seals, and the old one opens until it is removed.
+#[test]
+fn keys_are_replaced_without_a_loss() {
+    let server = redis();
+    let team = Team::at(&server.url());
+    let (one, two) = (team.instance(), team.instance());
+    let old = one.hold("old", r#"{"ttl_ms": 60000}"#);
+    let reload = |service: &Service, text: &str| {
+        service.process.signal(Signal::HUP);
+        service.process.stderr.until(text);
+    };
+    // First all of them can open what the new key seals.
+    team.write_key(&format!("{ONE}\n{TWO}\n"));
+    reload(&one, "the seal keys were read again");
+    reload(&two, "the seal keys were read again");
+    team.write_key(&format!("{TWO}\n{ONE}\n"));
+    reload(&one, "the seal keys were read again");
+    let new = one.hold("new", r#"{"ttl_ms": 60000}"#);
+    for hold in [&old, &new] {
+        two.renew(hold).is(200);
+    }
+    team.write_key("nothing");
+    reload(&one, "the seal keys stay as they were");
+    one.renew(&new).is(200);
+    team.write_key(TWO);
+    reload(&two, "the seal keys were read again");
+    two.renew(&old).is(404).kind("NotFound");
+    two.renew(&new).is(200);
+    fs::set_permissions(team.key_file(), fs::Permissions::from_mode(0o644)).unwrap();
+    let key = team.key_file().display().to_string();
+    let refused = at(&team.url, &["serve", "--listen", "127.0.0.1:0", "--seal-key-file", &key]);
+    assert_eq!(refused.code(), 64, "{refused:?}");
+    assert!(refused.stderr.contains("other users may read the key"), "{refused:?}");
+}
+
+/// The first request was another instance's, and its answer is not known here.
+#[test]
+fn a_repeat_at_another_instance_is_never_a_false_success() {
+    let server = redis();
+    let team = Team::at(&server.url());
+    let (one, two) = (team.instance(), team.instance());
+    let lock = one.hold("x", r#"{"ttl_ms": 60000}"#);
+    one.release(&lock).is(200);
+    two.release(&lock).is(410).kind("Unconfirmed");
+    two.release(&lock).is(410).kind("Unconfirmed");
+    one.release(&lock).is(200);
+    let begin = |service: &Service| {
+        let body = r#"{"every": "1h", "ttl_ms": 60000}"#;
+        let begun = service.ask("POST /v1/once/job", body);
+        begun.is(200);
+        begun
+    };
+    let begun = |service: &Service| begin(service).json()["hold"]["hold"].as_str().unwrap().to_owned();
+    let failed = begun(&one);
+    one.release(&failed).is(200);
+    let late = ask(&two, "succeed", &failed);
+    late.is(410).kind("Unconfirmed");
+    late.step("the task may run again: begin it to see whether it is done");
+    let done = begun(&two);
+    assert_eq!(ask(&one, "succeed", &done).is(200).json()["closed"], true);
+    ask(&two, "succeed", &done).is(410).kind("Unconfirmed");
+    assert_eq!(begin(&two).get("outcome"), "done");
+    // A loss is none either.
+    let lost = one.hold("y", r#"{"ttl_ms": 60000}"#);
+    assert_eq!(at(&team.url, &["release", "--force", "y"]).code(), 0);
+    for service in [&two, &one] {
+        service.release(&lost).is(410);
+    }
+}
+
+#[test]
+fn another_instance_upgrades_and_downgrades_a_hold() {
+    let server = redis();
+    let team = Team::at(&server.url());
+    let (one, two) = (team.instance(), team.instance());
+    let read = r#"{"mode": "read", "ttl_ms": 20000}"#;
+    let first = one.lock("x", read);
+    let hold = first.is(200).get("hold");
+    let upgraded = ask(&two, "upgrade", &hold);
+    let written = upgraded.is(200).get("hold");
+    assert_ne!(written, hold);
+    let number = |answer: &Answer| answer.get("token").parse::<u64>().unwrap();
+    assert!(number(&upgraded) > number(&first));
+    // As if the answer had been lost.
+    assert_eq!(ask(&two, "upgrade", &hold).is(200).get("token"), upgraded.get("token"));
+    two.renew(&hold).is(410).kind("Released");
+    one.renew(&hold).is(410).kind("Lost");
+    one.lock("x", read).is(409);
+    one.renew(&written).is(200);
+    let downgraded = ask(&one, "downgrade", &written);
+    assert!(number(downgraded.is(200)) > number(&upgraded));
+    let other = two.hold("x", read);
+    let hold = downgraded.get("hold");
+    // It does not fail, and the hold stays.
+    ask(&two, "upgrade", &hold).is(409).kind("TimedOut");
+    one.renew(&hold).is(200);
+    one.release(&other).is(200);
+    two.release(&hold).is(200);
+    assert!(!one.is_held("x"));
+}
+
+#[test]
+fn a_service_says_whether_its_holds_outlive_it() {
+    let (server, etcd) = (redis(), EtcdServer::start(&EtcdOptions::new()).unwrap());
+    let tells = |options: &[&str], line: Option<&str>| {
+        let service = Service::start(options);
+        let told = service.ask("GET /v1/whoami", "").is(200).json()["holds_outlive_service"].clone();
+        assert_eq!(told, line.is_none(), "{options:?}");
+        service.process.signal(Signal::TERM);
+        let Service { process, .. } = service;
+        let done = process.finish();
+        let lines = done.stderr.matches("holds end with this process").count();
+        assert_eq!(lines, usize::from(line.is_some()), "{done:?}");
+        assert!(done.stderr.contains(line.unwrap_or_default()), "{done:?}");
+    };
+    let team = Team::at(&server.url());
+    let key = team.key_file().display().to_string();
+    tells(&["--store", &team.url, "--seal-key-file", &key], None);
+    tells(&["--store", &team.url], Some("without --seal-key-file"));
+    tells(&["--store", &etcd.url(), "--seal-key-file", &key], Some("ties a lock to the process"));
+}
+
+/// With the same key, a service that was stopped or killed goes on with its holds; without one, their ids are unknown.
+#[test]
+fn holds_outlive_a_service_with_a_key() {
+    let server = redis();
+    let team = Team::at(&server.url());
+    let one = team.instance();
+    let hold = one.hold("x", r#"{"ttl_ms": 20000}"#);
+    let start = Instant::now();
+    one.process.signal(Signal::TERM);
+    let Service { process, .. } = one;
+    assert_eq!(process.finish().code(), 0);
+    assert!(start.elapsed() < AT_ONCE, "it waited for holds: {:?}", start.elapsed());
+    let two = team.instance();
+    two.renew(&hold).is(200);
+    kill(two);
+    let three = team.instance();
+    three.release(&hold).is(200);
+    let without = Service::start(&["--store", &team.url]);
+    let hold = without.hold("y", r#"{"ttl_ms": 20000}"#);
+    without.renew(&hold).is(200);
+    kill(without);
+    let again = Service::start(&["--store", &team.url]);
+    again.renew(&hold).is(404).kind("NotFound");
+    three.renew(&hold).is(404);
+    assert!(three.is_held("y"));
+}
+
+#[test]
+fn the_longest_hold_counts_at_every_instance() {
+    let server = redis();
+    let team = Team::at(&server.url());
+    let (one, two) = (team.instance(), team.instance());
+    let start = Instant::now();
+    let held = one.lock("x", r#"{"ttl_ms": 10000, "max_hold_ms": 3000}"#);
+    assert!(held.is(200).number("valid_for_ms") <= 3_000, "{held:?}");
+    let hold = held.get("hold");
+    sleep(Duration::from_millis(1_500));
+    let renewed = two.renew(&hold);
+    assert!(renewed.is(200).number("valid_for_ms") <= 1_510, "{renewed:?}");
+    let next = one.lock("x", r#"{"wait_ms": 20000, "ttl_ms": 5000}"#);
+    next.is(200);
+    let waited = start.elapsed();
+    assert!(waited >= Duration::from_millis(2_900) && waited < Duration::from_secs(5), "{waited:?}");
+    for service in [&one, &two] {
+        let over = service.renew(&hold);
+        assert_eq!(over.is(410).get("reason"), "max_hold");
+    }
+}
+
+#[test]
+fn a_hold_takes_little_memory() {
+    const HOLDS: u64 = 10_000;
+    let server = redis();
+    let service = Team::at(&server.url()).instance();
+    let pid = service.process.child.id();
+    let memory = || {
+        let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+        let line = status.lines().find(|line| line.starts_with("VmRSS")).unwrap();
+        line.split_whitespace().nth(1).unwrap().parse::<u64>().unwrap() * 1024
+    };
+    let mut connection = Kept::open(&service.address);
+    let mut acquire = |number: u64| {
+        let body = r#"{"ttl_ms": 600000}"#;
+        let text = format!(
+            "POST /v1/locks/lock-{number} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n\
+             Content-Length: {}\r\n\r\n{body}",
+            body.len()
+        );
+        connection.write(text.as_bytes());
+        connection.answer().unwrap().is(200).get("hold")
+    };
+    // The events that are kept are full, and the allocator is warm.
+    for number in 0..5_000 {
+        let hold = acquire(number);
+        service.release(&hold).is(200);
+        if number == 1_000 {
+            break;
+        }
+    }
+    let before = memory();
+    for number in 0..HOLDS {
+        acquire(100_000 + number);
+    }
+    let each = memory().saturating_sub(before) / HOLDS;
+    println!("{each} bytes a hold");
+    // The events that are kept are up to 4 MiB of it.
+    assert!(each < 1_800, "{each} bytes a hold");
+    eventually("all are there", || {
+        let metrics = service.ask("GET /metrics", "").text;
+        metrics.contains(&format!("latchwork_client_holds {HOLDS}")).then_some(())
+    });
+}

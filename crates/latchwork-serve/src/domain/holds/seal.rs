@@ -1,0 +1,269 @@
+//! Seals tickets: only an instance with the same key can read one, and nobody can make or change one.
+
+use std::fs;
+use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::sync::{PoisonError, RwLock};
+
+use base64::Engine as _;
+use base64::engine::general_purpose::{STANDARD, STANDARD_NO_PAD, URL_SAFE, URL_SAFE_NO_PAD};
+use latchwork::{Error, ErrorKind};
+use ring::aead::{AES_256_GCM, Aad, LessSafeKey, NONCE_LEN, Nonce, UnboundKey};
+use ring::rand::{SecureRandom, SystemRandom};
+
+use super::ticket::Ticket;
+
+/// What a seal is for. It is part of what is authenticated, so a sealed text of another purpose is no ticket.
+const PURPOSE: &str = "latchwork serve hold 1";
+
+/// The most keys in a file: one that seals, and the one before it.
+const MOST_KEYS: usize = 2;
+
+/// The keys by which ids are sealed.
+pub(crate) struct Seals {
+    path: Option<PathBuf>,
+    /// The first one seals; all of them open.
+    keys: RwLock<Vec<LessSafeKey>>,
+    /// The purpose and the namespace.
+    context: Vec<u8>,
+    random: SystemRandom,
+}
+
+impl Seals {
+    /// Reads the keys of a file; without one, draws a key that ends with this process.
+    ///
+    /// # Errors
+    ///
+    /// `Invalid` for a file that cannot be used. No message shows a key.
+    pub(crate) fn new(path: Option<&Path>, namespace: &str) -> Result<Self, Error> {
+        let random = SystemRandom::new();
+        let keys = match path {
+            Some(path) => read(path)?,
+            None => {
+                let mut bytes = [0; 32];
+                random.fill(&mut bytes).map_err(|_| no_random())?;
+                vec![key(&bytes).ok_or_else(no_random)?]
+            }
+        };
+        let context = format!("{PURPOSE}\0{namespace}").into_bytes();
+        Ok(Self { path: path.map(Path::to_owned), keys: RwLock::new(keys), context, random })
+    }
+
+    /// Whether other instances may have the same keys.
+    pub(crate) fn are_shared(&self) -> bool {
+        self.path.is_some()
+    }
+
+    /// Reads the file of keys again; the old ones stay if it cannot be used. Returns the number of keys, if there is a
+    /// file.
+    ///
+    /// # Errors
+    ///
+    /// As [`new`](Self::new).
+    pub(crate) fn reload(&self) -> Result<Option<usize>, Error> {
+        let Some(path) = &self.path else { return Ok(None) };
+        let keys = read(path)?;
+        let count = keys.len();
+        *self.keys.write().unwrap_or_else(PoisonError::into_inner) = keys;
+        Ok(Some(count))
+    }
+
+    /// Seals a ticket, as text for a path. `None` if the machine gives no random bytes.
+    pub(crate) fn seal(&self, ticket: &Ticket) -> Option<String> {
+        let mut nonce = [0; NONCE_LEN];
+        self.random.fill(&mut nonce).ok()?;
+        let mut sealed = ticket.write();
+        let keys = self.keys.read().unwrap_or_else(PoisonError::into_inner);
+        let (nonce_bytes, nonce) = (nonce, Nonce::assume_unique_for_key(nonce));
+        keys.first()?.seal_in_place_append_tag(nonce, Aad::from(&self.context), &mut sealed).ok()?;
+        drop(keys);
+        sealed.splice(..0, nonce_bytes);
+        Some(URL_SAFE_NO_PAD.encode(sealed))
+    }
+
+    /// Opens a sealed ticket. `None` whatever is wrong with it.
+    pub(crate) fn open(&self, text: &str) -> Option<Ticket> {
+        let sealed = URL_SAFE_NO_PAD.decode(text).ok()?;
+        let (nonce, sealed) = sealed.split_first_chunk::<NONCE_LEN>()?;
+        let keys = self.keys.read().unwrap_or_else(PoisonError::into_inner);
+        keys.iter().find_map(|key| {
+            let (nonce, mut sealed) = (Nonce::assume_unique_for_key(*nonce), sealed.to_vec());
+            let opened = key.open_in_place(nonce, Aad::from(&self.context), &mut sealed).ok()?;
+            Ticket::read(opened)
+        })
+    }
+}
+
+fn no_random() -> Error {
+    Error::new(ErrorKind::Unsupported, "seal key: the machine gives no random bytes")
+        .with_next_step("give --seal-key-file FILE")
+}
+
+fn key(bytes: &[u8]) -> Option<LessSafeKey> {
+    UnboundKey::new(&AES_256_GCM, bytes).ok().map(LessSafeKey::new)
+}
+
+const FORM: &str = "write one key a line, the newest first, each made with: openssl rand -hex 32";
+
+fn bad(path: &Path, message: &str, step: &str) -> Error {
+    Error::new(ErrorKind::Invalid, format!("seal key file: {}: {message}", path.display()))
+        .with_next_step(step)
+}
+
+fn read(path: &Path) -> Result<Vec<LessSafeKey>, Error> {
+    let unread = |error: io::Error| {
+        bad(path, &error.to_string(), "name a file that the service may read")
+    };
+    let text = fs::read_to_string(path).map_err(unread)?;
+    if fs::metadata(path).map_err(unread)?.mode() & 0o077 != 0 {
+        let step = format!("run chmod 600 {}", path.display());
+        return Err(bad(path, "other users may read the key", &step));
+    }
+    let mut keys = Vec::new();
+    for (line, text) in (1..).zip(text.lines()) {
+        if text.trim().is_empty() {
+            continue;
+        }
+        let bytes = bytes(text.trim()).and_then(|bytes| key(&bytes));
+        let wrong = || format!("line {line}: no 32 bytes as hexadecimal digits or base64");
+        keys.push(bytes.ok_or_else(|| bad(path, &wrong(), FORM))?);
+    }
+    if !(1..=MOST_KEYS).contains(&keys.len()) {
+        let message = format!("{} keys, 1 or {MOST_KEYS} are needed", keys.len());
+        return Err(bad(path, &message, FORM));
+    }
+    Ok(keys)
+}
+
+/// The bytes of a key that is written as hexadecimal digits or base64.
+fn bytes(text: &str) -> Option<Vec<u8>> {
+    if text.len() == 64 && text.bytes().all(|byte| byte.is_ascii_hexdigit()) {
+        let byte = |at: usize| u8::from_str_radix(&text[at..at + 2], 16).ok();
+        return (0..64).step_by(2).map(byte).collect();
+    }
+    let forms = [STANDARD, STANDARD_NO_PAD, URL_SAFE, URL_SAFE_NO_PAD];
+    forms.iter().find_map(|form| form.decode(text).ok()).filter(|bytes| bytes.len() == 32)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+    use std::time::Duration;
+
+    use latchwork::{FencingToken, Unwatched};
+    use latchwork_store::{ClaimId, Holder, Key, Mode};
+
+    use super::*;
+
+    const ONE: &str = "000102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f";
+    const TWO: &str = "//79/Pv6+fj39vX08/Lx8O/u7ezr6uno5+bl5OPi4eA=";
+
+    struct File(tempfile::TempDir);
+
+    impl File {
+        fn new(text: &str, mode: u32) -> Self {
+            let file = Self(tempfile::tempdir().unwrap());
+            file.write(text, mode);
+            file
+        }
+
+        fn path(&self) -> PathBuf {
+            self.0.path().join("key")
+        }
+
+        fn write(&self, text: &str, mode: u32) {
+            fs::write(self.path(), text).unwrap();
+            fs::set_permissions(self.path(), fs::Permissions::from_mode(mode)).unwrap();
+        }
+
+        fn seals(&self, namespace: &str) -> Seals {
+            Seals::new(Some(&self.path()), namespace).unwrap()
+        }
+    }
+
+    fn ticket() -> Ticket {
+        let (key, token) = (Key::new("stock").unwrap(), FencingToken::from_raw(7));
+        let (id, ttl) = (ClaimId::random(), Duration::from_secs(15));
+        let lock = Unwatched::new(key, id, Mode::Exclusive, token, ttl, Holder::new("me"));
+        Ticket {
+            owner: "web".into(),
+            locks: vec![lock],
+            ttl,
+            since: Duration::from_secs(1),
+            max_end: None,
+            period: None,
+        }
+    }
+
+    #[test]
+    fn a_ticket_that_was_changed_is_none() {
+        let seals = File::new(ONE, 0o600).seals("");
+        let (ticket, other) = (ticket(), ticket());
+        let text = seals.seal(&ticket).unwrap();
+        assert_eq!(seals.open(&text), Some(ticket.clone()));
+        assert_ne!(seals.seal(&ticket).unwrap(), text, "the same nonce twice");
+        let sealed = URL_SAFE_NO_PAD.decode(&text).unwrap();
+        for at in 0..sealed.len() {
+            assert_eq!(seals.open(&URL_SAFE_NO_PAD.encode(&sealed[..at])), None);
+            for bit in 0..8 {
+                let mut changed = sealed.clone();
+                changed[at] ^= 1 << bit;
+                assert_eq!(seals.open(&URL_SAFE_NO_PAD.encode(changed)), None, "{at} {bit}");
+            }
+        }
+        // One half of each.
+        let other = URL_SAFE_NO_PAD.decode(seals.seal(&other).unwrap()).unwrap();
+        let half = sealed.len() / 2;
+        let mixed = [&sealed[..half], &other[half..]].concat();
+        assert_eq!(seals.open(&URL_SAFE_NO_PAD.encode(mixed)), None);
+        for bad in ["", "x", &format!("{text}="), &format!("{text}A"), &format!(" {text}")] {
+            assert_eq!(seals.open(bad), None, "{bad}");
+        }
+    }
+
+    #[test]
+    fn a_ticket_of_another_key_or_namespace_is_none() {
+        let (one, two) = (File::new(ONE, 0o600), File::new(TWO, 0o400));
+        let text = one.seals("shop").seal(&ticket()).unwrap();
+        assert!(one.seals("shop").open(&text).is_some());
+        assert!(one.seals("shop2").open(&text).is_none());
+        assert!(two.seals("shop").open(&text).is_none());
+        assert!(Seals::new(None, "shop").unwrap().open(&text).is_none());
+    }
+
+    #[test]
+    fn an_old_key_opens_and_a_new_one_seals() {
+        let file = File::new(ONE, 0o600);
+        let seals = file.seals("");
+        let old = seals.seal(&ticket()).unwrap();
+        file.write(&format!("{TWO}\n\n{ONE}\n"), 0o600);
+        assert_eq!(seals.reload().unwrap(), Some(2));
+        let new = seals.seal(&ticket()).unwrap();
+        assert!(seals.open(&old).is_some() && seals.open(&new).is_some());
+        file.write("nonsense", 0o600);
+        assert!(seals.reload().is_err());
+        assert!(seals.open(&old).is_some(), "a file that cannot be used changes nothing");
+        file.write(TWO, 0o600);
+        seals.reload().unwrap();
+        assert!(seals.open(&old).is_none() && seals.open(&new).is_some());
+    }
+
+    #[test]
+    fn a_bad_key_file_is_refused_and_shows_no_key() {
+        let three = format!("{ONE}\n{TWO}\n{ONE}");
+        for (text, mode, part) in [
+            (ONE, 0o644, "other users may read"),
+            (ONE, 0o620, "other users may read"),
+            ("", 0o600, "0 keys"),
+            (&*three, 0o600, "3 keys"),
+            (&ONE[2..], 0o600, "line 1: no 32 bytes"),
+            ("correct horse battery staple", 0o600, "line 1: no 32 bytes"),
+        ] {
+            let error = Seals::new(Some(&File::new(text, mode).path()), "").err().unwrap();
+            let error = error.to_string();
+            assert!(error.contains(part) && !error.contains("0405"), "{error}");
+        }
+        assert!(Seals::new(Some(Path::new("/nonexistent/key")), "").is_err());
+    }
+}

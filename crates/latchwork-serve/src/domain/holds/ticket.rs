@@ -1,0 +1,303 @@
+//! The ticket of a hold: all that an instance must know to renew and release it. Its sealed text is the hold's id.
+
+use std::ops::Range;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use latchwork::{Error, ErrorKind, FencingToken, LockManager, Unwatched};
+use latchwork_store::{ClaimId, Holder, Key, Mode, Moment};
+
+use super::id::HoldId;
+use super::kept::Kept;
+use super::release::ReleaseKind;
+
+/// A hold that no process keeps: its client renews it, through any instance.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Ticket {
+    /// The name of the token that made it.
+    pub(crate) owner: Arc<str>,
+    /// One at least, all with the same lease and holder.
+    pub(crate) locks: Vec<Unwatched>,
+    /// The client's ttl.
+    pub(crate) ttl: Duration,
+    /// When it was granted, in wall-clock time since 1970.
+    pub(crate) since: Duration,
+    /// When its longest hold is over, in wall-clock time since 1970.
+    pub(crate) max_end: Option<Duration>,
+    /// The period of a task, in wall-clock time since 1970.
+    pub(crate) period: Option<Range<Duration>>,
+}
+
+/// The store's answer to a release.
+#[derive(Debug)]
+pub(crate) enum Released {
+    /// The hold lasted until then.
+    Held,
+    /// The store did not have it.
+    NotHeld,
+    /// The store had some of its locks only.
+    PartlyHeld,
+    /// There was no answer, or it was lost.
+    Unknown(Error),
+}
+
+impl Ticket {
+    /// Takes the locks out of their guards, which end. Returns the end of their validity as well.
+    ///
+    /// # Errors
+    ///
+    /// As [`Unwatched::of`].
+    pub(crate) async fn take(kept: Kept) -> Result<(Vec<Unwatched>, Moment), Error> {
+        let one = |(lock, until)| (vec![lock], until);
+        match kept {
+            Kept::One(guard) => Unwatched::of(guard).await.map(one),
+            Kept::Several(guards) => Unwatched::of_several(guards).await,
+            Kept::Task(run) => Unwatched::of_run(run).await.map(one),
+            Kept::Ticket(_) => {
+                Err(Error::new(ErrorKind::Invalid, "hold: it has no guard")
+                    .with_next_step("report this"))
+            }
+        }
+    }
+
+    /// The hold by which this instance remembers it.
+    pub(crate) fn id(&self) -> HoldId {
+        self.locks.first().map_or(HoldId::of(ClaimId::from_u128(0)), |lock| HoldId::of(lock.id()))
+    }
+
+    /// The ttl of the leases at the store.
+    pub(crate) fn lease(&self) -> Duration {
+        self.locks.first().map_or(self.ttl, Unwatched::ttl)
+    }
+
+    /// Its keys, each with its token.
+    pub(crate) fn tokens(&self) -> impl Iterator<Item = (&Key, FencingToken)> {
+        self.locks.iter().map(|lock| (lock.key(), lock.token()))
+    }
+
+    /// What remains of its longest hold, if it has one.
+    pub(crate) fn max_left(&self, wall: Duration) -> Option<Duration> {
+        self.max_end.map(|end| end.saturating_sub(wall))
+    }
+
+    /// Renews all locks at the store for `lease`, in one request where the store can. Returns the end of the validity.
+    ///
+    /// # Errors
+    ///
+    /// `Lost` if one of them is lost; else the first error.
+    pub(crate) async fn renew(
+        &self,
+        locks: &LockManager,
+        lease: Duration,
+    ) -> Result<Moment, Error> {
+        let answers = join_all(self.locks.iter().map(|lock| lock.renew(locks, lease))).await;
+        let (mut until, mut worst) = (Moment::NEVER, None::<Error>);
+        for answer in answers {
+            match answer {
+                Ok(valid_until) => until = until.min(valid_until),
+                Err(error) if error.kind() == ErrorKind::Lost => return Err(error),
+                Err(error) => worst = worst.or(Some(error)),
+            }
+        }
+        worst.map_or(Ok(until), Err)
+    }
+
+    /// Asks the store for all locks, and renews none. Returns the end of the validity, or `None` if one is lost.
+    ///
+    /// # Errors
+    ///
+    /// The first one.
+    pub(crate) async fn look(&self, locks: &LockManager) -> Result<Option<Moment>, Error> {
+        let answers = join_all(self.locks.iter().map(|lock| lock.look(locks))).await;
+        let answers: Option<Vec<_>> = answers.into_iter().collect::<Result<_, _>>()?;
+        Ok(answers.and_then(|ends| ends.into_iter().min()))
+    }
+
+    /// Ends the hold as its client asks, until the store answers or the lease is over.
+    pub(crate) async fn end(
+        self,
+        locks: &LockManager,
+        kind: ReleaseKind,
+        wall: Duration,
+        failed: impl Fn(&Error),
+    ) -> Released {
+        let held = wall.saturating_sub(self.since);
+        let (period, failed) = (self.period, &failed);
+        let ends = self.locks.into_iter().map(|lock| {
+            let period = period.clone().filter(|_| kind == ReleaseKind::Succeed);
+            async move {
+                match period {
+                    Some(period) => lock.succeed(locks, held, period, failed).await,
+                    None => lock.release(locks, held, failed).await,
+                }
+            }
+        });
+        let (mut was_held, mut lost) = (false, false);
+        let mut unknown = None;
+        for answer in join_all(ends).await {
+            match answer {
+                Ok(()) => was_held = true,
+                Err(error) if error.kind() == ErrorKind::Lost => lost = true,
+                Err(error) => unknown = Some(error),
+            }
+        }
+        match (was_held, lost, unknown) {
+            (true, true, _) => Released::PartlyHeld,
+            (_, _, Some(error)) => Released::Unknown(error),
+            (false, true, None) => Released::NotHeld,
+            (_, false, None) => Released::Held,
+        }
+    }
+
+    /// Writes it as bytes, to be sealed.
+    pub(crate) fn write(&self) -> Vec<u8> {
+        let mut out = Vec::with_capacity(160);
+        text(&mut out, &self.owner);
+        let millis = |at: Duration| u64::try_from(at.as_millis()).unwrap_or(u64::MAX);
+        let period = self.period.clone().unwrap_or_default();
+        for at in [self.ttl, self.since, self.max_end.unwrap_or_default(), period.start, period.end]
+        {
+            number(&mut out, millis(at));
+        }
+        number(&mut out, millis(self.lease()));
+        let holder = self.locks.first().map(|lock| lock.holder().stored());
+        text(&mut out, holder.as_deref().unwrap_or_default());
+        number(&mut out, self.locks.len() as u64);
+        for lock in &self.locks {
+            out.extend(lock.id().as_u128().to_be_bytes());
+            let (tag, take, of) = match lock.mode() {
+                Mode::Exclusive => (0, 0, 0),
+                Mode::Read => (1, 0, 0),
+                Mode::Write => (2, 0, 0),
+                Mode::Permits { take, of } => (3, take, of),
+            };
+            out.push(tag);
+            if tag == 3 {
+                number(&mut out, take.into());
+                number(&mut out, of.into());
+            }
+            number(&mut out, lock.token().get());
+            text(&mut out, lock.key().as_str());
+        }
+        out
+    }
+
+    /// Reads what [`write`](Self::write) wrote.
+    pub(crate) fn read(bytes: &[u8]) -> Option<Self> {
+        let mut from = Reader(bytes);
+        let owner = from.text()?.into();
+        let mut at = || from.number().map(Duration::from_millis);
+        let (ttl, since, max_end, start, end, lease) = (at()?, at()?, at()?, at()?, at()?, at()?);
+        let holder = Holder::from_stored(from.text()?);
+        let mut locks = Vec::new();
+        for _ in 0..from.number()? {
+            let id = ClaimId::from_u128(u128::from_be_bytes(from.take(16)?.try_into().ok()?));
+            let mode = match from.take(1)?[0] {
+                0 => Mode::Exclusive,
+                1 => Mode::Read,
+                2 => Mode::Write,
+                3 => Mode::Permits { take: from.small()?, of: from.small()? },
+                _ => return None,
+            };
+            let token = FencingToken::from_raw(from.number()?);
+            let key = Key::new(from.text()?).ok()?;
+            locks.push(Unwatched::new(key, id, mode, token, lease, holder.clone()));
+        }
+        let is_whole = from.0.is_empty() && !locks.is_empty() && !lease.is_zero();
+        is_whole.then(|| Self {
+            owner,
+            locks,
+            ttl,
+            since,
+            max_end: Some(max_end).filter(|end| !end.is_zero()),
+            period: (!end.is_zero()).then_some(start..end),
+        })
+    }
+}
+
+/// Writes a number in groups of seven bits, the lowest first.
+fn number(out: &mut Vec<u8>, mut number: u64) {
+    while number >= 0x80 {
+        out.push(number as u8 | 0x80);
+        number >>= 7;
+    }
+    out.push(number as u8);
+}
+
+fn text(out: &mut Vec<u8>, text: &str) {
+    number(out, text.len() as u64);
+    out.extend(text.as_bytes());
+}
+
+/// What is left to be read.
+struct Reader<'a>(&'a [u8]);
+
+impl<'a> Reader<'a> {
+    fn take(&mut self, count: usize) -> Option<&'a [u8]> {
+        let (taken, rest) = self.0.split_at_checked(count)?;
+        self.0 = rest;
+        Some(taken)
+    }
+
+    fn number(&mut self) -> Option<u64> {
+        let mut number = 0_u64;
+        for shift in (0..64).step_by(7) {
+            let byte = self.take(1)?[0];
+            number |= u64::from(byte & 0x7f) << shift;
+            if byte < 0x80 {
+                return Some(number);
+            }
+        }
+        None
+    }
+
+    fn small(&mut self) -> Option<u32> {
+        self.number()?.try_into().ok()
+    }
+
+    fn text(&mut self) -> Option<&'a str> {
+        let length = self.number()?.try_into().ok()?;
+        str::from_utf8(self.take(length)?).ok()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_ticket_is_read_as_it_was_written() {
+        let holder = Holder::new("web ä").with(|it| it.candidate = Some("10.0.0.7".into()));
+        let modes =
+            [Mode::Exclusive, Mode::Read, Mode::Write, Mode::Permits { take: 2, of: u32::MAX }];
+        let lock = |mode| {
+            let (key, token) = (Key::new("shop:stock/42").unwrap(), FencingToken::from_raw(1 << 60));
+            let lease = Duration::from_millis(15_000);
+            Unwatched::new(key, ClaimId::random(), mode, token, lease, holder.clone())
+        };
+        let ticket = Ticket {
+            owner: "web".into(),
+            locks: modes.into_iter().map(lock).collect(),
+            ttl: Duration::from_secs(15),
+            since: Duration::from_millis(1_800_000_000_123),
+            max_end: None,
+            period: None,
+        };
+        let hour = Duration::from_secs(3_600);
+        let task = Ticket {
+            max_end: Some(hour),
+            period: Some(hour..2 * hour),
+            locks: vec![lock(Mode::Exclusive)],
+            ..ticket.clone()
+        };
+        for ticket in [ticket, task] {
+            let bytes = ticket.write();
+            assert_eq!(Ticket::read(&bytes), Some(ticket));
+            for length in 0..bytes.len() {
+                assert_eq!(Ticket::read(&bytes[..length]), None, "{length}");
+            }
+            assert_eq!(Ticket::read(&[&bytes[..], &[0]].concat()), None);
+        }
+    }
+}

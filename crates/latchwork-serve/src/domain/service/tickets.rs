@@ -1,0 +1,280 @@
+//! Holds that their clients keep: each request brings the ticket, and the store answers.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use latchwork::{Error, ErrorKind, Event, FencingToken, Lost, LostReason, Observer};
+use latchwork_store::{Key, Moment};
+
+use super::Service;
+use crate::domain::access::caller::Caller;
+use crate::domain::access::principal::Right;
+use crate::domain::events::event::LockEvent;
+use crate::domain::holds::claims::GrantedHold;
+use crate::domain::holds::ended::Ending;
+use crate::domain::holds::hold_status::HoldStatus;
+use crate::domain::holds::id::HoldId;
+use crate::domain::holds::kept::{Keeper, Kept};
+use crate::domain::holds::registry::Hold;
+use crate::domain::holds::release::ReleaseKind;
+use crate::domain::holds::ticket::Ticket;
+use crate::domain::holds::tickets::{Confirmed, Doubtful, Sighting};
+use crate::domain::holds::validity::renewed_until;
+use crate::domain::refusal::{Kind, Refusal};
+use crate::domain::wish::{Options, Target, Wish};
+use crate::time::spawn;
+
+/// How many holds whose end is near are asked for at a time.
+const ASKED: usize = 64;
+
+/// The hold that a request is about.
+pub(crate) enum Asked {
+    /// One that this process keeps.
+    Kept(HoldId),
+    /// One that its client keeps.
+    Ticket(Box<Ticket>),
+}
+
+impl Service {
+    /// Who keeps the holds with short names.
+    fn keeper(&self) -> Keeper {
+        if self.has_tickets { Keeper::Client } else { Keeper::Process }
+    }
+
+    /// Whether holds outlive this instance: others can renew and release them.
+    pub(crate) fn outlived(&self) -> bool {
+        self.has_tickets && self.seals.are_shared()
+    }
+
+    /// Checks what a client wants.
+    ///
+    /// # Errors
+    ///
+    /// As [`Wish::new`].
+    pub(crate) fn wish(&self, target: Target, options: Options) -> Result<Wish, Refusal> {
+        Wish::new(target, options, self.locks.capabilities(), self.keeper())
+    }
+
+    /// The hold with this id, if it may be one of the caller's.
+    ///
+    /// # Errors
+    ///
+    /// `NotFound`, whatever is wrong with the id.
+    pub(crate) fn open(&self, text: &str, caller: &Caller) -> Result<Asked, Refusal> {
+        if let Ok(id) = text.parse() {
+            return Ok(Asked::Kept(id));
+        }
+        let ticket = self.seals.open(text);
+        let own = ticket.filter(|ticket| *ticket.owner == *caller.principal.name);
+        own.map(Box::new).map(Asked::Ticket).ok_or_else(Refusal::no_hold)
+    }
+
+    /// Makes a ticket of a hold that was just granted, and enters it.
+    pub(super) async fn enter_ticket(
+        &self,
+        kept: Kept,
+        wish: &Wish,
+        caller: &Caller,
+    ) -> Result<GrantedHold, Refusal> {
+        let period = kept.period();
+        let taken = Ticket::take(kept).await;
+        let (locks, until) = taken.map_err(|error| Refusal::of(&error, None))?;
+        let since = self.clock.wall();
+        let ticket = Ticket {
+            owner: caller.principal.name.clone(),
+            locks,
+            ttl: wish.ttl,
+            since: Duration::from_millis(u64::try_from(since.as_millis()).unwrap_or(u64::MAX)),
+            max_end: wish.max_hold.map(|longest| since.saturating_add(longest)),
+            period,
+        };
+        let sealed = self.seals.seal(&ticket).ok_or_else(|| {
+            Refusal::new(Kind::Broken, "hold: the machine gives no random bytes")
+        });
+        let entered = sealed
+            .and_then(|text| self.registry.insert_ticket(&ticket, until).map(|()| text));
+        match entered {
+            Ok(text) => Ok(GrantedHold { id: ticket.id(), text: text.into() }),
+            Err(refusal) => {
+                self.abandon(ticket);
+                Err(refusal)
+            }
+        }
+    }
+
+    /// Releases a hold that no client has learned of.
+    pub(super) fn abandon(&self, ticket: Ticket) {
+        let (locks, wall) = (self.locks.clone(), self.clock.wall());
+        spawn(async move { ticket.end(&locks, ReleaseKind::Release, wall, |_| ()).await });
+    }
+
+    /// Renews a hold at the store.
+    pub(super) async fn renew_ticket(
+        &self,
+        ticket: &Ticket,
+        caller: &Caller,
+    ) -> Result<HoldStatus, Refusal> {
+        self.check_ticket(ticket, caller)?;
+        self.registry.check_open()?;
+        let least = *self.locks.capabilities().ttl.start();
+        let left = ticket.max_left(self.clock.wall());
+        if left.is_some_and(|left| left.is_zero()) {
+            return Err(self.lose(ticket, Ending::Lost("max_hold")));
+        }
+        let lease = left.map_or(ticket.lease(), |left| ticket.lease().min(left)).max(least);
+        let renewed = ticket.renew(&self.locks, lease).await;
+        let until = renewed.map_err(|error| self.not_renewed(ticket, &error))?;
+        let until = renewed_until(caller.arrival, until, ticket.ttl);
+        self.confirmed(ticket, until, caller, true)
+    }
+
+    /// Shows a hold as the store has it.
+    pub(super) async fn show_ticket(
+        &self,
+        ticket: &Ticket,
+        caller: &Caller,
+    ) -> Result<HoldStatus, Refusal> {
+        if let Some(ended) = self.registry.ended(ticket.id(), &ticket.owner) {
+            return Err(ended.ending.refusal(&ended.name));
+        }
+        match ticket.look(&self.locks).await {
+            Ok(Some(until)) => self.confirmed(ticket, until, caller, false),
+            Ok(None) => Err(self.lose(ticket, self.registry.gone(ticket))),
+            Err(error) => Err(Refusal::of(&error, Some(&self.name_of(ticket)))),
+        }
+    }
+
+    /// Keeps what the store has said of a hold, and tells it to the client.
+    pub(super) fn confirmed(
+        &self,
+        ticket: &Ticket,
+        until: Moment,
+        caller: &Caller,
+        renewed: bool,
+    ) -> Result<HoldStatus, Refusal> {
+        let Confirmed { status, is_new } =
+            self.registry.confirm(ticket, until, caller.arrival, renewed)?;
+        if is_new {
+            self.begins_here(ticket);
+        }
+        Ok(status)
+    }
+
+    /// Counts a hold that another instance has granted.
+    pub(super) fn begins_here(&self, ticket: &Ticket) {
+        for (key, token) in ticket.tokens() {
+            self.store_watch.add_own(key, token);
+            self.metrics.event(&Event::Adopted { key, token });
+        }
+    }
+
+    /// Counts the end of a hold without a release by this instance.
+    pub(super) fn ends_here(&self, hold: &Hold, ending: Option<Ending>) {
+        if hold.kept.known().is_none() {
+            // The library counts the guards.
+            return;
+        }
+        let now = self.clock.now();
+        let reason = match ending {
+            None | Some(Ending::Released(..)) => None,
+            Some(Ending::NotRenewed) => Some(LostReason::Expired),
+            Some(Ending::Lost("max_hold")) => Some(LostReason::MaxHold),
+            Some(Ending::Lost(_) | Ending::Forced) => Some(LostReason::Taken),
+        };
+        let held = now.since(hold.since);
+        for (key, token) in hold.kept.locks() {
+            self.metrics.event(&match reason {
+                Some(reason) => Event::Lost { key, token, lost: Lost::new(reason, now), held },
+                None => Event::Detached { key, token, held },
+            });
+        }
+    }
+
+    /// Refuses what the caller may no longer use, and a hold whose end this instance has seen.
+    pub(super) fn check_ticket(&self, ticket: &Ticket, caller: &Caller) -> Result<(), Refusal> {
+        for (key, _) in ticket.tokens() {
+            caller.principal.check(Right::Lock, &self.names.name_of(key.as_str()))?;
+        }
+        match self.registry.ended(ticket.id(), &ticket.owner) {
+            Some(ended) => Err(ended.ending.refusal(&ended.name)),
+            None => Ok(()),
+        }
+    }
+
+    /// The refusal of a renewal that the store has not granted.
+    pub(super) fn not_renewed(&self, ticket: &Ticket, error: &Error) -> Refusal {
+        if error.kind() == ErrorKind::Lost {
+            return self.lose(ticket, self.registry.gone(ticket));
+        }
+        let refusal = Refusal::of(error, Some(&self.name_of(ticket)));
+        match error.kind() {
+            ErrorKind::Unreachable => refusal.with_next_step(
+                "stop the work before valid_for_ms of the last answer is over; renew again at once",
+            ),
+            _ => refusal,
+        }
+    }
+
+    /// Ends a hold that the store does not have.
+    fn lose(&self, ticket: &Ticket, ending: Ending) -> Refusal {
+        if let Some(hold) = self.registry.end_ticket(ticket, ending) {
+            tracing::warn!(name = self.name_of(ticket), reason = ending.reason(), "a hold was lost");
+            self.publish_end(&hold, ending);
+        }
+        ending.refusal(&self.name_of(ticket))
+    }
+
+    /// The name of the first lock.
+    pub(super) fn name_of(&self, ticket: &Ticket) -> String {
+        let first = ticket.tokens().next();
+        first.map(|(key, _)| self.names.name_of(key.as_str())).unwrap_or_default()
+    }
+
+    /// Asks the store for holds whose end is near. Those that it does not have were ended by another instance, or were
+    /// not renewed.
+    pub(super) async fn settle(self: Arc<Self>, doubtful: Vec<Doubtful>) {
+        for some in doubtful.chunks(ASKED) {
+            let sightings = join_all(some.iter().map(|it| self.sight(it))).await;
+            for (doubtful, sighting) in some.iter().zip(&sightings) {
+                match self.registry.sighted(doubtful.id, sighting) {
+                    Some((hold, Some(ending))) => {
+                        self.publish_end(&hold, ending);
+                        crate::metrics::not_renewed();
+                    }
+                    Some((hold, None)) => self.publish_elsewhere(&hold),
+                    None => {}
+                }
+            }
+        }
+        self.registry.sooner.notify_one();
+    }
+
+    async fn sight(&self, doubtful: &Doubtful) -> Sighting {
+        let name = self.names.name_of(doubtful.key.as_str());
+        let Ok(seen) = self.locks.inspect(&name).await else { return Sighting::Silence };
+        let claim = Some(doubtful.id.claim());
+        match seen.holders.iter().find(|party| party.id == claim) {
+            Some(party) => Sighting::Held(party.remaining.unwrap_or(Duration::MAX)),
+            None => Sighting::Gone,
+        }
+    }
+
+    /// Publishes that a hold has ended elsewhere: by a release, or by a loss.
+    fn publish_elsewhere(&self, hold: &Hold) {
+        self.ends_here(hold, None);
+        for (key, token) in hold.kept.locks() {
+            self.store_watch.remove_own(key, token);
+            let event = LockEvent::new("released", self.names.name_of(key.as_str()));
+            let lasted = Some(self.clock.now().since(hold.since));
+            self.hub.publish(LockEvent { token: Some(token), lasted, by: "store", ..event });
+        }
+    }
+
+    /// Publishes the ends of the holds of tickets that were taken away from this key.
+    pub(super) fn publish_forced(&self, key: &Key, tokens: &[FencingToken]) {
+        for (hold, ending) in self.registry.forced(key, tokens) {
+            self.publish_end(&hold, ending);
+        }
+    }
+}
