@@ -282,8 +282,9 @@ Examples:
 pub(super) const SERVE: &str = "\
 Clients take, renew and release locks by HTTP: `latchwork help service` and GET /openapi.json
 describe it. On this machine they need no token; for other hosts the service demands TLS and tokens.
-SIGTERM stops it when the holds of its clients have ended, SIGHUP reads tokens,
-certificates and the login of the store again. The log goes to standard error, with --json as JSON.
+With the same --seal-key-file, several instances at one store renew and release each other's holds, but
+not on etcd, ZooKeeper and Redlock; without it, holds end with the process. SIGTERM stops it when the
+holds that end with it have ended. SIGHUP reads tokens, seal keys, certificates and the login again. The log goes to standard error, with --json as JSON.
 
 Examples:
   latchwork serve

@@ -105,8 +105,9 @@ pub(super) async fn acquire(
 
 /// Renews a hold
 ///
-/// A renewal gives the whole ttl again, counted from its arrival. While the store does not answer it
-/// gives what remains.
+/// The store is asked: the hold lasts for the whole ttl again, less the drift of the clocks, counted from the arrival of
+/// the request. Any instance of the service with the same seal key can do it. With `503` the validity of the last answer
+/// counts.
 #[utoipa::path(post, path = "/v1/holds/{hold}/renew", tag = "holds",
     params(("hold" = String, Path, description = "The id of the hold")),
     responses((status = 200, description = "Renewed", body = HoldView), Errors))]
@@ -120,9 +121,9 @@ pub(super) async fn renew(
 
 /// Upgrades a read hold to a write hold
 ///
-/// The hold stays the same, and its token grows. Until the other readers have released, it is a read hold, and no new
-/// reader is admitted. The request renews the hold when it comes and when it is granted; if `wait_ms` is longer than
-/// the ttl, renew it meanwhile. A repeat after the upgrade shows the hold as it is. Cutting the connection of a
+/// The answer has a new token, which is larger, and a new id; the old id is that of a released hold. Until the other
+/// readers have released, it is a read hold, and no new reader is admitted. The service keeps it at the store while the
+/// request waits. A repeat after the upgrade, at the same instance, shows the hold as it is. Cutting the connection of a
 /// waiting request withdraws the upgrade.
 ///
 /// After a `409` the lock is still held for reading. The kind `UpgradeConflict` says that another reader is upgrading
@@ -143,8 +144,9 @@ pub(super) async fn upgrade(
 
 /// Downgrades a write hold to a read hold
 ///
-/// The hold stays the same, and its token grows. Nobody can write in between, and other readers are admitted. The
-/// request renews the hold, and a repeat shows it as it is.
+/// The answer has a new token, which is larger, and a new id; the old id is that of a released hold. Nobody can write in
+/// between, and other readers are admitted. The request renews the hold, and a repeat at the same instance shows it as
+/// it is.
 #[utoipa::path(post, path = "/v1/holds/{hold}/downgrade", tag = "holds",
     params(("hold" = String, Path, description = "The id of the hold")),
     responses((status = 200, description = "Held for reading", body = HoldView), Errors))]
@@ -156,7 +158,7 @@ pub(super) async fn downgrade(
     Ok(Answer(service.change(&id, &caller, Change::Downgrade).await?.into()))
 }
 
-/// Shows a hold of this client, and renews nothing
+/// Shows a hold of this client as the store has it, and renews nothing
 #[utoipa::path(get, path = "/v1/holds/{hold}", operation_id = "show_hold", tag = "holds",
     params(("hold" = String, Path, description = "The id of the hold")),
     responses((status = 200, description = "Held", body = HoldView), Errors))]
@@ -173,7 +175,8 @@ pub(super) async fn show(
 /// A repeat tells what the first request did, and waits for it while it is under way. `410` with the kind `Lost` tells
 /// that the lock was lost before: the work may have overlapped with that of another holder. With `503` the store has
 /// not answered yet: the service asks it until the lease is over, and a repeat tells what it says. `410` with
-/// `Unconfirmed` tells that the store never answered, or that its answer was lost.
+/// `Unconfirmed` tells that the store never answered, that its answer was lost, or that another instance may have released
+/// the hold.
 #[utoipa::path(delete, path = "/v1/holds/{hold}", tag = "holds",
     params(("hold" = String, Path, description = "The id of the hold")),
     responses((status = 200, description = "The lock was held until it was released", body = ReleasedView), Errors))]

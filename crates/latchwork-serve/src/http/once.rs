@@ -83,10 +83,7 @@ pub(super) async fn begin(
     let every = every.map_err(|error| Refusal::of(&error, Some(&name)))?;
     let period_text = format!("{:?} {:?}", asked.every, asked.tz);
     let options = options(asked.ttl_ms, asked.wait_ms, asked.holder, asked.max_hold_ms);
-    let wish = service.wish(
-        Target::Task { name, every, period_text },
-        options,
-    )?;
+    let wish = service.wish(Target::Task { name, every, period_text }, options)?;
     let acquisition = service.acquire(wish, &caller, claim_name(key)).await?;
     let nothing =
         |outcome| BegunView { outcome, hold: None, by: None, left_ms: None, done_at_ms: None };

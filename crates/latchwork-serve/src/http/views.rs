@@ -119,7 +119,8 @@ pub(crate) fn length_of_lock(lock: &LockStatus) -> usize {
 /// A lock that is held, and for how long the client may rely on it.
 #[derive(Debug, Clone, Serialize, ToSchema)]
 pub(crate) struct HoldView {
-    /// The id of the hold, to renew and release it. Keep it to yourself.
+    /// The id of the hold, to renew and release it: text of letters, digits, `-` and `_`, at most some 16,000. Keep it to
+    /// yourself.
     hold: String,
     /// The fencing token for the resource to check, of the first lock; a decimal number as text,
     /// because it exceeds 2^53.
@@ -128,7 +129,7 @@ pub(crate) struct HoldView {
     locks: Vec<TokenView>,
     /// `held`; or `suspect` while the store has to confirm it: do not use the resource then.
     state: &'static str,
-    /// The ttl: a hold that is not renewed for so long is released by the service.
+    /// The ttl: a hold that is not renewed for so long ends at the store.
     ttl_ms: u64,
     /// For how long the client may rely on the hold. It counts from a moment **before the request was
     /// sent**, by the client's own clock.

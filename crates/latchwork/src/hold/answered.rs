@@ -4,7 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use latchwork_store::{
-    Backoff, Claim, Effect, Error, ErrorKind, FencingToken, Lost, LostReason, Moment, Query, Released, Snapshot,
+    Backoff, Claim, Effect, Error, ErrorKind, FencingToken, Lost, LostReason, Moment, Query,
+    Released, Snapshot,
 };
 
 use crate::hold::engine::Engine;

@@ -119,7 +119,9 @@ impl Claims {
             let entry = claims.get_mut(&of).filter(|entry| entry.number == number);
             match (entry, &ended) {
                 // This drops the handle of the task: the task's memory stays while a handle exists.
-                (Some(entry), Ok(Outcome::Hold(hold))) => entry.stage = Stage::Granted(hold.clone()),
+                (Some(entry), Ok(Outcome::Hold(hold))) => {
+                    entry.stage = Stage::Granted(hold.clone())
+                }
                 // A repeated request tries again.
                 (Some(_), _) => drop(claims.remove(&of)),
                 (None, Ok(Outcome::Hold(hold))) => {

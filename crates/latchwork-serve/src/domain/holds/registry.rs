@@ -283,7 +283,10 @@ impl Registry {
         let now = self.clock.now();
         let mut state = self.lock();
         let is_closing = state.is_closing;
-        let Some(hold) = state.holds.get_mut(&id).filter(|hold| hold.is_kept_for(owner) || (fresh && *hold.owner == *owner))
+        let Some(hold) = state
+            .holds
+            .get_mut(&id)
+            .filter(|hold| hold.is_kept_for(owner) || (fresh && *hold.owner == *owner))
         else {
             return Err(state.missing(id, owner));
         };

@@ -76,7 +76,9 @@ impl Seals {
         let mut sealed = ticket.write();
         let keys = self.keys.read().unwrap_or_else(PoisonError::into_inner);
         let (nonce_bytes, nonce) = (nonce, Nonce::assume_unique_for_key(nonce));
-        keys.first()?.seal_in_place_append_tag(nonce, Aad::from(&self.context), &mut sealed).ok()?;
+        keys.first()?
+            .seal_in_place_append_tag(nonce, Aad::from(&self.context), &mut sealed)
+            .ok()?;
         drop(keys);
         sealed.splice(..0, nonce_bytes);
         Some(URL_SAFE_NO_PAD.encode(sealed))
@@ -112,9 +114,8 @@ fn bad(path: &Path, message: &str, step: &str) -> Error {
 }
 
 fn read(path: &Path) -> Result<Vec<LessSafeKey>, Error> {
-    let unread = |error: io::Error| {
-        bad(path, &error.to_string(), "name a file that the service may read")
-    };
+    let unread =
+        |error: io::Error| bad(path, &error.to_string(), "name a file that the service may read");
     let text = fs::read_to_string(path).map_err(unread)?;
     if fs::metadata(path).map_err(unread)?.mode() & 0o077 != 0 {
         let step = format!("run chmod 600 {}", path.display());

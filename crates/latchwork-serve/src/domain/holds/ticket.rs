@@ -54,10 +54,8 @@ impl Ticket {
             Kept::One(guard) => Unwatched::of(guard).await.map(one),
             Kept::Several(guards) => Unwatched::of_several(guards).await,
             Kept::Task(run) => Unwatched::of_run(run).await.map(one),
-            Kept::Ticket(_) => {
-                Err(Error::new(ErrorKind::Invalid, "hold: it has no guard")
-                    .with_next_step("report this"))
-            }
+            Kept::Ticket(_) => Err(Error::new(ErrorKind::Invalid, "hold: it has no guard")
+                .with_next_step("report this")),
         }
     }
 
@@ -272,7 +270,8 @@ mod tests {
         let modes =
             [Mode::Exclusive, Mode::Read, Mode::Write, Mode::Permits { take: 2, of: u32::MAX }];
         let lock = |mode| {
-            let (key, token) = (Key::new("shop:stock/42").unwrap(), FencingToken::from_raw(1 << 60));
+            let (key, token) =
+                (Key::new("shop:stock/42").unwrap(), FencingToken::from_raw(1 << 60));
             let lease = Duration::from_millis(15_000);
             Unwatched::new(key, ClaimId::random(), mode, token, lease, holder.clone())
         };

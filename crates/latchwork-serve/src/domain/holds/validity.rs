@@ -183,7 +183,8 @@ mod tests {
     /// The client's clock may be slower by a hundredth than those of the service and the store.
     #[test]
     fn no_promise_of_a_ticket_exceeds_the_lease() {
-        for (waited, late, ttl) in [(0, 0, 100), (0, 30, 100), (0, 5, 15_000), (300_000, 0, 15_000)] {
+        for (waited, late, ttl) in [(0, 0, 100), (0, 30, 100), (0, 5, 15_000), (300_000, 0, 15_000)]
+        {
             let sent = at(waited + late);
             let until = valid_until(sent, ttl * MS);
             let promise = promised(at(0), until, ttl * MS);

@@ -187,12 +187,12 @@ impl Service {
                 }
             }
             None => match hold.kept.end(kind, failed).await {
-            Ok(()) => ReleaseOutcome::Held,
-            Err(error) => match (error.kind(), error.lost()) {
-                (_, Some(lost)) => ReleaseOutcome::Lost(lost.reason.word()),
-                (ErrorKind::Lost, None) => ReleaseOutcome::Lost("taken"),
-                _ => unknown(&error),
-            },
+                Ok(()) => ReleaseOutcome::Held,
+                Err(error) => match (error.kind(), error.lost()) {
+                    (_, Some(lost)) => ReleaseOutcome::Lost(lost.reason.word()),
+                    (ErrorKind::Lost, None) => ReleaseOutcome::Lost("taken"),
+                    _ => unknown(&error),
+                },
             },
         };
         self.registry.settle(id, kind, outcome);

@@ -89,11 +89,12 @@ impl Service {
             max_end: wish.max_hold.map(|longest| since.saturating_add(longest)),
             period,
         };
-        let sealed = self.seals.seal(&ticket).ok_or_else(|| {
-            Refusal::new(Kind::Broken, "hold: the machine gives no random bytes")
-        });
-        let entered = sealed
-            .and_then(|text| self.registry.insert_ticket(&ticket, until).map(|()| text));
+        let sealed = self
+            .seals
+            .seal(&ticket)
+            .ok_or_else(|| Refusal::new(Kind::Broken, "hold: the machine gives no random bytes"));
+        let entered =
+            sealed.and_then(|text| self.registry.insert_ticket(&ticket, until).map(|()| text));
         match entered {
             Ok(text) => Ok(GrantedHold { id: ticket.id(), text: text.into() }),
             Err(refusal) => {
@@ -219,7 +220,11 @@ impl Service {
     /// Ends a hold that the store does not have.
     fn lose(&self, ticket: &Ticket, ending: Ending) -> Refusal {
         if let Some(hold) = self.registry.end_ticket(ticket, ending) {
-            tracing::warn!(name = self.name_of(ticket), reason = ending.reason(), "a hold was lost");
+            tracing::warn!(
+                name = self.name_of(ticket),
+                reason = ending.reason(),
+                "a hold was lost"
+            );
             self.publish_end(&hold, ending);
         }
         ending.refusal(&self.name_of(ticket))
