@@ -23,9 +23,6 @@ use latchwork_store::{
     Order, Query, Renewal, Stamp,
 };
 
-/// In which steps some stores say how much of a lease is left.
-const GRAIN: Duration = Duration::from_secs(1);
-
 /// A hold that nothing renews but its owner: plain data, without a task or a timer.
 ///
 /// It is for `latchwork serve`, whose clients renew, and no API for other programs. An observer receives its renewals
@@ -209,7 +206,7 @@ impl Unwatched {
     pub async fn look(&self, locks: &LockManager) -> Result<Option<Moment>, Error> {
         let (engine, rules) = (locks.engine(), locks.plan()?.rules);
         engine.check_open(Some(self.key()))?;
-        let sent_at = engine.io.now();
+        let asked_at = engine.io.now();
         let (query, limit) = (Query::Key(self.key().clone()), rules.op_timeout(self.ttl()));
         let seen = engine.inspect(&query, limit, Some(self.key())).await?;
         let mut holders = seen.iter().flat_map(|seen| &seen.holders);
@@ -217,10 +214,8 @@ impl Unwatched {
             return Ok(None);
         };
         let left = party.remaining.unwrap_or(self.ttl());
-        let left = left.saturating_sub(self.holder().room_for_delay());
-        // Whole seconds may be rounded up.
-        let grain = if left.subsec_nanos() == 0 { GRAIN } else { Duration::ZERO };
-        Ok(Some(validity::valid_until(sent_at, left.saturating_sub(grain))))
+        let until = validity::seen_until(asked_at, left);
+        Ok(Some(until.minus(self.holder().room_for_delay())))
     }
 
     /// Gives the hold to a guard, which renews it from now on; the first time before this returns.

@@ -4,16 +4,18 @@ use std::fs;
 use std::io::Read;
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::thread::{scope, sleep};
 use std::time::{Duration, Instant};
 
-use latchwork_services::{EtcdOptions, EtcdServer, PostgresServer, RedisOptions, RedisServer};
+use latchwork_services::{
+    EtcdOptions, EtcdServer, Port, PostgresServer, RedisOptions, RedisServer,
+};
 use rustix::process::Signal;
 
 use super::client::{AT_ONCE, Address, Answer, Events, Kept};
 use super::{Service, security};
-use crate::common::eventually;
+use crate::common::{Running, Store, eventually};
 use crate::doctor::at;
 
 const ONE: &str = "000102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f";
@@ -129,14 +131,13 @@ fn a_rolling_restart_loses_no_hold() {
     let addresses: Vec<_> = services.iter().map(|it| it.address.clone()).collect();
     let held = services[0].lock("x", r#"{"ttl_ms": 6000}"#);
     let (hold, token) = (held.is(200).get("hold"), held.get("token"));
-    let is_done = AtomicBool::new(false);
+    let (is_done, renewals) = (AtomicBool::new(false), AtomicU32::new(0));
     scope(|scope| {
         let client = scope.spawn(|| {
-            let mut renewals = 0;
             let line = format!("POST /v1/holds/{hold}/renew");
             for address in addresses.iter().cycle() {
                 if is_done.load(Ordering::SeqCst) {
-                    return renewals;
+                    return;
                 }
                 // An instance that restarts refuses the connection, or answers 503.
                 let Some(answer) = try_ask(address, &line) else { continue };
@@ -144,10 +145,9 @@ fn a_rolling_restart_loses_no_hold() {
                     continue;
                 }
                 assert_eq!(answer.is(200).get("token"), token);
-                renewals += 1;
-                sleep(Duration::from_millis(200));
+                renewals.fetch_add(1, Ordering::SeqCst);
+                sleep(Duration::from_millis(50));
             }
-            renewals
         });
         let key = team.key_file().display().to_string();
         for _ in 0..4 {
@@ -158,9 +158,12 @@ fn a_rolling_restart_loses_no_hold() {
             assert!(start.elapsed() < AT_ONCE, "it waited for holds");
             service.lock("x", "{}").is(409).kind("TimedOut");
             services.push(service);
+            let before = renewals.load(Ordering::SeqCst);
+            let is_renewed = || renewals.load(Ordering::SeqCst) >= before + 4;
+            eventually("renewals at both", || is_renewed().then_some(()));
         }
         is_done.store(true, Ordering::SeqCst);
-        assert!(client.join().unwrap() > 3);
+        client.join().unwrap();
     });
     services[1].release(&hold).is(200);
     assert!(!services[0].is_held("x"));
@@ -463,16 +466,18 @@ fn another_instance_upgrades_and_downgrades_a_hold() {
 fn a_service_says_whether_its_holds_outlive_it() {
     let (server, etcd) = (redis(), EtcdServer::start(&EtcdOptions::new()).unwrap());
     let tells = |options: &[&str], line: Option<&str>| {
-        let service = Service::start(options);
-        let told =
-            service.ask("GET /v1/whoami", "").is(200).json()["holds_outlive_service"].clone();
-        assert_eq!(told, line.is_none(), "{options:?}");
-        service.process.signal(Signal::TERM);
-        let Service { process, .. } = service;
-        let done = process.finish();
-        let lines = done.stderr.matches("holds end with this process").count();
-        assert_eq!(lines, usize::from(line.is_some()), "{done:?}");
-        assert!(done.stderr.contains(line.unwrap_or_default()), "{done:?}");
+        let (store, port) = (Store::new(), Port::reserve().unwrap());
+        let listen = format!("127.0.0.1:{}", port.number());
+        let all = [&["serve", "--listen", &listen], options].concat();
+        let process = Running::start(store.latchwork(&all));
+        let first = process.stderr.next().unwrap();
+        assert_eq!(first.contains("holds end with this process"), line.is_some(), "{first}");
+        assert!(first.contains(line.unwrap_or("ready")), "{first}");
+        if line.is_some() {
+            process.stderr.until("ready");
+        }
+        let told = Address::Tcp(port.number()).ask("GET /v1/whoami", &[], "").is(200).json();
+        assert_eq!(told["holds_outlive_service"], line.is_none(), "{options:?}");
     };
     let team = Team::at(&server.url());
     let key = team.key_file().display().to_string();

@@ -42,8 +42,11 @@ pub(crate) struct Doubtful {
 
 /// What the store has told of a hold whose end was near.
 pub(crate) enum Sighting {
-    /// It has so much left.
-    Held(Duration),
+    /// It has so much left, and is valid so long.
+    Held {
+        left: Duration,
+        until: Moment,
+    },
     Gone,
     /// It did not answer.
     Silence,
@@ -259,7 +262,8 @@ impl Registry {
         let before = hold.end;
         let Kept::Ticket(known) = &mut hold.kept else { return None };
         let end = match sighting {
-            Sighting::Held(left) => {
+            Sighting::Held { left, until } => {
+                known.until = known.until.max(*until);
                 let end = now.plus(*left).plus(drift(*left));
                 // With more than the last part, another instance has renewed it.
                 let last = hold.ttl / LAST_PART;

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use latchwork::{Error, ErrorKind, Event, FencingToken, Lost, LostReason, Observer};
+use latchwork_store::validity::seen_until;
 use latchwork_store::{Key, Moment};
 
 use super::Service;
@@ -80,6 +81,11 @@ impl Service {
         let period = kept.period();
         let taken = Ticket::take(kept).await;
         let (locks, until) = taken.map_err(|error| Refusal::of(&error, None))?;
+        // Without a wait, it is no more than a renewal gives.
+        let until = match wish.wait.is_zero() {
+            true => renewed_until(caller.arrival, until, wish.ttl),
+            false => until,
+        };
         let since = self.clock.wall();
         let ticket = Ticket {
             owner: caller.principal.name.clone(),
@@ -140,7 +146,10 @@ impl Service {
             return Err(ended.ending.refusal(&ended.name));
         }
         match ticket.look(&self.locks).await {
-            Ok(Some(until)) => self.confirmed(ticket, until, caller, false),
+            Ok(Some(until)) => {
+                let until = renewed_until(caller.arrival, until, ticket.ttl);
+                self.confirmed(ticket, until, caller, false)
+            }
             Ok(None) => Err(self.lose(ticket, self.registry.gone(ticket))),
             Err(error) => Err(Refusal::of(&error, Some(&self.name_of(ticket)))),
         }
@@ -257,10 +266,14 @@ impl Service {
 
     async fn sight(&self, doubtful: &Doubtful) -> Sighting {
         let name = self.names.name_of(doubtful.key.as_str());
+        let asked = self.clock.now();
         let Ok(seen) = self.locks.inspect(&name).await else { return Sighting::Silence };
         let claim = Some(doubtful.id.claim());
         match seen.holders.iter().find(|party| party.id == claim) {
-            Some(party) => Sighting::Held(party.remaining.unwrap_or(Duration::MAX)),
+            Some(party) => {
+                let left = party.remaining.unwrap_or_default();
+                Sighting::Held { left, until: seen_until(asked, left) }
+            }
             None => Sighting::Gone,
         }
     }

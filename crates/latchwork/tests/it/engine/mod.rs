@@ -23,6 +23,7 @@ mod primitives;
 mod pushed;
 mod store_clock;
 mod unpolled;
+mod unwatched;
 mod upgrade;
 mod waiting;
 mod work;

@@ -75,6 +75,8 @@ pub(crate) struct Faulty {
     store_clock: Arc<Mutex<Option<StoreClock>>>,
     pub(crate) tries: AtomicU32,
     pub(crate) renewals: AtomicU32,
+    /// How often it was asked to renew, whatever the number of claims.
+    pub(crate) renewal_calls: AtomicU32,
     pub(crate) releases: AtomicU32,
     pub(crate) waits: AtomicU32,
 }
@@ -223,6 +225,7 @@ impl Backend for Faulty {
         claims: &'a [Claim],
     ) -> Verb<'a, Vec<Result<Renewal, BackendError>>> {
         Box::pin(async move {
+            self.renewal_calls.fetch_add(1, Ordering::SeqCst);
             let mut answers = Vec::new();
             for claim in claims {
                 self.renewals.fetch_add(1, Ordering::SeqCst);
@@ -255,6 +258,10 @@ impl Backend for Faulty {
     }
 
     fn ttl_may_change(&self) -> bool {
+        true
+    }
+
+    fn renews_for_others(&self) -> bool {
         true
     }
 }
@@ -315,6 +322,7 @@ pub(crate) fn faulty(inner: Arc<MemoryBackend>, io: &Io, overtime: u32) -> Arc<F
         store_clock: Arc::default(),
         tries: AtomicU32::default(),
         renewals: AtomicU32::default(),
+        renewal_calls: AtomicU32::default(),
         releases: AtomicU32::default(),
         waits: AtomicU32::default(),
     })
