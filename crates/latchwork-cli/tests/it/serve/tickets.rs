@@ -113,18 +113,18 @@ fn any_instance_keeps_a_hold(url: &str) {
 }
 
 #[test]
-fn any_instance_keeps_a_hold_on_redis() {
+fn h370_any_instance_keeps_a_hold_on_redis() {
     any_instance_keeps_a_hold(&redis().url());
 }
 
 #[test]
-fn any_instance_keeps_a_hold_on_postgres() {
+fn h370_any_instance_keeps_a_hold_on_postgres() {
     any_instance_keeps_a_hold(&postgres().url());
 }
 
 /// A balancer sends each request to the next instance; each is stopped and started again in turn.
 #[test]
-fn a_rolling_restart_loses_no_hold() {
+fn h370_a_rolling_restart_loses_no_hold() {
     let server = redis();
     let team = Team::at(&server.url());
     let mut services = vec![team.instance(), team.instance()];
@@ -182,7 +182,7 @@ fn try_ask(address: &Address, line: &str) -> Option<Answer> {
 }
 
 #[test]
-fn a_ticket_that_is_not_whole_and_own_is_unknown() {
+fn h371_a_ticket_that_is_not_whole_and_own_is_unknown() {
     let (server, other) = (redis(), redis());
     let (team, elsewhere) = (Team::at(&server.url()), Team::at(&other.url()));
     let tokens = security::usual(&team.folder);
@@ -273,17 +273,17 @@ fn a_forced_release_shows_at_the_next_renewal(url: &str) {
 }
 
 #[test]
-fn a_forced_release_shows_at_the_next_renewal_on_redis() {
+fn h372_a_forced_release_shows_at_the_next_renewal_on_redis() {
     a_forced_release_shows_at_the_next_renewal(&redis().url());
 }
 
 #[test]
-fn a_forced_release_shows_at_the_next_renewal_on_postgres() {
+fn h372_a_forced_release_shows_at_the_next_renewal_on_postgres() {
     a_forced_release_shows_at_the_next_renewal(&postgres().url());
 }
 
 #[test]
-fn a_silent_client_is_gone_at_the_store_after_its_ttl() {
+fn h373_a_silent_client_is_gone_at_the_store_after_its_ttl() {
     let server = redis();
     let team = Team::at(&server.url());
     let service = team.instance();
@@ -397,7 +397,7 @@ fn keys_are_replaced_without_a_loss() {
 
 /// The first request was another instance's, and its answer is not known here.
 #[test]
-fn a_repeat_at_another_instance_is_never_a_false_success() {
+fn h374_a_repeat_at_another_instance_is_never_a_false_success() {
     let server = redis();
     let team = Team::at(&server.url());
     let (one, two) = (team.instance(), team.instance());
@@ -535,6 +535,23 @@ fn the_longest_hold_counts_at_every_instance() {
     for service in [&one, &two] {
         let over = service.renew(&hold);
         assert_eq!(over.is(410).get("reason"), "max_hold");
+    }
+}
+
+/// A name is part of the ticket, which is part of a path. With a longer one, the instance keeps the hold.
+#[test]
+fn a_long_name_is_kept_by_the_instance() {
+    let server = redis();
+    let team = Team::at(&server.url());
+    let (one, two) = (team.instance(), team.instance());
+    for (length, outlives) in [(8_000, true), (9_000, false)] {
+        let name = "n".repeat(length);
+        let body = format!(r#"{{"ttl_ms": 20000, "locks": [{{"name": "{name}"}}]}}"#);
+        let hold = one.ask("POST /v1/holds", &body).is(200).get("hold");
+        assert_eq!(hold.len() > 32, outlives, "{length}");
+        two.renew(&hold).is(if outlives { 200 } else { 404 });
+        assert_eq!(one.renew(&hold).is(200).number("ttl_ms"), 20_000);
+        one.release(&hold).is(200);
     }
 }
 

@@ -1,7 +1,6 @@
 //! Holds without a watchdog: nothing renews them but their owner.
 
 use std::future::{Future, poll_fn};
-use std::pin::Pin;
 use std::sync::atomic::Ordering;
 use std::task::Poll;
 use std::time::Duration;
@@ -23,8 +22,8 @@ async fn held(world: &World, name: &str) -> Unwatched {
 /// Polls a future once, and drops it.
 async fn begin(future: impl Future) {
     let mut future = Box::pin(future);
-    let once = |future: Pin<&mut _>, cx: &mut _| Future::poll(future, cx).is_pending();
-    assert!(poll_fn(|cx| Poll::Ready(once(future.as_mut(), cx))).await, "it has ended at once");
+    let is_pending = poll_fn(|cx| Poll::Ready(future.as_mut().poll(cx).is_pending())).await;
+    assert!(is_pending, "it has ended at once");
 }
 
 #[tokio::test(start_paused = true)]
