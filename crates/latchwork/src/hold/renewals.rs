@@ -1,5 +1,6 @@
 //! Renewals that a holder asks for itself: those of one turn go to the store in one call.
 
+use std::collections::HashMap;
 use std::future::poll_fn;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Poll;
@@ -38,7 +39,7 @@ impl Renewals {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Renews one claim now, and waits for the answer for at most `limit` from when it is sent.
+    /// Renews one claim now, and waits for the answer for at most `limit`.
     pub(crate) async fn ask(
         self: &Arc<Self>,
         claim: Claim,
@@ -54,10 +55,10 @@ impl Renewals {
             let this = self.clone();
             self.io.spawn(async move { this.send().await });
         }
-        match answered.await {
-            Ok((sent, answer)) => answer.map(|answer| (sent, answer)),
-            // Latchwork's threads have ended.
-            Err(_) => Err(BackendError::no_answer(limit)),
+        match self.io.within(limit, answered).await {
+            Some(Ok((sent, answer))) => answer.map(|answer| (sent, answer)),
+            // There was none in time, or Latchwork's threads have ended.
+            None | Some(Err(_)) => Err(BackendError::no_answer(limit)),
         }
     }
 
@@ -73,10 +74,19 @@ impl Renewals {
     }
 
     async fn renew(&self, asked: Vec<Asked>) {
-        let limit = asked.iter().map(|it| it.limit).min().unwrap_or_default();
-        let (claims, senders): (Vec<_>, Vec<_>) =
-            asked.into_iter().map(|it| (it.claim, Some(it.answer))).unzip();
-        let mut senders = senders;
+        // Each one is waited for by its own limit.
+        let limit = asked.iter().map(|it| it.limit).max().unwrap_or_default();
+        let (mut claims, mut senders) = (Vec::new(), Vec::<Vec<_>>::new());
+        let mut places = HashMap::new();
+        for Asked { claim, answer, .. } in asked {
+            // Requests for one claim share its answer.
+            let place = *places.entry(claim.id).or_insert(claims.len());
+            if place == claims.len() {
+                claims.push(claim);
+                senders.push(Vec::new());
+            }
+            senders[place].push(answer);
+        }
         let answers = Answers::default();
         // Nothing is counted from later than this.
         let sent = Sent::now(self.io.clock().as_ref());
@@ -84,16 +94,14 @@ impl Renewals {
         let answering = poll_fn(|cx| {
             let is_over = verb.as_mut().poll(cx).is_ready();
             for (claim, answer) in answers.take() {
-                if let Some(sender) = senders.get_mut(claim).and_then(Option::take) {
+                for sender in senders.get_mut(claim).map(std::mem::take).unwrap_or_default() {
                     // Fails if nobody waits for it any more.
-                    let _ = sender.send((sent, answer));
+                    let _ = sender.send((sent, answer.clone()));
                 }
             }
             if is_over { Poll::Ready(()) } else { Poll::Pending }
         });
+        // Who still waits gets no answer then.
         self.io.within(limit, answering).await;
-        for sender in senders.into_iter().flatten() {
-            let _ = sender.send((sent, Err(BackendError::no_answer(limit))));
-        }
     }
 }

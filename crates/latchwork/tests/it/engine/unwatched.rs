@@ -77,9 +77,28 @@ async fn renewals_of_one_turn_are_one_call() {
     assert!(renewed.iter().all(Result::is_ok));
     assert_eq!(world.store.renewals.load(Ordering::SeqCst), 1_000);
     assert_eq!(world.store.renewal_calls.load(Ordering::SeqCst), 2, "of 512 at most");
+    // Two requests for one hold share its renewal.
+    let (one, two) =
+        tokio::join!(holds[2].renew(&world.locks, TTL), holds[2].renew(&world.locks, TTL));
+    assert_eq!(one.unwrap(), two.unwrap());
+    assert_eq!(world.store.renewals.load(Ordering::SeqCst), 1_001);
     // One that is dropped takes no other with it.
     begin(holds[0].renew(&world.locks, TTL)).await;
     holds[1].renew(&world.locks, TTL).await.unwrap();
+}
+
+/// They go to the store together.
+#[tokio::test(start_paused = true)]
+async fn a_short_ttl_shortens_no_time_limit_but_its_own() {
+    let world = World::new();
+    let short = world.locks.mutex("short").ttl(SEC).acquire().await.unwrap();
+    let (short, long) = (Unwatched::of(short).await.unwrap().0, held(&world, "long").await);
+    world.store.plan(|_| Fault::DelayAnswer(500 * MS));
+    let (short, long) =
+        tokio::join!(short.renew(&world.locks, SEC), long.renew(&world.locks, TTL));
+    assert_eq!(short.unwrap_err().kind(), ErrorKind::Unreachable);
+    long.unwrap();
+    assert_eq!(world.store.renewal_calls.load(Ordering::SeqCst), 1);
 }
 
 #[tokio::test(start_paused = true)]
