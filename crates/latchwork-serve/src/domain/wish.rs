@@ -97,7 +97,7 @@ pub(crate) struct Wish {
     pub(crate) wait: Duration,
     pub(crate) holder: Option<String>,
     pub(crate) max_hold: Option<Duration>,
-    /// Who is to keep the hold.
+    /// The keeper of the hold.
     pub(crate) keeper: Keeper,
     /// The ttl at the store.
     lease: Duration,

@@ -9,7 +9,7 @@ use std::thread::{scope, sleep};
 use std::time::{Duration, Instant};
 
 use latchwork_services::{
-    EtcdOptions, EtcdServer, Port, PostgresServer, RedisOptions, RedisServer,
+    EtcdOptions, EtcdServer, KubernetesServer, Port, PostgresServer, RedisOptions, RedisServer,
 };
 use rustix::process::Signal;
 
@@ -120,6 +120,22 @@ fn h370_any_instance_keeps_a_hold_on_redis() {
 #[test]
 fn h370_any_instance_keeps_a_hold_on_postgres() {
     any_instance_keeps_a_hold(&postgres().url());
+}
+
+/// The instances are processes of one machine.
+#[test]
+fn h370_any_instance_keeps_a_hold_on_files() {
+    let folder = tempfile::tempdir().unwrap();
+    let url = format!("file://{}", folder.path().join("locks").display());
+    assert_eq!(at(&url, &["run", "--create", "x", "--", "true"]).code(), 0);
+    any_instance_keeps_a_hold(&url);
+}
+
+#[test]
+fn h370_any_instance_keeps_a_hold_on_kubernetes() {
+    let server = KubernetesServer::start().unwrap();
+    server.make_namespace("tickets").unwrap();
+    any_instance_keeps_a_hold(&server.url("tickets").unwrap());
 }
 
 /// A balancer sends each request to the next instance; each is stopped and started again in turn.

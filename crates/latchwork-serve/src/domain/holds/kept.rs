@@ -67,7 +67,7 @@ impl Kept {
             Self::One(guard) => guard.state(),
             Self::Several(guards) => guards.state(),
             Self::Task(run) => run.state(),
-            // Its end is told by the time, or by the store.
+            // The time or the store ends it.
             Self::Ticket(_) => HoldState::Held,
         }
     }

@@ -94,8 +94,7 @@ async fn a_short_ttl_shortens_no_time_limit_but_its_own() {
     let short = world.locks.mutex("short").ttl(SEC).acquire().await.unwrap();
     let (short, long) = (Unwatched::of(short).await.unwrap().0, held(&world, "long").await);
     world.store.plan(|_| Fault::DelayAnswer(500 * MS));
-    let (short, long) =
-        tokio::join!(short.renew(&world.locks, SEC), long.renew(&world.locks, TTL));
+    let (short, long) = tokio::join!(short.renew(&world.locks, SEC), long.renew(&world.locks, TTL));
     assert_eq!(short.unwrap_err().kind(), ErrorKind::Unreachable);
     long.unwrap();
     assert_eq!(world.store.renewal_calls.load(Ordering::SeqCst), 1);
