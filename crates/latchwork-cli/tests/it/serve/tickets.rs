@@ -351,6 +351,11 @@ fn an_instance_tells_no_loss_of_what_another_one_keeps() {
         }
     }
     assert_eq!(ends, ["released", "kept"]);
+    for (service, held) in [(&one, "latchwork_held 1\n"), (&two, "latchwork_held 0\n")] {
+        eventually("the gauge", || {
+            service.ask("GET /metrics", "").text.contains(held).then_some(())
+        });
+    }
 }
 
 #[test]
@@ -552,6 +557,30 @@ fn the_longest_hold_counts_at_every_instance() {
         let over = service.renew(&hold);
         assert_eq!(over.is(410).get("reason"), "max_hold");
     }
+}
+
+/// The ticket has its names, so they are checked at each renewal.
+#[test]
+fn h371_a_token_whose_prefixes_were_narrowed_renews_nothing_else() {
+    let server = redis();
+    let team = Team::at(&server.url());
+    let of = |prefix: &str| {
+        let text = format!(
+            r#"{{"tokens": [{{"name": "web", "token": "{}", "rights": ["lock"], "prefixes": ["{prefix}"]}}]}}"#,
+            security::WEB
+        );
+        security::tokens(&team.folder, &text).display().to_string()
+    };
+    let service = team.with(&["--tokens", &of("shop/")]);
+    let auth = security::bearer(security::WEB);
+    let ask = |line: &str| service.address.ask(line, &[("Authorization", &*auth)], "");
+    let hold = ask("POST /v1/locks/shop%2Fx").is(200).get("hold");
+    of("office/");
+    service.process.signal(Signal::HUP);
+    service.process.stderr.until("the tokens were read again");
+    ask(&format!("POST /v1/holds/{hold}/renew")).is(403).kind("Forbidden");
+    ask(&format!("POST /v1/holds/{hold}/upgrade")).is(403);
+    ask(&format!("DELETE /v1/holds/{hold}")).is(200);
 }
 
 /// A name is part of the ticket, which is part of a path. With a longer one, the instance keeps the hold.
