@@ -113,18 +113,18 @@ fn any_instance_keeps_a_hold(url: &str) {
 }
 
 #[test]
-fn h370_any_instance_keeps_a_hold_on_redis() {
+fn h375_any_instance_keeps_a_hold_on_redis() {
     any_instance_keeps_a_hold(&redis().url());
 }
 
 #[test]
-fn h370_any_instance_keeps_a_hold_on_postgres() {
+fn h375_any_instance_keeps_a_hold_on_postgres() {
     any_instance_keeps_a_hold(&postgres().url());
 }
 
 /// The instances are processes of one machine.
 #[test]
-fn h370_any_instance_keeps_a_hold_on_files() {
+fn h375_any_instance_keeps_a_hold_on_files() {
     let folder = tempfile::tempdir().unwrap();
     let url = format!("file://{}", folder.path().join("locks").display());
     assert_eq!(at(&url, &["run", "--create", "x", "--", "true"]).code(), 0);
@@ -132,7 +132,7 @@ fn h370_any_instance_keeps_a_hold_on_files() {
 }
 
 #[test]
-fn h370_any_instance_keeps_a_hold_on_kubernetes() {
+fn h375_any_instance_keeps_a_hold_on_kubernetes() {
     let server = KubernetesServer::start().unwrap();
     server.make_namespace("tickets").unwrap();
     any_instance_keeps_a_hold(&server.url("tickets").unwrap());
@@ -140,7 +140,7 @@ fn h370_any_instance_keeps_a_hold_on_kubernetes() {
 
 /// A balancer sends each request to the next instance; each is stopped and started again in turn.
 #[test]
-fn h370_a_rolling_restart_loses_no_hold() {
+fn h375_a_rolling_restart_loses_no_hold() {
     let server = redis();
     let team = Team::at(&server.url());
     let mut services = vec![team.instance(), team.instance()];
@@ -198,7 +198,7 @@ fn try_ask(address: &Address, line: &str) -> Option<Answer> {
 }
 
 #[test]
-fn h371_a_ticket_that_is_not_whole_and_own_is_unknown() {
+fn h376_a_ticket_that_is_not_whole_and_own_is_unknown() {
     let (server, other) = (redis(), redis());
     let (team, elsewhere) = (Team::at(&server.url()), Team::at(&other.url()));
     let tokens = security::usual(&team.folder);
@@ -289,17 +289,17 @@ fn a_forced_release_shows_at_the_next_renewal(url: &str) {
 }
 
 #[test]
-fn h372_a_forced_release_shows_at_the_next_renewal_on_redis() {
+fn h377_a_forced_release_shows_at_the_next_renewal_on_redis() {
     a_forced_release_shows_at_the_next_renewal(&redis().url());
 }
 
 #[test]
-fn h372_a_forced_release_shows_at_the_next_renewal_on_postgres() {
+fn h377_a_forced_release_shows_at_the_next_renewal_on_postgres() {
     a_forced_release_shows_at_the_next_renewal(&postgres().url());
 }
 
 #[test]
-fn h373_a_silent_client_is_gone_at_the_store_after_its_ttl() {
+fn h378_a_silent_client_is_gone_at_the_store_after_its_ttl() {
     let server = redis();
     let team = Team::at(&server.url());
     let service = team.instance();
@@ -418,7 +418,7 @@ fn keys_are_replaced_without_a_loss() {
 
 /// The first request was another instance's, and its answer is not known here.
 #[test]
-fn h374_a_repeat_at_another_instance_is_never_a_false_success() {
+fn h379_a_repeat_at_another_instance_is_never_a_false_success() {
     let server = redis();
     let team = Team::at(&server.url());
     let (one, two) = (team.instance(), team.instance());
@@ -561,7 +561,7 @@ fn the_longest_hold_counts_at_every_instance() {
 
 /// The ticket has its names, so they are checked at each renewal.
 #[test]
-fn h371_a_token_whose_prefixes_were_narrowed_renews_nothing_else() {
+fn h376_a_token_whose_prefixes_were_narrowed_renews_nothing_else() {
     let server = redis();
     let team = Team::at(&server.url());
     let of = |prefix: &str| {
