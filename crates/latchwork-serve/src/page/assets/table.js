@@ -87,7 +87,7 @@ function arrange() {
 
 /** What a person types to see a first lock here. */
 function lesson() {
-  const token = api.hasToken() ? " -H 'Authorization: Bearer TOKEN'" : '';
+  const token = api.hasToken() ? ' --oauth2-bearer TOKEN' : '';
   const command = `curl -X POST${token} -H 'Content-Type: application/json' -d '{"ttl_ms": 60000}' ${new URL('v1/locks/hello', api.base).href}`;
   return [el('p', 'faint', 'A lock appears here as soon as a client acquires it. For a first one, type:'),
     el('p', 'line command', el('code', '', command), copier('the command', command))];
