@@ -112,8 +112,9 @@ fn serve(mut flags: Flags) -> Result<bool, Box<dyn Error>> {
     let listen =
         [flags.needed("listen")?, flags.needed("admin")?].map(|text| text.parse::<Listen>());
     let listen = listen.into_iter().collect::<Result<_, _>>()?;
+    let key = flags.text("seal-key-file").filter(|file| file != "none");
     flags.done()?;
-    service::serve(&store, &namespace, listen)?;
+    service::serve(&store, &namespace, listen, key.map(Into::into))?;
     Ok(true)
 }
 

@@ -113,8 +113,20 @@ impl Plan {
     /// # Errors
     ///
     /// If it does not start.
-    pub fn serve(mut self, faults: &[Fault]) -> io::Result<Self> {
-        let service = Service::start(&self.program, &self.store, &self.namespace(), &self.folder)?;
+    pub fn serve(self, faults: &[Fault]) -> io::Result<Self> {
+        self.serve_by(1, faults)
+    }
+
+    /// The same with so many instances, of which one at a time is broken. Their clients take turns between them, and
+    /// none stops to renew.
+    ///
+    /// # Errors
+    ///
+    /// As [`serve`](Self::serve).
+    pub fn serve_by(mut self, instances: usize, faults: &[Fault]) -> io::Result<Self> {
+        let namespace = self.namespace();
+        let service =
+            Service::start(&self.program, &self.store, &namespace, &self.folder, instances)?;
         self.nemeses.extend(faults.iter().map(|fault| service.nemesis(*fault)));
         self.service = Some(service);
         self.bounds.of_service();
@@ -185,7 +197,7 @@ impl Plan {
             longest: self.longest,
             slow: self.slow,
             fair,
-            service: self.service.as_ref().map(Service::address),
+            service: self.service.as_ref().map(Service::addresses),
             frozen_clock: self.frozen_clock,
             sweeps: one_process,
         };

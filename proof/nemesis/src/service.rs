@@ -1,6 +1,8 @@
 //! The service between the workers and the store, and what is done to it.
 
+use std::fs::OpenOptions;
 use std::io::{self, Read, Write};
+use std::os::unix::fs::OpenOptionsExt;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -10,6 +12,7 @@ use std::time::Duration;
 use latchwork::FencingToken;
 use latchwork_serve::{Listen, Settings};
 use latchwork_services::{Cut, Port, Process, Proxy};
+use latchwork_store::random_u128;
 use serde_json::Value;
 
 use crate::faults::Nemesis;
@@ -52,12 +55,12 @@ impl Fault {
     }
 }
 
-/// A service of a store, and the way that its clients take.
+/// The instances of a service of a store, and the ways that its clients take.
 #[derive(Debug, Clone)]
-pub struct Service(Arc<Mutex<Inner>>, Arc<Proxy>);
+pub struct Service(Arc<Mutex<Vec<Instance>>>, Arc<[Proxy]>);
 
 #[derive(Debug)]
-struct Inner {
+struct Instance {
     process: Process,
     program: PathBuf,
     args: Vec<String>,
@@ -68,37 +71,59 @@ struct Inner {
 }
 
 impl Service {
-    /// Starts the service with this crate's program.
+    /// Starts so many instances with this crate's program. Several share the key that seals their ids.
     ///
     /// # Errors
     ///
     /// If the program does not start, or does not listen in time.
-    pub fn start(program: &Path, store: &str, namespace: &str, folder: &Path) -> io::Result<Self> {
-        let port = Port::reserve().map_err(io::Error::other)?;
-        let proxy = Proxy::plain(port.number()).map_err(io::Error::other)?;
-        let socket = folder.join("admin.sock");
-        let args = [
-            "serve",
-            "--store",
-            store,
-            "--namespace",
-            namespace,
-            "--listen",
-            &format!("127.0.0.1:{}", port.number()),
-            "--admin",
-            &format!("unix:{}", socket.display()),
-        ];
-        let args: Vec<_> = args.into_iter().map(str::to_owned).collect();
-        let log = folder.join("service.txt");
-        let process = start(program, &args, &log)?;
-        let inner = Inner { process, program: program.into(), args, log, socket, port };
-        await_port(&inner)?;
-        Ok(Self(Arc::new(Mutex::new(inner)), Arc::new(proxy)))
+    pub fn start(
+        program: &Path,
+        store: &str,
+        namespace: &str,
+        folder: &Path,
+        instances: usize,
+    ) -> io::Result<Self> {
+        let key = folder.join("seal.key");
+        if instances > 1 {
+            let mut options = OpenOptions::new();
+            let mut file = options.write(true).create_new(true).mode(0o600).open(&key)?;
+            writeln!(file, "{:032x}{:032x}", random_u128(), random_u128())?;
+        }
+        let (mut all, mut ways) = (Vec::new(), Vec::new());
+        for number in 0..instances {
+            let port = Port::reserve().map_err(io::Error::other)?;
+            ways.push(Proxy::plain(port.number()).map_err(io::Error::other)?);
+            let socket = folder.join(format!("admin-{number}.sock"));
+            let (listen, admin) =
+                (format!("127.0.0.1:{}", port.number()), format!("unix:{}", socket.display()));
+            let key = if instances > 1 { key.to_string_lossy() } else { "none".into() };
+            let args = [
+                "serve",
+                "--store",
+                store,
+                "--namespace",
+                namespace,
+                "--listen",
+                &listen,
+                "--admin",
+                &admin,
+                "--seal-key-file",
+                &key,
+            ];
+            let args: Vec<_> = args.into_iter().map(str::to_owned).collect();
+            let log = folder.join(format!("service-{number}.txt"));
+            let process = start(program, &args, &log)?;
+            let one = Instance { process, program: program.into(), args, log, socket, port };
+            await_port(&one)?;
+            all.push(one);
+        }
+        Ok(Self(Arc::new(Mutex::new(all)), ways.into()))
     }
 
-    /// The address that clients use.
-    pub fn address(&self) -> String {
-        format!("127.0.0.1:{}", self.1.port())
+    /// The addresses that clients use, with a comma between them.
+    pub fn addresses(&self) -> String {
+        let all: Vec<_> = self.1.iter().map(|way| format!("127.0.0.1:{}", way.port())).collect();
+        all.join(",")
     }
 
     /// Takes a lock away from its holders, as an administrator does; the tokens of those that were evicted. A service
@@ -108,9 +133,12 @@ impl Service {
     ///
     /// If it does not answer in time.
     pub fn force_release(&self, name: &str) -> io::Result<Vec<FencingToken>> {
-        let socket = self.lock().socket.clone();
+        let sockets: Vec<_> = self.lock().iter().map(|one| one.socket.clone()).collect();
         // One that is away evicts nobody.
-        let Ok(mut stream) = UnixStream::connect(socket) else { return Ok(Vec::new()) };
+        let Some(mut stream) = sockets.iter().find_map(|socket| UnixStream::connect(socket).ok())
+        else {
+            return Ok(Vec::new());
+        };
         stream.set_read_timeout(Some(Duration::from_secs(5)))?;
         let body = r#"{"reason": "a trial"}"#;
         let head = format!(
@@ -131,10 +159,10 @@ impl Service {
 
     /// A fault of it, for a plan.
     pub fn nemesis(&self, fault: Fault) -> Box<dyn Nemesis> {
-        Box::new(Breaks { service: self.clone(), fault })
+        Box::new(Breaks { service: self.clone(), fault, broken: 0 })
     }
 
-    fn lock(&self) -> MutexGuard<'_, Inner> {
+    fn lock(&self) -> MutexGuard<'_, Vec<Instance>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -145,8 +173,8 @@ fn start(program: &Path, args: &[String], log: &Path) -> io::Result<Process> {
     Process::start(&command, log).map_err(io::Error::other)
 }
 
-/// Waits until the service accepts connections.
-fn await_port(inner: &Inner) -> io::Result<()> {
+/// Waits until an instance accepts connections.
+fn await_port(inner: &Instance) -> io::Result<()> {
     for _ in 0..1_000 {
         if std::net::TcpStream::connect(("127.0.0.1", inner.port.number())).is_ok() {
             return Ok(());
@@ -159,6 +187,8 @@ fn await_port(inner: &Inner) -> io::Result<()> {
 struct Breaks {
     service: Service,
     fault: Fault,
+    /// The number of the instance that is broken.
+    broken: usize,
 }
 
 impl Nemesis for Breaks {
@@ -167,8 +197,10 @@ impl Nemesis for Breaks {
     }
 
     fn strike(&mut self, luck: &mut Luck) -> io::Result<()> {
-        let Service(_, proxy) = &self.service;
-        let mut inner = self.service.lock();
+        let Service(_, ways) = &self.service;
+        let mut all = self.service.lock();
+        self.broken = luck.below(all.len());
+        let inner = &mut all[self.broken];
         match self.fault {
             Fault::Kill => inner.process.kill(),
             Fault::Stop => inner.process.stop().map_err(io::Error::other)?,
@@ -181,28 +213,33 @@ impl Nemesis for Breaks {
             }
             Fault::Cut => {
                 for _ in 0..5 {
-                    proxy.cut(Cut::Reset).map_err(io::Error::other)?;
+                    for way in ways.iter() {
+                        way.cut(Cut::Reset).map_err(io::Error::other)?;
+                    }
                     pause(luck.times(Duration::from_millis(100), 0.1..2.0));
                 }
             }
-            Fault::LoseAnswers => proxy.lose_answers(true),
+            Fault::LoseAnswers => ways.iter().for_each(|way| way.lose_answers(true)),
         }
         Ok(())
     }
 
     fn heal(&mut self) -> io::Result<()> {
-        let Service(_, proxy) = &self.service;
-        let mut inner = self.service.lock();
+        let Service(_, ways) = &self.service;
+        let mut all = self.service.lock();
+        let inner = &mut all[self.broken];
         match self.fault {
             Fault::Kill | Fault::Restart => {
                 inner.process = start(&inner.program, &inner.args, &inner.log)?;
-                await_port(&inner)?;
+                await_port(inner)?;
             }
             Fault::Stop => inner.process.cont().map_err(io::Error::other)?,
             Fault::LoseAnswers => {
-                proxy.lose_answers(false);
-                // A connection that has lost something never gets its answer.
-                proxy.cut(Cut::Reset).map_err(io::Error::other)?;
+                for way in ways.iter() {
+                    way.lose_answers(false);
+                    // A connection that has lost something never gets its answer.
+                    way.cut(Cut::Reset).map_err(io::Error::other)?;
+                }
             }
             Fault::Cut => {}
         }
@@ -215,8 +252,14 @@ impl Nemesis for Breaks {
 /// # Errors
 ///
 /// As [`latchwork_serve::serve`].
-pub fn serve(store: &str, namespace: &str, listen: Vec<Listen>) -> Result<(), latchwork::Error> {
+pub fn serve(
+    store: &str,
+    namespace: &str,
+    listen: Vec<Listen>,
+    seal_key_file: Option<PathBuf>,
+) -> Result<(), latchwork::Error> {
     let settings = Settings::new(store).with_namespace(namespace).with_listen(listen);
+    let settings = settings.with_seal_key_file(seal_key_file);
     let runtime =
         tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
     let runtime = runtime.map_err(|error| {

@@ -2,7 +2,7 @@
 //! own clock, from before each request was sent.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use latchwork_store::clock::boot_time;
@@ -25,7 +25,10 @@ struct Client {
     task: u32,
     luck: Luck,
     desk: Desk,
-    address: String,
+    /// Those of the instances of the service.
+    addresses: Vec<String>,
+    /// How many requests were sent: they take turns between the instances.
+    sent: AtomicUsize,
     clock: OwnClock,
 }
 
@@ -74,7 +77,7 @@ struct Hold {
 pub(super) async fn life(
     shop: Arc<Shop>,
     task: u32,
-    address: String,
+    addresses: String,
     clock: OwnClock,
 ) -> Result<(), Trouble> {
     let mut this = Client {
@@ -82,7 +85,8 @@ pub(super) async fn life(
         task,
         luck: Luck::of(shop.orders.seed, u64::from(task)),
         desk: Desk::new(&shop.orders.resource, shop.orders.name.as_str().into()),
-        address,
+        addresses: addresses.split(',').map(str::to_owned).collect(),
+        sent: AtomicUsize::new(0),
         shop,
     };
     while !*this.shop.closing.borrow() {
@@ -292,11 +296,13 @@ impl Client {
 
     async fn hold(&mut self, mut hold: Hold, length: Duration) -> Result<(), Trouble> {
         let until = self.clock.now().plus(length);
-        let changes =
-            matches!(hold.mode, Mode::Read | Mode::Write) && self.shop.locks.capabilities().upgrade;
+        // The new id of an upgrade is lost if its instance is killed before it answers.
+        let changes = self.addresses.len() == 1
+            && matches!(hold.mode, Mode::Read | Mode::Write)
+            && self.shop.locks.capabilities().upgrade;
         let step = self.shop.orders.ttl / 10;
         // Some clients just stop to renew.
-        let forgets = self.luck.percent(15);
+        let forgets = self.addresses.len() == 1 && self.luck.percent(15);
         let lost = loop {
             let (asked, stamp) = (self.clock.now(), boot_time());
             if asked >= hold.valid_until {
@@ -355,7 +361,11 @@ impl Client {
     /// Renews within what is valid; says why the hold is lost, if it is.
     async fn renew(&self, hold: &mut Hold) -> Option<&'static str> {
         let (attempt, sent) = (hold.attempt, self.clock.now());
-        let left = hold.valid_until.since(sent);
+        let mut left = hold.valid_until.since(sent);
+        if self.addresses.len() > 1 {
+            // An instance that is silent leaves time to ask another one.
+            left = left.min(self.shop.orders.ttl / 8);
+        }
         let path = format!("POST /v1/holds/{}/renew", hold.id);
         let said = self.shop.io.within(left, self.ask(&path, "", None)).await;
         match said {
@@ -379,7 +389,9 @@ impl Client {
 
     /// Sends one request on a connection of its own.
     async fn ask(&self, line: &str, body: &str, name: Option<&str>) -> std::io::Result<Said> {
-        let mut stream = TcpStream::connect(&self.address).await?;
+        let turn = self.sent.fetch_add(1, Ordering::Relaxed);
+        let address = &self.addresses[turn % self.addresses.len()];
+        let mut stream = TcpStream::connect(address).await?;
         let mut text = format!("{line} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n");
         if let Some(name) = name {
             text += &format!("Idempotency-Key: {name}\r\n");
@@ -403,7 +415,10 @@ impl Client {
     fn until(&self, sent: Moment, said: &Said) -> (Moment, Moment) {
         let number = |field: &str| said.body[field].as_u64().unwrap_or_default();
         let valid_until = sent.plus(Duration::from_millis(number("valid_for_ms")));
-        (valid_until, self.clock.now().plus(Duration::from_millis(number("renew_in_ms"))))
+        // An answer that was late leaves less time than the service knew of.
+        let now = self.clock.now();
+        let half = now.plus(valid_until.since(now) / 2);
+        (valid_until, half.min(now.plus(Duration::from_millis(number("renew_in_ms")))))
     }
 
     async fn write(&mut self, hold: &Hold) -> Result<(), Trouble> {

@@ -32,7 +32,7 @@ pub struct Orders {
     pub slow: Duration,
     /// Whether the store has a line, so that locks can be fair.
     pub fair: bool,
-    /// The address of the service that it uses instead of the library, if there is one.
+    /// The addresses of the service that it uses instead of the library, with commas between them, if there is one.
     pub service: Option<String>,
     /// Whether the clock of clients of the service stands still while they are stopped.
     pub frozen_clock: bool,
@@ -60,7 +60,7 @@ impl Orders {
             longest: flags.parsed("longest", 2.0)?,
             slow: flags.duration("slow", Duration::ZERO)?,
             fair: flags.parsed("fair", true)?,
-            service: flags.text("service").filter(|address| address != "none"),
+            service: flags.text("service").filter(|addresses| addresses != "none"),
             frozen_clock: flags.parsed("frozen-clock", false)?,
             sweeps: flags.parsed("sweeps", false)?,
         };

@@ -1,6 +1,7 @@
 //! Clients of `latchwork serve`: killed and stopped, their service killed, stopped and restarted, their
 //! connections cut, the store away. No two believe at once, and each loss is told in time.
 
+use std::collections::HashSet;
 use std::fs;
 use std::time::Duration;
 
@@ -111,6 +112,38 @@ fn h156_the_service_is_killed_stopped_and_restarted() {
     let plan = plan.serve(&[Fault::Kill, Fault::Stop, Fault::Restart]).unwrap();
     let outcome = play(folder, plan);
     assert!(outcome.verdict("told").unwrap().examined > 0, "{outcome}");
+}
+
+/// Two instances with one key, and one of them at a time killed, stopped or restarted: a client that reaches the other
+/// one loses no hold, and no two believe at once.
+#[test]
+fn h375_clients_of_two_instances_lose_no_hold() {
+    let folder = tempfile::tempdir().unwrap();
+    let servers = Servers::start(Kind::Single, "").unwrap();
+    let plan = plan(&servers.url(), &folder).ttl(TTL * 2);
+    let schedule = Schedule { length: Duration::from_millis(9_000), ..plan.schedule };
+    let plan = Plan { schedule, longest: 3.0, ..plan };
+    let mut plan = plan.serve_by(2, &[Fault::Kill, Fault::Stop, Fault::Restart]).unwrap();
+    // Nothing is lost, so nothing is to be told.
+    plan.bounds.without.push("told");
+    let outcome = play(folder, plan);
+    let held = outcome.history.attempts.iter().filter(|one| one.granted.is_some());
+    let renewed = outcome.history.events.iter();
+    let renewed = renewed.filter(|event| matches!(event.what, What::Renewed { .. })).count();
+    assert!(held.count() > 100 && renewed > 50, "{outcome}");
+    // An instance that was stopped may answer an acquire when there is no time left for a renewal.
+    let mut late = HashSet::new();
+    for event in &outcome.history.events {
+        match &event.what {
+            What::Granted { attempt, valid_until, .. } if valid_until.since(event.at) < TTL => {
+                late.insert((&event.process, *attempt));
+            }
+            What::Lost { attempt, .. } => {
+                assert!(late.contains(&(&event.process, *attempt)), "{event:?}\n{outcome}");
+            }
+            _ => {}
+        }
+    }
 }
 
 #[test]
