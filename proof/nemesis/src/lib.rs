@@ -91,7 +91,8 @@
 //! With `--service`, the workers do not use the library: they speak HTTP to a `latchwork serve`
 //! between them and the store ([`service`]), which is killed, stopped and restarted, and whose
 //! connections are cut. What is judged then is what its clients may rely on. Most evictions go through
-//! the service, and where nothing else is broken, each loss must have its cause (`loss-reason`).
+//! the service, and where nothing else is broken, each loss must have its cause (`loss-reason`). With `--instances 2`,
+//! their clients take turns between two instances with one seal key.
 //!
 //! # Limits
 //!

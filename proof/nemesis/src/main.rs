@@ -55,6 +55,7 @@ latchwork-nemesis stores
   --keys 1          keys of each kind: hot, long, fair, read and write, permits, several, entered
   --service LIST    the workers speak HTTP to a service, which is broken so: service-kill,service-stop,
                     service-restart,service-cut,service-lost-answers; calm for none of these
+  --instances 1     of the service, with one key; one of them at a time is broken
   --frozen-clock true
                     the clocks of workers stand still while they are stopped
   --foreign NAME    one process more, with the locks of another client: kazoo or curator at ZooKeeper,
@@ -202,7 +203,7 @@ fn run(mut flags: Flags) -> Result<bool, Box<dyn Error>> {
         _ => faults.split(',').filter(|name| !name.is_empty()).collect(),
     };
     let ttl = flags.duration("ttl", plan.ttl)?;
-    let service = flags.text("service");
+    let (service, instances) = (flags.text("service"), flags.parsed("instances", 1)?);
     flags.done()?;
     if ttl < Duration::from_millis(100) {
         return Err("--ttl: at least 100ms, or scheduling alone breaks the bounds".into());
@@ -216,7 +217,11 @@ fn run(mut flags: Flags) -> Result<bool, Box<dyn Error>> {
         let named =
             |name| Fault::named(name).ok_or_else(|| format!("--service: {name:?} is unknown"));
         let faults = names.split(',').filter(|name| *name != "calm").map(named);
-        plan = plan.serve(&faults.collect::<Result<Vec<_>, _>>()?)?;
+        plan = plan.serve_by(instances, &faults.collect::<Result<Vec<_>, _>>()?)?;
+        if instances > 1 {
+            // Their clients may lose nothing at all.
+            plan.bounds.without.push("told");
+        }
     }
     println!("seed {seed}, logs in {}", plan.folder.display());
     let (began, folder) = (latchwork_store::clock::boot_time(), plan.folder.clone());
