@@ -92,6 +92,13 @@ class ReleaseCounts(RuleCase):
         self.refuses(read[0] + late, "longer")
 
 
+    def test_what_is_replaced_frees_nothing(self):
+        write = hold("w1.0", 10, 20, 1, mode="write").replace("how=release", "how=drop").replace("21 w1.0 released attempt=1 answer=yes", "")
+        late = f"12 w0.0 {TRY.format(1, 'k', 'write', 'false')}\n700 w0.0 granted attempt=1 token=4096 ttl=1000 valid_until=1600\n"
+        self.accepts(write + hold("w1.0", 600, 680, 2, attempt=2, mode="read", beside=1).replace("599 ", "19 ") + late)
+        self.refuses(write + late, "longer")
+
+
 class Takeover(RuleCase):
     rule = "takeover"
 

@@ -32,12 +32,14 @@ def release_counts(book, story, bounds):
     waits, broken = Waits(story), story.disturbed(bounds.settle)
     for event in story.evictions:
         broken.add(event.values["asked"], event.time + bounds.settle)
+    # What is upgraded or downgraded goes on under another number.
+    replaced = {attempt.beside for attempt in story.attempts.values() if attempt.beside}
     for key, holds in story.holds.items():
         relied_on = 0
         for index, hold in enumerate(holds):
             before, relied_on = relied_on, max(relied_on, hold.belief_end())
             free = _freed(hold)
-            if free is None or key.startswith(bounds.cut or "-"):
+            if free is None or hold in replaced or key.startswith(bounds.cut or "-"):
                 continue
             following = holds[index + 1 : index + 2]
             beside = index + 1
