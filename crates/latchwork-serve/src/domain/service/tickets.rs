@@ -228,6 +228,10 @@ impl Service {
 
     /// Ends a hold that the store does not have.
     fn lose(&self, ticket: &Ticket, ending: Ending) -> Refusal {
+        // The loop that ends holds may have found it meanwhile.
+        if let Some(ended) = self.registry.ended(ticket.id(), &ticket.owner) {
+            return ended.ending.refusal(&ended.name);
+        }
         if let Some(hold) = self.registry.end_ticket(ticket, ending) {
             tracing::warn!(
                 name = self.name_of(ticket),
