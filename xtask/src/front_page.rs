@@ -15,7 +15,9 @@ const MOST_OF_STORE: usize = 30;
 /// The names that are exported at the root.
 fn names(source: &str) -> Vec<&str> {
     let mut names = Vec::new();
-    for item in source.split("\npub ").skip(1) {
+    let items: Vec<_> = source.split("\npub ").collect();
+    let shown = items.windows(2).filter(|pair| !pair[0].ends_with("#[doc(hidden)]"));
+    for item in shown.map(|pair| pair[1]) {
         let (kind, rest) = item.split_once(' ').unwrap();
         let end = if kind == "use" { rest.find(';') } else { rest.find([';', ' ', '(', '<']) };
         let what = &rest[..end.unwrap()];

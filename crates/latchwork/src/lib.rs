@@ -85,8 +85,6 @@ pub use connect::{connect, connect_from, default_store, doctor, init};
 pub use hold::guard::Guard;
 pub use hold::lease::HoldState;
 pub use hold::owner::Owner;
-#[doc(hidden)]
-pub use hold::unwatched::Unwatched;
 #[doc(inline)]
 pub use latchwork_store::{
     Error, ErrorKind, FencingToken, Lost, LostReason, NotHeld, Resize, Resized,
@@ -104,6 +102,8 @@ pub use locks::period::Period;
 pub use locks::reentrant::ReentrantMutex;
 pub use locks::rwlock::RwLock;
 pub use locks::semaphore::Semaphore;
+#[doc(hidden)]
+pub use locks::unwatched::Unwatched;
 pub use locks::upgrade::Exchange;
 pub use rules::adaptive::{AdaptiveTtl, HoldTimes};
 pub use rules::handover::Handover;

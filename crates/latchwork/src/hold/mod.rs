@@ -4,8 +4,8 @@
 //! | --- | --- |
 //! | `engine.rs` | what all handles and guards of a manager share; the end of a hold, and its handover |
 //! | `guard.rs`, `owners.rs`, `owner.rs` | the guard of a hold; the guards of one owner of a reentrant mutex |
+//! | `detach.rs`, `ticket.rs` | a hold that passes to another process |
 //! | `answered.rs` | a release that waits for the store |
-//! | `detach.rs`, `ticket.rs`, `unwatched.rs` | a hold that passes to another process, or that its owner renews by itself |
 //! | `lease.rs`, `watched.rs` | the state of a hold, by the clock; a lease in the care of the watchdog |
 //! | `watchdog.rs`, `backlog.rs`, `early.rs` | renewals: when, in which order, and doubts that come before the grant |
 //! | `renewals.rs` | renewals that an owner asks for |
@@ -14,7 +14,7 @@
 //!
 //! What the other rooms need of them goes through [`engine`].
 
-mod answered;
+pub(crate) mod answered;
 mod backlog;
 pub(crate) mod detach;
 mod early;
@@ -27,6 +27,5 @@ pub(crate) mod owners;
 pub(crate) mod reaper;
 pub(crate) mod renewals;
 pub(crate) mod ticket;
-pub(crate) mod unwatched;
 pub(crate) mod watchdog;
 pub(crate) mod watched;

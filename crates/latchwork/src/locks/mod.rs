@@ -12,4 +12,5 @@ pub(crate) mod period;
 pub(crate) mod reentrant;
 pub(crate) mod rwlock;
 pub(crate) mod semaphore;
+pub(crate) mod unwatched;
 pub(crate) mod upgrade;

@@ -19,8 +19,8 @@ use crate::rules::observe::Event;
 use crate::rules::token_base;
 use latchwork_store::validity;
 use latchwork_store::{
-    Claim, ClaimId, Error, ErrorKind, FencingToken, Holder, Key, Lost, LostReason, Mode, Moment,
-    Order, Query, Renewal, Stamp,
+    BackendError, Claim, ClaimId, Error, ErrorKind, FencingToken, Holder, Key, Lost, LostReason,
+    Mode, Moment, Order, Query, Renewal, Stamp,
 };
 
 /// A hold that nothing renews but its owner: plain data, without a task or a timer.
@@ -182,11 +182,9 @@ impl Unwatched {
         let paused = sent.paused(engine.io.clock().as_ref(), now);
         let valid_until = validity::valid_until(sent.at, ttl).minus(paused);
         if valid_until <= now {
-            let message = "the store's answer to the renewal came too late to be relied on";
-            return Err(Error::new(ErrorKind::Unreachable, message)
-                .with_key(self.key())
-                .with_store(engine.capabilities.store.clone())
-                .with_next_step("renew again at once"));
+            // It came when nothing could rely on it any more.
+            let none = BackendError::no_answer(now.since(sent.at));
+            return Err(engine.seen(none, Some(self.key())));
         }
         let (took, remaining) = (now.since(sent.at), valid_until.since(now));
         let (key, token, late) = (self.key(), self.token(), Duration::ZERO);
