@@ -643,3 +643,74 @@ fn a_hold_takes_little_memory() {
         metrics.contains(&format!("latchwork_client_holds {HOLDS}")).then_some(())
     });
 }
+
+/// A grant that a store pushes to a waiter lasts for moments at first; what its client gets is the whole ttl.
+fn a_grant_after_a_wait_has_the_whole_ttl(url: &str) {
+    let team = Team::at(url);
+    let (one, two) = (team.instance(), team.instance());
+    let long = r#"{"ttl_ms": 60000, "wait_ms": 30000}"#;
+    let left = |name: &str| {
+        let seen = one.ask(&format!("GET /v1/locks/{name}"), "");
+        seen.is(200).json()["holders"][0]["remaining_ms"].as_u64().unwrap()
+    };
+    for service in [&one, &two] {
+        let first = one.hold("x", r#"{"ttl_ms": 60000}"#);
+        let waiting = service.wait_for("x", &[], long);
+        one.release(&first).is(200);
+        let next = waiting.answer();
+        assert!(next.is(200).number("valid_for_ms") > 55_000, "{next:?}");
+        assert!(left("x") > 55_000);
+        service.release(&next.get("hold")).is(200);
+    }
+    // So has an upgrade that waited for another reader.
+    let read = r#"{"ttl_ms": 60000, "mode": "read"}"#;
+    let [mine, other] = ["mine", "other"].map(|_| one.hold("rw", read));
+    let upgrade =
+        one.address.send(&format!("POST /v1/holds/{mine}/upgrade"), &[], r#"{"wait_ms": 30000}"#);
+    eventually("an upgrade", || (one.waiters("rw") == 1).then_some(()));
+    two.release(&other).is(200);
+    let write = super::client::read(upgrade).unwrap();
+    assert!(write.is(200).number("valid_for_ms") > 55_000, "{write:?}");
+    assert!(left("rw") > 55_000);
+}
+
+#[test]
+fn h380_a_grant_after_a_wait_has_the_whole_ttl_on_redis() {
+    a_grant_after_a_wait_has_the_whole_ttl(&redis().url());
+}
+
+#[test]
+fn h380_a_grant_after_a_wait_has_the_whole_ttl_on_postgres() {
+    a_grant_after_a_wait_has_the_whole_ttl(&postgres().url());
+}
+
+/// Of several locks one was taken away: the hold is lost as a whole, and the others are free at once.
+#[test]
+fn h381_what_is_left_of_a_lost_hold_is_released() {
+    let server = redis();
+    let team = Team::at(&server.url());
+    let service = team.instance();
+    let body = r#"{"locks": [{"name": "a"}, {"name": "b"}], "ttl_ms": 60000}"#;
+    let hold = service.ask("POST /v1/holds", body).is(200).get("hold");
+    let store = Store::new();
+    let force = ["--store", &server.url(), "release", "--force", "a"];
+    assert_eq!(store.output(&force).code(), 0);
+    service.renew(&hold).is(410).kind("Lost");
+    eventually("a free lock", || (!service.is_held("b")).then_some(()));
+}
+
+/// The client's guard renews while an upgrade waits, but never for longer than the longest hold.
+#[test]
+fn an_upgrade_waits_no_longer_than_the_hold_may_last() {
+    let server = redis();
+    let team = Team::at(&server.url());
+    let service = team.instance();
+    let start = Instant::now();
+    let read = r#"{"ttl_ms": 1000, "max_hold_ms": 2000, "mode": "read"}"#;
+    let mine = service.hold("rw", read);
+    let _other = service.hold("rw", r#"{"ttl_ms": 60000, "mode": "read"}"#);
+    let upgrade = format!("POST /v1/holds/{mine}/upgrade");
+    let refused = service.ask(&upgrade, r#"{"wait_ms": 15000}"#);
+    assert!([409, 410].contains(&refused.status), "{refused:?}");
+    assert!(start.elapsed() < Duration::from_secs(5), "{:?}", start.elapsed());
+}

@@ -54,8 +54,7 @@ impl Ticket {
             Kept::One(guard) => Unwatched::of(guard).await.map(one),
             Kept::Several(guards) => Unwatched::of_several(guards).await,
             Kept::Task(run) => Unwatched::of_run(run).await.map(one),
-            Kept::Ticket(_) => Err(Error::new(ErrorKind::Invalid, "hold: it has no guard")
-                .with_next_step("report this")),
+            Kept::Ticket(_) => Err(Error::new(ErrorKind::Invalid, "hold: it has no guard")),
         }
     }
 

@@ -274,7 +274,9 @@ impl Registry {
                 }
             }
             Sighting::Silence if now.since(known.until) < PATIENCE => now.plus(AGAIN),
-            Sighting::Gone | Sighting::Silence => {
+            // Other instances may have renewed it all the time: only the store knows.
+            Sighting::Silence => return state.forget(id).map(|hold| (hold, None)),
+            Sighting::Gone => {
                 let is_late = known.is_seen || known.until <= now;
                 if is_late {
                     let ending = Ending::NotRenewed;

@@ -84,6 +84,11 @@ impl Service {
         }
         let watched = lock.watch(&self.locks).await;
         let guard = watched.map_err(|error| self.not_renewed(ticket, &error))?;
+        // The guard renews while it waits, and so not for longer than the hold may last.
+        let change = match (change, ticket.max_left(self.clock.wall())) {
+            (Change::Upgrade { wait }, Some(left)) => Change::Upgrade { wait: wait.min(left) },
+            (change, _) => change,
+        };
         let preparing = prepare(&guard, change);
         self.registry.lend(ticket, true);
         let mut lent = Lent { guard: Some(guard), registry: &self.registry, ticket };
@@ -136,6 +141,8 @@ impl Service {
         let from = ticket.tokens().next().map_or(token, |(_, token)| token);
         let (locks, since) = (vec![lock], self.clock.wall());
         let next = Ticket { locks, since, period: None, ..ticket.clone() };
+        let until = self.lengthened(&next, until).await;
+        let until = until.map_err(|error| self.not_renewed(ticket, &error))?;
         let replaced = self.seals.seal(&next).ok_or_else(Refusal::no_hold).and_then(|text| {
             let (hold, lasted) = self.registry.replace(ticket, &text)?;
             if let Some(hold) = hold {

@@ -178,9 +178,11 @@ impl Service {
                 let is_late = hold.kept.valid_until() <= self.clock.now();
                 match ticket.end(&self.locks, kind, self.clock.wall(), failed).await {
                     Released::Held => ReleaseOutcome::Held,
+                    // Another instance may have released it, for a request whose answer was lost, or does so now.
+                    Released::PartlyHeld | Released::NotHeld if self.outlived() => {
+                        ReleaseOutcome::Unknown
+                    }
                     Released::PartlyHeld => ReleaseOutcome::Lost("taken"),
-                    // Another instance may have released it, for a request whose answer was lost.
-                    Released::NotHeld if self.outlived() => ReleaseOutcome::Unknown,
                     Released::NotHeld if is_late => ReleaseOutcome::Lost("not_renewed"),
                     Released::NotHeld => ReleaseOutcome::Lost("taken"),
                     Released::Unknown(error) => unknown(&error),

@@ -95,6 +95,14 @@ impl Service {
             max_end: wish.max_hold.map(|longest| since.saturating_add(longest)),
             period,
         };
+        let until = match self.lengthened(&ticket, until).await {
+            Ok(until) => until,
+            Err(error) => {
+                let refusal = Refusal::of(&error, Some(&self.name_of(&ticket)));
+                self.abandon(ticket);
+                return Err(refusal);
+            }
+        };
         let sealed = self
             .seals
             .seal(&ticket)
@@ -108,6 +116,30 @@ impl Service {
                 Err(refusal)
             }
         }
+    }
+
+    /// Gives a new hold its whole lease: a grant that the store has pushed to a waiter, or that was handed over, may end
+    /// in a moment. Returns the end of the validity.
+    ///
+    /// # Errors
+    ///
+    /// `Lost`. Without an answer, the validity is that of the grant.
+    pub(super) async fn lengthened(&self, ticket: &Ticket, until: Moment) -> Result<Moment, Error> {
+        let lease = self.lease_of(ticket);
+        if until.since(self.clock.now()) >= lease / 2 {
+            return Ok(until);
+        }
+        match ticket.renew(&self.locks, lease).await {
+            Err(error) if error.kind() != ErrorKind::Lost => Ok(until),
+            renewed => renewed,
+        }
+    }
+
+    /// The lease of a renewal: that of the hold, or what remains of its longest hold.
+    fn lease_of(&self, ticket: &Ticket) -> Duration {
+        let least = *self.locks.capabilities().ttl.start();
+        let left = ticket.max_left(self.clock.wall());
+        left.map_or(ticket.lease(), |left| ticket.lease().min(left)).max(least)
     }
 
     /// Releases a hold that no client has learned of.
@@ -124,13 +156,10 @@ impl Service {
     ) -> Result<HoldStatus, Refusal> {
         self.check_ticket(ticket, caller)?;
         self.registry.check_open()?;
-        let least = *self.locks.capabilities().ttl.start();
-        let left = ticket.max_left(self.clock.wall());
-        if left.is_some_and(|left| left.is_zero()) {
+        if ticket.max_left(self.clock.wall()).is_some_and(|left| left.is_zero()) {
             return Err(self.lose(ticket, Ending::Lost("max_hold")));
         }
-        let lease = left.map_or(ticket.lease(), |left| ticket.lease().min(left)).max(least);
-        let renewed = ticket.renew(&self.locks, lease).await;
+        let renewed = ticket.renew(&self.locks, self.lease_of(ticket)).await;
         let until = renewed.map_err(|error| self.not_renewed(ticket, &error))?;
         let until = renewed_until(caller.arrival, until, ticket.ttl);
         self.confirmed(ticket, until, caller, true)
@@ -231,6 +260,10 @@ impl Service {
         // The loop that ends holds may have found it meanwhile.
         if let Some(ended) = self.registry.ended(ticket.id(), &ticket.owner) {
             return ended.ending.refusal(&ended.name);
+        }
+        if ticket.locks.len() > 1 {
+            // Of several locks, those that are not lost would stay until their leases are over.
+            self.abandon(ticket.clone());
         }
         if let Some(hold) = self.registry.end_ticket(ticket, ending) {
             tracing::warn!(
