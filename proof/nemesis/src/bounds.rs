@@ -1,4 +1,4 @@
-//! What a store and a run are judged by: what proof/eye is told of them.
+//! The bounds of a store and of a run, by which proof/eye judges.
 
 use std::time::Duration;
 

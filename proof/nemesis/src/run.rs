@@ -235,7 +235,7 @@ impl Plan {
         drop(servers);
         if !one_process {
             progress("looking for ghosts");
-            // The lease behind a hold of the service is twice as long.
+            // The lease behind a hold of the service is twice as long on stores that tie it to its instance.
             let leases = if self.service.is_some() { self.ttl * 3 } else { self.ttl };
             pause(leases + self.ttl / 4);
             let ends = self.bounds.ends.max(CLOSED);

@@ -221,7 +221,7 @@ impl Queue {
 
     /// Judges the claim at `me`, which is to replace a hold, as if all waiters were ours.
     ///
-    /// With both signs of numbers in the queue nobody knows who comes before it.
+    /// If numbers of both signs are in the queue, the order of the places is unknown.
     pub(crate) fn replacing(&self, me: usize) -> Verdict {
         match replace::verdict(&self.seats(), me, self.hold_of(me)) {
             Verdict::Behind(place) | Verdict::Overtakes(place) if self.has_both_signs => {

@@ -1,4 +1,4 @@
-//! How a hold is kept: by guards in this process, or by its client, who has its ticket.
+//! A hold is kept by guards in this process, or by its client with a ticket.
 
 use std::ops::Range;
 use std::time::Duration;

@@ -8,7 +8,7 @@ import * as locks from './locks.js';
 import * as table from './table.js';
 import * as urgent from './urgent.js';
 import * as views from './views.js';
-import { length, plain, say, showUtc } from './text.js';
+import { length, plain, refusal, say, showUtc } from './text.js';
 
 const $ = (id) => document.getElementById(id);
 const VIEWS = ['locks', 'elections', 'activity', 'doctor'];
@@ -36,7 +36,7 @@ function notice(text) {
 function failed(error) {
   if (error.name === 'AbortError') return;
   if (error.status === 401) { notice(''); live('closed', 'token needed'); }
-  else if (error.status) notice(`${plain(error.message)}${error.step ? `; ${plain(error.step)}` : ''}`);
+  else if (error.status) notice(refusal(error));
 }
 
 /** Nobody answers: what is known stays, greyed, with its age. */

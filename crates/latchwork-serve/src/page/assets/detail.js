@@ -3,7 +3,7 @@
 import { clock, locks, left, age, kind, shownHolder } from './locks.js';
 import { pastOf } from './history.js';
 import { timeline, legend, story } from './timeline.js';
-import { bdi, copier, count, el, isMarked, length, moment, plain, quoted } from './text.js';
+import { bdi, copier, count, el, isMarked, length, moment, plain, quoted, refusal } from './text.js';
 
 const SPANS = [['Auto', 0], ['1 min', 60_000], ['5 min', 300_000], ['30 min', 1_800_000], ['3 h', 10_800_000]];
 
@@ -125,7 +125,7 @@ export function draw(anyway = false) {
   if (state_word === 'done' && view.closed_by) facts.firstChild.append(fact('Done by', bdi(view.closed_by)));
   both.replaceChildren(...people(lock ?? { view: { holders: [], waiters: [] } }, now, wall));
   for (const text of view?.notes ?? []) both.append(el('p', 'faint', bdi(text)));
-  if (lock?.problem) both.append(el('p', 'error', `${plain(lock.problem.message)}${lock.problem.step ? `; ${plain(lock.problem.step)}` : ''}`));
+  if (lock?.problem) both.append(el('p', 'error', refusal(lock.problem)));
 
   const newest = past.events[0]?.id ?? -1;
   if (anyway || state.view !== view || state.newest !== newest) {

@@ -2,7 +2,7 @@
 
 import * as api from './api.js';
 import { locks, shownHolder } from './locks.js';
-import { bdi, count, el, plain, say } from './text.js';
+import { bdi, count, el, plain, refusal, say } from './text.js';
 
 const $ = (id) => document.getElementById(id);
 
@@ -86,7 +86,7 @@ export function askRelease(name, then) {
       const token = done.token ? `; token ${done.token} now fences the old holder` : '';
       then(`${plain(name)}: taken away from ${count(done.evicted.length, 'holder', 'holders')}${token}`);
     } catch (error) {
-      problem.textContent = `${plain(error.message)}${error.step ? `; ${plain(error.step)}` : ''}`;
+      problem.textContent = refusal(error);
       release.disabled = false;
     }
   });
@@ -130,7 +130,7 @@ export function askLimit(name, then) {
       dialog.close();
       then(`${plain(name)}: ${done.message}`);
     } catch (error) {
-      problem.textContent = `${plain(error.message)}${error.step ? `; ${plain(error.step)}` : ''}`;
+      problem.textContent = refusal(error);
       set.disabled = false;
     }
   };

@@ -93,18 +93,19 @@ function lesson() {
     el('p', 'line command', el('code', '', command), copier('the command', command))];
 }
 
+/** The prefixes of a name, the shortest first. */
+const prefixes = (name) => [...name.slice(0, -1).matchAll(/[/:]/g)].map((mark) => name.slice(0, mark.index + 1));
+
+/** Those that are rows of the tree: one with a single lock below it is none. */
+const levels = (name) => prefixes(name).filter((prefix) => state.groups.get(prefix)?.locks > 1);
+
 /** Puts the locks below their prefixes, each level one of a tree, and leaves out what is closed. */
 function grow() {
   state.groups = new Map();
   const inOrder = [...state.names].sort();
-  const levels = (name) => {
-    const found = [];
-    for (const mark of name.slice(0, -1).matchAll(/[/:]/g)) found.push(name.slice(0, mark.index + 1));
-    return found;
-  };
   for (const name of inOrder) {
     const lock = locks.get(name);
-    for (const prefix of levels(name)) {
+    for (const prefix of prefixes(name)) {
       const group = state.groups.get(prefix) ?? { locks: 0, held: 0, waiting: 0 };
       group.locks += 1;
       group.held += Number(lock.view.holders.length > 0);
@@ -116,8 +117,7 @@ function grow() {
   const before = new Set();
   for (const name of inOrder) {
     let isClosed = false;
-    // A level with one lock below it is no level.
-    for (const prefix of levels(name).filter((one) => state.groups.get(one).locks > 1)) {
+    for (const prefix of levels(name)) {
       if (isClosed) break;
       if (!before.has(prefix)) { before.add(prefix); state.names.push(PREFIX + prefix); }
       isClosed = state.closed.has(prefix);
@@ -254,7 +254,7 @@ function fillGroup(one, id, at) {
   row.style.transform = `translateY(${at * ROW()}px)`;
   row.setAttribute('aria-rowindex', String(at + 2));
   row.setAttribute('aria-expanded', String(!state.closed.has(prefix)));
-  indent(one, prefix.slice(0, -1));
+  indent(one, prefix);
   put(one.name, prefix);
   const words = `${count(group.locks, 'lock', 'locks')} · ${group.held.toLocaleString()} held · ${group.waiting.toLocaleString()} waiting`;
   if (one.said !== words) { one.said = words; one.words.textContent = words; }
@@ -263,7 +263,7 @@ function fillGroup(one, id, at) {
 
 /** Shows on which level of the tree a row stands. */
 function indent(one, name) {
-  const depth = state.isTree ? [...name.matchAll(/[/:]/g)].filter((mark) => state.groups.get(name.slice(0, mark.index + 1))?.locks > 1).length : 0;
+  const depth = state.isTree ? levels(name).length : 0;
   if (one.depth === depth) return;
   one.depth = depth;
   one.row.style.setProperty('--depth', String(depth));

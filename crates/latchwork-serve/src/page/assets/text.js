@@ -11,6 +11,9 @@ export const escaped = (c) => NAMES[c] ?? `\\u{${c.codePointAt(0).toString(16)}}
 /** The text with its hidden characters as escapes: for titles, labels and announcements. */
 export const plain = (text) => String(text ?? '').replace(HIDDEN, escaped);
 
+/** A refusal of the service: what is wrong, and the next step. */
+export const refusal = (error) => `${plain(error.message)}${error.step ? `; ${plain(error.step)}` : ''}`;
+
 /** Puts a text of others into an element, in place of what is there. */
 export function put(element, text) {
   const all = String(text ?? '');
