@@ -95,9 +95,16 @@ impl Proof {
             && self.login.current().0.is_some()
     }
 
-    /// Whether there is a newer login than the one whose user lacks a right.
-    pub(crate) async fn is_superseded(&self, io: &Io) -> bool {
-        let version = self.lock().version;
+    /// Whether there is a newer login than that of this token, whose user lacks a right.
+    pub(crate) async fn is_superseded(&self, token: Option<&Token>, io: &Io) -> bool {
+        let version = {
+            let state = self.lock();
+            // Another request was refused as well, and has logged in meanwhile.
+            if state.token.as_ref() != token {
+                return true;
+            }
+            state.version
+        };
         matches!(self.login.after_refusal(version, io).await, Ok(Some(_)))
     }
 
@@ -136,5 +143,26 @@ impl Proof {
 
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// H275: of two requests that were refused with the same token, one logs in anew; the other follows.
+    #[tokio::test]
+    async fn h275_a_token_that_another_request_has_replaced_is_superseded() {
+        let login = Login { user: "app".into(), password: "secret".into() };
+        let driver = latchwork::Driver::start().unwrap();
+        let (proof, io) = (Proof::new(Sourced::fixed(Some(login))), driver.io());
+        let [old, new] = ["old", "new"].map(Token::from_static);
+        proof.turn().await.unwrap().done(old.clone());
+        assert!(!proof.is_superseded(Some(&old), &io).await);
+        proof.refused(Some(&old));
+        assert!(proof.is_superseded(Some(&old), &io).await, "it is asked for");
+        proof.turn().await.unwrap().done(new.clone());
+        assert!(proof.is_superseded(Some(&old), &io).await, "it is there");
+        assert!(!proof.is_superseded(Some(&new), &io).await);
     }
 }

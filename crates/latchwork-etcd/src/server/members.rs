@@ -122,7 +122,8 @@ impl Members {
                     }
                 }
                 Reaction::NoRight
-                    if logins > 0 && Box::pin(self.proof.is_superseded(&self.io)).await =>
+                    if logins > 0
+                        && Box::pin(self.proof.is_superseded(token.as_ref(), &self.io)).await =>
                 {
                     self.proof.refused(token.as_ref());
                     logins -= 1;
