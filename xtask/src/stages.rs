@@ -1,6 +1,7 @@
 //! What is run, in which order, and how long it took.
 
 use std::fs::File;
+use std::panic::resume_unwind;
 use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -26,7 +27,7 @@ const DOCS: Stage = (
     &[("RUSTDOCFLAGS", "-D warnings")],
 );
 
-/// What no test runs. It is compiled before the tests, which then have the machine for themselves.
+/// What no test runs. It is compiled beside the tests, with what they leave of the processors.
 const COMPILED: &[Stage] = &[
     DOCS,
     ("features", &["check", "--package", "latchwork", "--no-default-features"], &[]),
@@ -106,10 +107,19 @@ pub(crate) fn test(args: &[String]) -> Result<(), String> {
         servers.join().unwrap_or(Err("what fetches the servers has panicked".into()))
     })?;
     let logs = root().join("target").join("trials");
-    for stage in COMPILED {
-        timed(&mut table, stage.0, || compile(stage, &logs))?;
-    }
-    let tests = timed(&mut table, "tests", || crate::trials::run(binaries, with_long, &logs));
+    let tests = std::thread::scope(|scope| {
+        let compiled = scope.spawn(|| {
+            let mut table = Vec::new();
+            let mut each = COMPILED.iter();
+            let done =
+                each.try_for_each(|stage| timed(&mut table, stage.0, || compile(stage, &logs)));
+            (table, done)
+        });
+        let tests = timed(&mut table, "tests", || crate::trials::run(binaries, with_long, &logs));
+        let (times, compiled) = compiled.join().unwrap_or_else(|panic| resume_unwind(panic));
+        table.extend(times);
+        tests.and(compiled)
+    });
     // After the others, or its bounds on times would be those of a crowd.
     let python = timed(&mut table, "python", crate::python::test);
     println!();
@@ -138,13 +148,26 @@ fn timed<T>(
     done
 }
 
+/// The same command, which gives way to all others.
+fn gently(command: &Command) -> Command {
+    let mut gentle = Command::new("nice");
+    gentle.args(["-n", "19"]).arg(command.get_program()).args(command.get_args());
+    for (name, value) in command.get_envs() {
+        match value {
+            Some(value) => gentle.env(name, value),
+            None => gentle.env_remove(name),
+        };
+    }
+    gentle
+}
+
 /// Compiles what no test runs; what is said of it goes to a file in `logs`, and is shown if it fails.
 fn compile((name, args, env): &Stage, logs: &Path) -> Result<(), String> {
     let failed = |e| format!("{name}: {e}");
     std::fs::create_dir_all(logs).map_err(|e| format!("{}: {e}", logs.display()))?;
     let path = logs.join(format!("{}.txt", name.replace(' ', "-")));
     let log = File::create(&path).map_err(|e| format!("{}: {e}", path.display()))?;
-    let mut command = cargo_command();
+    let mut command = gently(&cargo_command());
     command.args(*args).envs(env.iter().copied());
     command.stdout(log.try_clone().map_err(failed)?).stderr(log);
     // The same compiler as for the tests, or the libraries would be built once more.

@@ -9,8 +9,8 @@ use super::binaries::Binary;
 /// So many binaries run at a time at the most, for each processor.
 const SIDE_BY_SIDE: usize = 2;
 
-/// So much weight runs on two processors. A weight of 3 takes about one, so the machine has some left: tests that wait
-/// for a real clock must get it when they wake up.
+/// So much weight runs on two processors. A weight of 2 takes about one for moments and less on average, so the machine
+/// has some left: tests that wait for a real clock must get it when they wake up.
 const TWO_PROCESSORS: u32 = 4;
 
 /// What a binary needs.
@@ -27,25 +27,25 @@ const SHORT: Needs = Needs { threads: 2, weight: 1, rank: 0 };
 
 const PLANS: &[(&str, &str, Needs)] = &[
     // Servers that start slowly, elections, ttls.
-    ("latchwork-zookeeper", "it", Needs { threads: 6, weight: 3, rank: 10 }),
+    ("latchwork-zookeeper", "it", Needs { threads: 6, weight: 2, rank: 10 }),
     // Beside the nemesis, which takes about one processor.
     ("latchwork-etcd", "it", Needs { threads: 8, weight: 1, rank: 11 }),
-    ("latchwork-redis", "it", Needs { threads: 6, weight: 2, rank: 9 }),
-    ("latchwork-redis", "contract", Needs { threads: 10, weight: 3, rank: 7 }),
+    ("latchwork-redis", "it", Needs { threads: 6, weight: 1, rank: 9 }),
+    ("latchwork-redis", "contract", Needs { threads: 10, weight: 1, rank: 9 }),
     // Workers that are as busy as they can.
     ("latchwork-nemesis", "it", Needs { threads: 2, weight: 3, rank: 14 }),
-    ("latchwork-cli", "it", Needs { threads: 10, weight: 2, rank: 6 }),
+    ("latchwork-cli", "it", Needs { threads: 8, weight: 2, rank: 10 }),
     ("latchwork-demo", "it", Needs { threads: 4, weight: 1, rank: 6 }),
     ("latchwork-recipes", "it", Needs { threads: 4, weight: 1, rank: 4 }),
-    ("latchwork", "it", Needs { threads: 6, weight: 2, rank: 5 }),
+    ("latchwork", "it", Needs { threads: 6, weight: 1, rank: 8 }),
     ("latchwork-file", "it", Needs { threads: 6, weight: 2, rank: 5 }),
-    ("latchwork-zookeeper", "contract", Needs { threads: 10, weight: 2, rank: 5 }),
-    ("latchwork-postgres", "it", Needs { threads: 5, weight: 3, rank: 12 }),
-    ("latchwork-postgres", "contract", Needs { threads: 4, weight: 3, rank: 9 }),
+    ("latchwork-zookeeper", "contract", Needs { threads: 10, weight: 1, rank: 5 }),
+    ("latchwork-postgres", "it", Needs { threads: 5, weight: 2, rank: 12 }),
+    ("latchwork-postgres", "contract", Needs { threads: 5, weight: 2, rank: 12 }),
     // Minutes of requests that are counted. A start of its API server takes both processors for seconds.
-    ("latchwork-kubernetes", "it", Needs { threads: 6, weight: 2, rank: 11 }),
-    ("latchwork-kubernetes", "contract", Needs { threads: 4, weight: 2, rank: 6 }),
-    ("latchwork-etcd", "contract", Needs { threads: 10, weight: 2, rank: 4 }),
+    ("latchwork-kubernetes", "it", Needs { threads: 6, weight: 1, rank: 11 }),
+    ("latchwork-kubernetes", "contract", Needs { threads: 4, weight: 1, rank: 6 }),
+    ("latchwork-etcd", "contract", Needs { threads: 10, weight: 1, rank: 6 }),
     ("latchwork-file", "contract", Needs { threads: 16, weight: 1, rank: 3 }),
     ("latchwork-services", "it", Needs { threads: 4, weight: 2, rank: 3 }),
     // These compute.
@@ -73,7 +73,7 @@ const CROWDS: &[(Named, Needs)] = &[
         Needs { threads: 1, weight: 1, rank: 10 },
     ),
     // No crowd, but alone, because its API server takes both processors when it starts.
-    (("latchwork-nemesis", "it", &["kubernetes::"]), Needs { threads: 1, weight: 5, rank: 1 }),
+    (("latchwork-nemesis", "it", &["kubernetes::"]), Needs { threads: 1, weight: 2, rank: 8 }),
     // A hundred thousand cycles, one after the other, which take longer than all others of their package; and what
     // measures a part of a call.
     (
@@ -107,11 +107,11 @@ const CROWDS: &[(Named, Needs)] = &[
     // Browsers: each is several processes that draw. And clients of other languages, whose runtimes start slowly.
     (
         ("latchwork-cli", "it", &["serve::page::", "serve::clients::", "top::ten_thousand_locks"]),
-        Needs { threads: 2, weight: 5, rank: 1 },
+        Needs { threads: 2, weight: 2, rank: 8 },
     ),
     (
         ("latchwork", "it", &["many_waiters::", "h97_a_busy_child"]),
-        Needs { threads: 1, weight: 4, rank: 8 },
+        Needs { threads: 1, weight: 2, rank: 8 },
     ),
 ];
 
@@ -121,7 +121,7 @@ const TIGHT: &[(Named, Needs)] = &[
     (("latchwork-redis", "it", &["redlock::"]), TIGHTLY),
     (("latchwork-redis", "contract", &["redlock::"]), TIGHTLY),
 ];
-const TIGHTLY: Needs = Needs { threads: 3, weight: 3, rank: 8 };
+const TIGHTLY: Needs = Needs { threads: 3, weight: 2, rank: 8 };
 
 /// Tests that take minutes of a processor and show what a shorter one shows for the same store, or under more faults:
 /// `cargo xtask test --all` runs them too.
