@@ -1,19 +1,22 @@
-//! One real server for all trials, tables of its own for each, and a proxy in front of each client.
+//! One real server and its tables for all trials, a namespace for each, and a proxy in front of each client.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
+use latchwork_conformance::namespaced::{Namespace, Namespaced};
 use latchwork_conformance::{Client, Expected, Fault, Harness, Store, Time};
 use latchwork_postgres::{PostgresBackend, PostgresConfig};
 use latchwork_services::contract::{close, cut};
 use latchwork_services::{Direction, PgBouncer, PostgresOptions, PostgresServer, Proxy};
 use latchwork_store::{Fencing, Io, Verb};
+use tokio::sync::OnceCell;
 
 /// What runs: a server, and perhaps a pooler before it.
 pub(crate) struct Running {
     pub(crate) server: PostgresServer,
     bouncer: Option<PgBouncer>,
+    tables: OnceCell<()>,
 }
 
 type Lazy = LazyLock<Running, Box<dyn FnOnce() -> Running + Send>>;
@@ -22,7 +25,7 @@ type Lazy = LazyLock<Running, Box<dyn FnOnce() -> Running + Send>>;
 pub(crate) struct OneServer {
     pub(crate) running: Arc<Lazy>,
     next: Arc<AtomicU32>,
-    /// What follows the table in the address.
+    /// What follows the database in the address.
     options: &'static str,
     pooled: bool,
 }
@@ -36,7 +39,7 @@ impl OneServer {
         let start = move || {
             let server = PostgresServer::start_with(&server).expect("a PostgreSQL server");
             let bouncer = pooled.then(|| PgBouncer::start(server.port(), 60).expect("a PgBouncer"));
-            Running { server, bouncer }
+            Running { server, bouncer, tables: OnceCell::new() }
         };
         Self {
             running: Arc::new(LazyLock::new(Box::new(start))),
@@ -62,21 +65,27 @@ impl Harness for OneServer {
     }
 
     fn fresh<'a>(&'a self, io: &'a Io) -> Verb<'a, Store> {
-        let table = format!("t{}", self.next.fetch_add(1, Ordering::Relaxed));
-        let options = format!("table={table}&{}", self.options);
-        let server = self.running.server.port();
-        let port = self.running.bouncer.as_ref().map_or(server, PgBouncer::port);
+        let number = self.next.fetch_add(1, Ordering::Relaxed);
+        let namespace = Arc::new(Namespace::new(format!("t{number}:")));
+        let (running, options) = (self.running.clone(), self.options);
         Box::pin(async move {
+            let server = running.server.port();
+            let port = running.bouncer.as_ref().map_or(server, PgBouncer::port);
             let url =
                 move |port: u16| format!("postgres://postgres@127.0.0.1:{port}/postgres?{options}");
-            let config = PostgresConfig::parse(&url(server)).expect("a good address");
-            latchwork_postgres::init(config, io.clone()).await.expect("nothing is held");
+            let init = || async {
+                let config = PostgresConfig::parse(&url(server)).expect("a good address");
+                latchwork_postgres::init(config, io.clone()).await.expect("nothing is held");
+            };
+            running.tables.get_or_init(init).await;
             Store::new(move |io| {
                 let proxy = Proxy::plain(port).expect("a proxy");
                 let config = PostgresConfig::parse(&url(proxy.port())).expect("a good address");
+                let namespace = namespace.clone();
                 async move {
                     let backend =
                         PostgresBackend::connect(config, io).await.expect("the server runs");
+                    let backend = Arc::new(Namespaced::new(backend, namespace));
                     let proxies = Arc::new(vec![proxy]);
                     let held = proxies.clone();
                     Client::new(backend)
