@@ -27,7 +27,7 @@ const DOCS: Stage = (
     &[("RUSTDOCFLAGS", "-D warnings")],
 );
 
-/// What no test runs. It is compiled beside the tests, with what they leave of the processors.
+/// What no trial runs. It is compiled beside the trials, with what they leave of the processors.
 const COMPILED: &[Stage] = &[
     DOCS,
     ("features", &["check", "--package", "latchwork", "--no-default-features"], &[]),
@@ -47,6 +47,9 @@ const COMPILED: &[Stage] = &[
     ("packages", &["xtask", "package"], &[]),
     ("python package", &["xtask", "python-prepare", "--command-is-built"], &[]),
 ];
+
+/// Most of its tests wait, and they have servers of their own.
+const PYTHON: Stage = ("python", &["xtask", "python-test"], &[]);
 
 const FIX: &[Stage] = &[
     (
@@ -108,25 +111,27 @@ pub(crate) fn test(args: &[String]) -> Result<(), String> {
     })?;
     let logs = root().join("target").join("trials");
     let tests = std::thread::scope(|scope| {
-        let compiled = scope.spawn(|| {
+        let others = scope.spawn(|| {
             let mut table = Vec::new();
             let mut each = COMPILED.iter();
-            let done =
-                each.try_for_each(|stage| timed(&mut table, stage.0, || compile(stage, &logs)));
+            let mut done = each.try_for_each(|stage| {
+                timed(&mut table, stage.0, || run_quietly(stage, gently(), &logs))
+            });
+            if done.is_ok() {
+                done = timed(&mut table, PYTHON.0, || run_quietly(&PYTHON, cargo_command(), &logs));
+            }
             (table, done)
         });
         let tests = timed(&mut table, "tests", || crate::trials::run(binaries, with_long, &logs));
-        let (times, compiled) = compiled.join().unwrap_or_else(|panic| resume_unwind(panic));
+        let (times, compiled) = others.join().unwrap_or_else(|panic| resume_unwind(panic));
         table.extend(times);
         tests.and(compiled)
     });
-    // After the others, or its bounds on times would be those of a crowd.
-    let python = timed(&mut table, "python", crate::python::test);
     println!();
     for (name, took) in table {
         println!("{name:>25}  {}", minutes(took));
     }
-    tests.and(python)?;
+    tests?;
     let took = start.elapsed();
     if took > LONGEST {
         return Err(format!("everything passed, but took {}: too long", minutes(took)));
@@ -148,26 +153,20 @@ fn timed<T>(
     done
 }
 
-/// The same command, which gives way to all others.
-fn gently(command: &Command) -> Command {
-    let mut gentle = Command::new("nice");
-    gentle.args(["-n", "19"]).arg(command.get_program()).args(command.get_args());
-    for (name, value) in command.get_envs() {
-        match value {
-            Some(value) => gentle.env(name, value),
-            None => gentle.env_remove(name),
-        };
-    }
-    gentle
+/// Cargo, which gives way to all others.
+fn gently() -> Command {
+    let mut command = Command::new("nice");
+    command.args(["-n", "19", &crate::workspace::program()]);
+    crate::workspace::forget_package(&mut command);
+    command
 }
 
-/// Compiles what no test runs; what is said of it goes to a file in `logs`, and is shown if it fails.
-fn compile((name, args, env): &Stage, logs: &Path) -> Result<(), String> {
+/// Runs a stage beside the trials; what is said of it goes to a file in `logs`, and is shown if it fails.
+fn run_quietly((name, args, env): &Stage, mut command: Command, logs: &Path) -> Result<(), String> {
     let failed = |e| format!("{name}: {e}");
     std::fs::create_dir_all(logs).map_err(|e| format!("{}: {e}", logs.display()))?;
     let path = logs.join(format!("{}.txt", name.replace(' ', "-")));
     let log = File::create(&path).map_err(|e| format!("{}: {e}", path.display()))?;
-    let mut command = gently(&cargo_command());
     command.args(*args).envs(env.iter().copied());
     command.stdout(log.try_clone().map_err(failed)?).stderr(log);
     // The same compiler as for the tests, or the libraries would be built once more.
