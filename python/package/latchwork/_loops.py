@@ -154,14 +154,23 @@ async def _awaited(lost: "Loss") -> Optional[str]:
     return await lost
 
 
-def task() -> Any:
-    """The task that runs, of asyncio or of trio."""
+def _running() -> Any:
+    """The task that runs, of asyncio or of trio, or nothing."""
     trio = _trio()
     if trio is not None:
         return trio.lowlevel.current_task()
     import asyncio
 
     running = asyncio.current_task()
+    if running is None:
+        # From CPython 3.14 on it does not know the tasks that are written in Python, as those of nest_asyncio.
+        running = getattr(asyncio.tasks, "_py_current_task", asyncio.current_task)()
+    return running
+
+
+def task() -> Any:
+    """The task that runs."""
+    running = _running()
     if running is None:
         raise RuntimeError("`async with` on a lock needs a task; use `async with await lock.acquire()`")
     return running
@@ -196,13 +205,7 @@ _last = 0
 def task_owner() -> str:
     """The owner of a reentrant lock that this task is: a number that no other task of the process gets."""
     global _last
-    running = _trio()
-    if running is not None:
-        running = running.lowlevel.current_task()
-    else:
-        import asyncio
-
-        running = asyncio.current_task()
+    running = _running()
     if running is None:
         raise RuntimeError("a reentrant lock needs a task, or a name: acquire(owner=...)")
     number = _numbers.get(running)
