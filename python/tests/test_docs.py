@@ -23,10 +23,68 @@ MODULES = sorted(
 )
 
 
-@pytest.mark.parametrize("name", ["latchwork", *MODULES])
-def test_the_examples_of_docstrings_run(name, monkeypatch):
+PAGES = Path(__file__).parent.parent / "README.md", *(
+    Path(__file__).parent.parent.parent / "docs" / name for name in ("python.md", "python-migration.md")
+)
+
+#: What the examples of the pages take for granted.
+GIVEN = """
+from __future__ import annotations
+from typing import List
+import latchwork, pytest
+from contextlib import AbstractContextManager
+from latchwork import aio
+locks: latchwork.Locks
+def FileLock(path: str, timeout: int) -> AbstractContextManager[None]: raise NotImplementedError
+def write(token: int) -> None: ...
+async def work() -> None: ...
+def count(guard: latchwork.Guard) -> None: ...
+"""
+
+
+class Finder(doctest.DocTestFinder):
+    """Finds the examples of methods too, in whichever module their class is shown."""
+
+    def _from_module(self, module, item):
+        item = item.fget if isinstance(item, property) else item
+        of = item.__globals__["__name__"] if inspect.isfunction(item) else getattr(item, "__module__", None)
+        return str(of).split(".")[0] == "latchwork"
+
+
+def examples():
+    """The examples of all docstrings, each once."""
+    found = {}
+    for name in ["latchwork", *MODULES]:
+        for test in Finder().find(importlib.import_module(name), extraglobs={}):
+            if test.examples:
+                found.setdefault(test.docstring, test)
+    return list(found.values())
+
+
+def blocks(page):
+    return re.findall("```python\n(.*?)```", page.read_text(), re.DOTALL)
+
+
+@pytest.mark.parametrize("test", examples(), ids=lambda test: test.name)
+def test_the_examples_of_docstrings_run(test, monkeypatch):
     monkeypatch.setenv("LATCHWORK_STORE", "mem:")
-    assert doctest.testmod(importlib.import_module(name)).failed == 0
+    # A page says what it imports.
+    test.globs = {}
+    assert doctest.DocTestRunner().run(test).failed == 0
+
+
+def test_the_examples_have_types(tmp_path):
+    """`mypy --strict` and pyright accept the examples of all docstrings and pages."""
+    texts = ["".join(example.source for example in test.examples) for test in examples()]
+    texts += [block for page in PAGES for block in blocks(page)]
+    names = [f"{'async ' if re.search('^async ', text, re.M) else ''}def example_{n}() -> None" for n, text in enumerate(texts)]
+    program = tmp_path / "examples.py"
+    program.write_text(GIVEN + "".join(f"{name}:\n{textwrap.indent(text, '    ')}\n" for name, text in zip(names, texts)))
+    command = [sys.executable, "-m", "mypy", "--strict", "--cache-dir", "/dev/null", program]
+    said = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
+    assert said.returncode == 0, said.stdout
+    said = pyright(program)
+    assert said.returncode == 0, said.stdout
 
 
 def test_both_apis_have_the_same_names():
@@ -45,8 +103,8 @@ def test_both_apis_have_the_same_names():
 
 
 def test_there_are_examples():
-    found = [doctest.DocTestFinder().find(importlib.import_module(name)) for name in ["latchwork", *MODULES]]
-    assert sum(len(test.examples) for tests in found for test in tests) > 30
+    assert sum(len(test.examples) for test in examples()) > 90
+    assert {"Locks.synchronized", "Factory.rwlock"} <= {".".join(test.name.split(".")[-2:]) for test in examples()}
 
 
 def test_the_types_are_complete():
@@ -124,10 +182,9 @@ def test_pyright_accepts_a_typed_program_and_knows_every_type(tmp_path):
 
 
 def test_the_first_page_shows_code_that_runs(redis_server, monkeypatch):
-    page = (Path(__file__).parent.parent / "README.md").read_text()
-    blocks = re.findall("```python\n(.*?)```", page, re.DOTALL)
-    assert len(blocks) == 3
-    blocking, awaited, _ = (block.replace("redis://127.0.0.1:6379", redis_server) for block in blocks)
+    first = blocks(PAGES[0])
+    assert len(first) == 3
+    blocking, awaited, _ = (block.replace("redis://127.0.0.1:6379", redis_server) for block in first)
     written = []
     exec(blocking, {"write": lambda token: written.append(token)})
     assert written[0] > 0
@@ -140,8 +197,25 @@ def test_the_first_page_shows_code_that_runs(redis_server, monkeypatch):
     asyncio.run(names["main"]())
     assert written[1] == "worked"
     monkeypatch.setenv("LATCHWORK_STORE", redis_server)
-    exec("import latchwork\n" + blocks[2], names)
+    exec("import latchwork\n" + first[2], names)
     assert names["rename"](7, "Ada") is None
+
+
+def test_the_other_pages_show_code_that_runs(tmp_path, monkeypatch):
+    (test,), (both,) = (blocks(page) for page in PAGES[1:])
+    # A user's test fails if the code under test goes on after the loss, and passes if it checks.
+    given = "import latchwork, pytest\ndef count(guard):\n    guard.ensure_held()\n"
+    for name, text, passes in ("good", given, True), ("bad", given.replace("guard.ensure_held()", "pass"), False):
+        (tmp_path / f"test_{name}.py").write_text(text + test)
+        command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", f"test_{name}.py"]
+        assert (subprocess.run(command, cwd=tmp_path, capture_output=True).returncode == 0) == passes
+    from filelock import FileLock
+
+    with latchwork.connect("mem:") as locks:
+        text = both.replace("...", "held.append(guard.ensure_held())")
+        names = {"FileLock": lambda _, timeout: FileLock(tmp_path / "stock.lock", timeout=timeout), "locks": locks, "held": []}
+        exec(text, names)
+        assert names["held"] and locks.show("stock").is_free
 
 
 def test_everything_public_has_a_docstring():

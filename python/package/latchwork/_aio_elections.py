@@ -21,14 +21,16 @@ class Election(Named[_native.Lock]):
     """One of the candidates leads. A leadership is a guard whose token is the number of the term.
 
     >>> import asyncio, latchwork.aio
-    >>> async def main():
+    >>> async def main() -> None:
     ...     async with latchwork.aio.connect("mem:") as locks:
     ...         election = locks.election("scheduler", candidate="10.0.0.7:8080")
     ...         async with election.campaign(timeout=5) as leadership:
     ...             async for leader in election.observe():
-    ...                 return leader.candidate, leader.term == leadership.token
+    ...                 if leader:
+    ...                     print(leader.candidate, leader.term == leadership.token)
+    ...                 break
     >>> asyncio.run(main())
-    ('10.0.0.7:8080', True)
+    10.0.0.7:8080 True
     """
 
     __slots__ = ()

@@ -54,10 +54,11 @@ class Once(ByTasks[_native.Once, Union[Run, Skipped]]):
     """A task that runs once in each period, on one of the callers: a decorator for coroutines, and a context.
 
     >>> import asyncio, latchwork.aio
-    >>> async def main():
+    >>> from typing import List
+    >>> async def main() -> List[bool]:
     ...     async with latchwork.aio.connect("mem:") as locks:
     ...         @locks.once("report", every="1d")
-    ...         async def report():
+    ...         async def report() -> str:
     ...             return "sent"
     ...         return [bool(await report()), bool(await report())]
     >>> asyncio.run(main())

@@ -99,7 +99,7 @@ def synchronized(
     >>> import latchwork, os
     >>> os.environ["LATCHWORK_STORE"] = "mem:"
     >>> @latchwork.synchronized("report/{day}")
-    ... def report(day):
+    ... def report(day: str) -> str:
     ...     return f"report of {day}"
     >>> report("Monday")
     'report of Monday'

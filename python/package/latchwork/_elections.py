@@ -30,8 +30,9 @@ class Election(Named[_native.Lock]):
     >>> with latchwork.connect("mem:") as locks:
     ...     election = locks.election("scheduler", candidate="10.0.0.7:8080")
     ...     with election.campaign(timeout=5) as leadership:
-    ...         election.leader().candidate
-    '10.0.0.7:8080'
+    ...         if (leader := election.leader()):
+    ...             print(leader.candidate)
+    10.0.0.7:8080
     """
 
     __slots__ = ()

@@ -177,7 +177,7 @@ class AsyncGuard(_Held):
     """A lock that is held, for tasks of asyncio.
 
     >>> import asyncio, latchwork.aio
-    >>> async def main():
+    >>> async def main() -> bool:
     ...     async with latchwork.aio.connect("mem:") as locks:
     ...         async with locks.lock("stock/42") as guard:
     ...             return guard.ensure_held() == guard.token

@@ -32,7 +32,7 @@ class Lock(ByThreads[_native.Lock, Guard], ByTasks[_native.Lock, AsyncGuard]):
     >>> import latchwork
     >>> locks = latchwork.connect("mem:")
     >>> lock = locks.lock("report", ttl=30)
-    >>> with lock as guard:
+    >>> with lock:
     ...     lock.try_acquire() is None
     True
     >>> if (guard := lock.try_acquire()):     # the guard is the hold: without a name for it, the lock is released at once
@@ -136,9 +136,12 @@ class Locks(Factory[Lock, RWLock, ReentrantLock, Election, Once]):
         function runs to its end, and the call raises :class:`Lost`.
 
         >>> import latchwork
+        >>> from latchwork import Guard
+        >>> from typing import Optional
         >>> locks = latchwork.connect("mem:")
         >>> @locks.synchronized("user/{user_id}", timeout=5)
-        ... def rename(user_id, name, guard=None):
+        ... def rename(user_id: int, name: str, guard: Optional[Guard] = None) -> str:
+        ...     assert guard
         ...     return f"{guard.key} is {name}"
         >>> rename(7, name="Ada")
         'user/7 is Ada'

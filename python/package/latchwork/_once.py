@@ -56,12 +56,12 @@ class Once(ByThreads[_native.Once, "Union[Run, Skipped]"]):
     >>> import latchwork
     >>> locks = latchwork.connect("mem:")
     >>> @locks.once("report", every="1d", tz="Europe/Berlin")
-    ... def report(day):
+    ... def report(day: str) -> str:
     ...     return f"report of {day}"
     >>> report("Monday").value
     'report of Monday'
-    >>> report("Monday").skipped.why
-    'done'
+    >>> report("Monday").ran
+    False
 
     As a context, whose value is false if there is nothing to do:
 

@@ -2,7 +2,7 @@
 
 >>> import asyncio
 >>> from latchwork import aio
->>> async def main():
+>>> async def main() -> bool:
 ...     async with aio.connect("mem:") as locks:
 ...         lock = locks.lock("stock/42", ttl=30)
 ...         async with lock.acquire(timeout=5) as guard:

@@ -202,7 +202,8 @@ def condition(column: str = "token") -> str:
     """The condition for a row with a column of its own for the token: ``UPDATE ... SET token = %s WHERE ... AND
     token <= %s``. If no row changed, the holder was superseded, or there is no such row.
 
-    >>> condition("token")
+    >>> from latchwork import fence
+    >>> fence.condition("token")
     'token <= %s'
     """
     if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", column):

@@ -103,6 +103,7 @@ class Store:
         """While the block runs, the clock runs much faster than the real one, so that timeouts of minutes end at once.
 
         >>> import latchwork
+        >>> from latchwork.testing import Store
         >>> store = Store()
         >>> with store.hold("stock"), store.running_clock():
         ...     try:

@@ -11,10 +11,10 @@ options of its own, see :func:`per_process`.
 ...     guard.key
 'shop:stock/42'
 >>> @once("report", every="1d", locks=locks)
-... def report():
+... def report() -> str:
 ...     return "sent"
->>> report().value, report().skipped.why
-('sent', 'done')
+>>> report().value, report().ran
+('sent', False)
 """
 
 from __future__ import annotations
