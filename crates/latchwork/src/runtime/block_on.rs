@@ -163,8 +163,9 @@ mod imp {
     use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
     use std::task::{Wake, Waker};
     use std::thread::Thread;
-    use std::time::{Duration, Instant};
+    use std::time::Duration;
 
+    use latchwork_store::clock::boot_time;
     use latchwork_store::{Doorbell, Origin};
     pub(super) use latchwork_wire::Visit;
     use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
@@ -272,9 +273,9 @@ mod imp {
     /// Whether a thread checks its bell again and again before it sleeps. A processor that has to be woken, as in a
     /// virtual machine, can cost more than the answer of a server beside it. Both ways are measured, in microseconds.
     #[derive(Default)]
-    struct Pace {
-        slept: AtomicU32,
-        checked: AtomicU32,
+    pub(super) struct Pace {
+        of_sleeps: AtomicU32,
+        of_checks: AtomicU32,
         waits: AtomicU32,
     }
 
@@ -285,23 +286,30 @@ mod imp {
     const TRIAL: u32 = 32;
 
     impl Pace {
-        fn checks(&self) -> bool {
+        pub(super) fn checks(&self) -> bool {
             let trial = self.waits.fetch_add(1, Ordering::Relaxed) % TRIAL == TRIAL - 1;
-            let slept = self.slept.load(Ordering::Relaxed);
-            NEAR.contains(&slept) && (self.checked.load(Ordering::Relaxed) < slept) != trial
+            let slept = self.of_sleeps.load(Ordering::Relaxed);
+            NEAR.contains(&slept) && (self.of_checks.load(Ordering::Relaxed) < slept) != trial
         }
 
-        /// Keeps an average, in which a long wait counts as twice the longest.
-        fn took(average: &AtomicU32, time: Duration) {
-            let time = time.as_micros().min(u128::from(NEAR.end() * 2)) as u32;
-            let old = average.load(Ordering::Relaxed);
-            let new = if old == 0 { time } else { (old * 3 + time) / 4 };
-            average.store(new, Ordering::Relaxed);
+        pub(super) fn slept(&self, time: Duration) {
+            took(&self.of_sleeps, time);
+        }
+
+        pub(super) fn checked(&self, time: Duration) {
+            took(&self.of_checks, time);
         }
     }
 
+    /// Keeps an average, in which a long wait counts as four times the longest.
+    fn took(average: &AtomicU32, time: Duration) {
+        let time = time.as_micros().min(u128::from(NEAR.end() * 4)) as u32;
+        let old = average.load(Ordering::Relaxed);
+        average.store(if old == 0 { time } else { (old * 3 + time) / 4 }, Ordering::Relaxed);
+    }
+
     /// Sleeps until there is a wake-up or the bell has rung; tells whether it has.
-    fn listen(
+    pub(super) fn listen(
         event: &OwnedFd,
         bell: Option<&Doorbell>,
         longest: Option<Duration>,
@@ -313,22 +321,22 @@ mod imp {
             return false;
         };
         let fds = &mut [woken, PollFd::new(bell, PollFlags::IN)];
-        let begin = Instant::now();
+        let begin = boot_time();
         if pace.checks() {
             let longest = Duration::from_micros((*NEAR.end()).into());
             let seen = loop {
                 let seen = looked(event, fds, Some(Duration::ZERO));
-                if seen || begin.elapsed() > longest {
+                if seen || boot_time().since(begin) > longest {
                     break seen;
                 }
             };
-            Pace::took(&pace.checked, if seen { begin.elapsed() } else { longest * 2 });
+            pace.checked(if seen { boot_time().since(begin) } else { longest * 2 });
             if seen {
                 return !fds[1].revents().is_empty();
             }
         }
         let seen = looked(event, fds, longest);
-        Pace::took(&pace.slept, begin.elapsed());
+        pace.slept(boot_time().since(begin));
         seen && !fds[1].revents().is_empty()
     }
 

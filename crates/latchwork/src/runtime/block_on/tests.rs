@@ -138,3 +138,47 @@ fn a_wait_with_a_check_wakes_by_bell_and_waker() {
     }
     assert_eq!(rung.load(Ordering::SeqCst), 1);
 }
+
+#[test]
+fn the_faster_way_to_wait_for_an_answer_is_used() {
+    use imp::Pace;
+    let micros = Duration::from_micros;
+    let checks = |pace: &Pace| (0..320).filter(|_| pace.checks()).count();
+    // Nothing is known: it sleeps. So it does where an answer is faster or slower than a processor that wakes.
+    for slept in [None, Some(14), Some(500)] {
+        let pace = Pace::default();
+        slept.into_iter().for_each(|slept| pace.slept(micros(slept)));
+        assert_eq!(checks(&pace), 0);
+    }
+    // The other way is tried from time to time.
+    let pace = Pace::default();
+    pace.slept(micros(80));
+    pace.checked(micros(50));
+    assert_eq!(checks(&pace), 310);
+    (0..8).for_each(|_| pace.checked(Duration::from_secs(1)));
+    assert_eq!(checks(&pace), 10);
+    // A long wait, as for a lock that is held, is soon left behind.
+    pace.slept(Duration::from_secs(9));
+    assert_eq!(checks(&pace), 0);
+    (0..8).for_each(|_| pace.slept(micros(80)));
+    assert_eq!(checks(&pace), 10);
+}
+
+#[test]
+fn a_thread_that_checks_is_woken_by_bell_and_waker() {
+    let fd = Arc::new(eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC).unwrap());
+    let rung = Arc::new(AtomicU32::new(0));
+    let bell = bell(&fd, &rung);
+    let (pace, event) = (imp::Pace::default(), eventfd(0, EventfdFlags::NONBLOCK).unwrap());
+    pace.slept(Duration::from_micros(80));
+    let one = 1u64.to_ne_bytes();
+    rustix::io::write(&fd, &one).unwrap();
+    assert!(imp::listen(&event, Some(&bell), Some(Duration::from_secs(60)), &pace), "by the bell");
+    bell.answer();
+    rustix::io::write(&event, &one).unwrap();
+    assert!(!imp::listen(&event, Some(&bell), Some(Duration::from_secs(60)), &pace), "by the waker");
+    // The wake-up was taken, and nobody comes: the sleep has its end.
+    let begin = std::time::Instant::now();
+    assert!(!imp::listen(&event, Some(&bell), Some(Duration::from_millis(5)), &pace));
+    assert!(begin.elapsed() >= Duration::from_millis(5));
+}
