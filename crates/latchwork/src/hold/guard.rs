@@ -428,11 +428,22 @@ pub(crate) fn lost_before(engine: &Engine, key: &Key, token: FencingToken, lost:
         Duration::ZERO => "the lock was lost before it was released".to_owned(),
         ago => format!("the lock was lost {ago:?} before it was released"),
     };
-    Error::new(ErrorKind::Lost, format!("{when}: {lost}"))
-        .with_next_step(format!(
-            "check what was written under token {token} since then: another holder may have \
-             worked at the same time"
-        ))
+    let (what, next) = match lost.reason {
+        // This process did it by itself, and released the lock.
+        LostReason::SessionEnded => (
+            "the lock manager was closed before the guard was released, and has ended the hold".to_owned(),
+            "release all guards before you close the manager".to_owned(),
+        ),
+        _ => (
+            format!("{when}: {lost}"),
+            format!(
+                "check what was written under token {token} since then: another holder may have \
+                 worked at the same time"
+            ),
+        ),
+    };
+    Error::new(ErrorKind::Lost, what)
+        .with_next_step(next)
         .with_lost(lost)
         .with_key(key)
         .with_store(engine.capabilities.store.clone())

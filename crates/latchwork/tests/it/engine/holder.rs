@@ -379,6 +379,9 @@ async fn close_notifies_holders_and_waiters() {
     assert_eq!(at_the_store.unwrap_err().kind(), ErrorKind::Closed);
     assert_eq!(in_line.unwrap_err().kind(), ErrorKind::Closed);
     assert_eq!(reason(&ours), Some(LostReason::SessionEnded));
+    // This process did it by itself: there was no other holder.
+    let released = ours.release().await.unwrap_err();
+    assert_eq!(released.next_step(), Some("release all guards before you close the manager"));
     let later = waiting.try_acquire().await.unwrap_err();
     assert_eq!((later.kind(), later.next_step()), (ErrorKind::Closed, Some("connect again")));
     drop(other.mutex("ours").try_acquire().await.unwrap().expect("given back by close"));
