@@ -112,7 +112,7 @@ async fn locks(config: Config, io: Io) -> Finding {
         all.map_err(|error| Error::from_backend(error, None, &store))
     };
     match io.within(LIMIT, look).await {
-        Some(Ok(all)) => Finding::ok("locks", format!("{} held or waited for", all.len())),
+        Some(Ok(all)) => Finding::ok("locks", format!("{} held, waited for or closed", all.len())),
         None => Finding::info("locks", "not all could be checked in time")
             .consequence("the servers have many keys; the locks were not checked further"),
         Some(Err(error)) => Finding::critical("locks", error.message())
