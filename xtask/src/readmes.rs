@@ -174,11 +174,12 @@ fn no_readme_hides_lines_from_rustdoc_alone() {
     }
 }
 
-/// A package is read without the repository: on docs.rs and in a registry.
+/// A package is read without the repository: on docs.rs and in a registry, of Rust or of Python.
 #[test]
 fn readmes_of_packages_link_to_no_file() {
-    for package in crate::package::published().unwrap() {
-        let page = package.folder.join("README.md");
+    let crates = crate::package::published().unwrap().into_iter().map(|package| package.folder);
+    for folder in crates.chain([root().join("python")]) {
+        let page = folder.join("README.md");
         for (line, _) in lines(&read(&page)).filter(|(_, is_code)| !is_code) {
             assert_eq!(files(line).next(), None, "{}: {line}", page.display());
         }

@@ -67,10 +67,16 @@ fn changelog(packages: &[Package]) -> Result<(), String> {
 }
 
 fn repository() -> Result<(), String> {
-    if read("Cargo.toml")?.lines().any(|line| line.starts_with("repository = \"https://")) {
-        return Ok(());
+    if !read("Cargo.toml")?.lines().any(|line| line.starts_with("repository = \"https://")) {
+        return Err("fill in `repository` in the workspace's Cargo.toml".into());
     }
-    Err("fill in `repository` in the workspace's Cargo.toml".into())
+    // PyPI shows these beside the README, whose links lead to no file.
+    let python = read("python/pyproject.toml")?;
+    let urls = ["[project.urls]", "Documentation = ", "Source = ", "Changelog = ", "Issues = "];
+    match urls.iter().find(|url| !python.lines().any(|line| line.starts_with(**url))) {
+        Some(missing) => Err(format!("python/pyproject.toml has no `{missing}`")),
+        None => Ok(()),
+    }
 }
 
 /// Licences, advisories, and dependencies in two versions.
