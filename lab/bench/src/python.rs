@@ -175,10 +175,14 @@ impl<'a> Table<'a> {
                 verdicts.push(bridge(&samples[0], rows));
             }
             let times = free_cycles::times(rows);
+            let (low, high) = range(rows.iter().map(|sample| sample.rate));
+            // Samples of one turn lie beside each other in time.
+            let turns = samples[0].iter().zip(rows);
+            let (least, most) = range(turns.map(|(ours, theirs)| ours.rate / theirs.rate));
             row(&[
                 entry.name().into(),
-                format!("{:.0}", rate(rows)),
-                format!("{part:.2}"),
+                format!("{:.0} ({low:.0} to {high:.0})", rate(rows)),
+                format!("{part:.2} ({least:.2} to {most:.2})"),
                 goals::cell(&verdicts),
                 micros(times.quantile(0.5)),
                 micros(times.quantile(0.99)),
@@ -189,6 +193,11 @@ impl<'a> Table<'a> {
         println!();
         Ok(())
     }
+}
+
+/// The lowest and the highest of these.
+fn range(values: impl Iterator<Item = f64>) -> (f64, f64) {
+    values.fold((f64::INFINITY, 0.0), |(low, high), value| (value.min(low), value.max(high)))
 }
 
 /// What Python adds to an operation: the bridge, the event loop's work, and the objects of the API.
