@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 
 use latchwork::Error;
-use pyo3::exceptions::{PyRuntimeError, PyStopIteration};
+use pyo3::exceptions::{PyAttributeError, PyRuntimeError, PyStopIteration};
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple, PyType};
@@ -221,6 +221,13 @@ impl Operation {
     fn polled(&self) -> PyResult<Polled> {
         let (work, then) = self.begin()?;
         Polled::new(work, then)
+    }
+
+    /// What is awaited has attributes, and this has none.
+    fn __getattr__(&self, name: &str) -> PyResult<Py<PyAny>> {
+        Err(PyAttributeError::new_err(format!(
+            "an operation of latchwork has no attribute '{name}': it is not awaited yet; write `await`"
+        )))
     }
 
     fn __await__(slf: Bound<'_, Self>) -> PyResult<Bound<'_, PyAny>> {

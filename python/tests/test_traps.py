@@ -5,16 +5,14 @@ import contextlib
 import functools
 import gc
 import inspect
-import re
 import sys
 import threading
-import weakref
 from datetime import timedelta
 
 import pytest
 
 import latchwork
-from latchwork import aio, fence
+from latchwork import aio
 
 from conftest import run, unraisable
 
@@ -312,39 +310,6 @@ def test_h359_a_closed_coroutine_releases_without_a_wait(redis_server):
     asyncio.run(main())
 
 
-def test_exceptions_of_the_package_have_one_base(locks):
-    guard = locks.lock("stock").acquire()
-    guard.release()
-    for verb in (guard.release, guard.ensure_held):
-        with pytest.raises(latchwork.Released, match="released") as caught:
-            verb()
-        assert isinstance(caught.value, (latchwork.NotHeld)) and isinstance(caught.value, RuntimeError)
-        assert caught.value.kind == "released" and caught.value.key == guard.key and caught.value.hint
-    surrogate = b"\xff".decode("utf-8", "surrogateescape")
-    for call in (
-        lambda: latchwork.connect(5), lambda: latchwork.doctor(b"mem:"), lambda: locks.show(b"x"), lambda: locks.ls(None),
-        lambda: locks.force_release(1), lambda: locks.lock(surrogate), lambda: locks.lock("a", holder=surrogate),
-        lambda: locks.reentrant("a").acquire(owner=7), lambda: locks.once("a", surrogate), lambda: fence.condition("a b"),
-    ):
-        with pytest.raises(latchwork.Invalid, match="^(store|name|prefix|holder|owner|every|column): "):
-            call()
-    with pytest.raises(latchwork.Invalid, match="did you mean 'postgresql'"):
-        fence.SqlFence("postgres")
-
-
-def test_names_are_those_that_users_know():
-    assert str(latchwork.TimedOut) == "<class 'latchwork.TimedOut'>" and aio.Lock.__module__ == "latchwork.aio"
-    with latchwork.connect("mem:", namespace="shop") as locks:
-        with pytest.raises(TypeError, match="Locks.lock"):
-            locks.lock("a", patience=5)
-        rwlock = locks.rwlock("catalogue")
-        assert "catalogue" in repr(rwlock) and "'shop'" in repr(locks)
-        kept = weakref.WeakValueDictionary(a=locks.lock("a"), b=locks)
-        assert "b" in kept
-        with locks.lock("a") as guard:
-            assert weakref.ref(guard)() is guard
-
-
 def test_a_timedelta_of_days_is_of_the_calendar(locks):
     task = locks.once("report", every=timedelta(days=1), tz="Europe/Berlin")
     with task as run:
@@ -361,6 +326,13 @@ def test_a_report_is_the_table_of_the_command(tmp_path):
     # A measured time or number may be another one.
     shape = lambda text: [line.split()[:2] for line in text.strip().splitlines()]
     assert shape(printed) == shape(said.stdout), (printed, said)
+
+
+def test_a_report_counts_a_closed_period_as_closed(redis_server):
+    with latchwork.connect(redis_server, namespace="closed") as locks, locks.once("mail", every="1d") as run:
+        assert run
+    found = {finding.code: finding.found for finding in latchwork.doctor(redis_server).findings}
+    assert found["locks"].endswith(" held, waited for or closed"), found
 
 
 def test_the_end_of_a_process_is_silent(redis_server):
@@ -396,51 +368,5 @@ def test_a_loss_is_noted_once(locks):
                     await tasks.force_release("stock")
                     await guard.run(asyncio.sleep(60))
             assert getattr(caught.value, "__notes__", []) == []
-
-    asyncio.run(main())
-
-
-#: What users of other locks write, and a word of what they are told to write.
-OF_ACQUIRE = {
-    "blocking": (False, "try_acquire"), "blocking_timeout": (5, "timeout=5"), "sleep": (0.1, "notified"),
-    "poll_interval": (0.05, "notified"), "token": ("x", "guard.token"), "ephemeral": (True, "ttl"), "nonsense": (1, None),
-}
-OF_LOCK = {
-    "timeout": (30, "ttl=30.*timeout=5"), "sleep": (0.1, "notified"), "thread_local": (False, "guard is the hold"),
-    "blocking": (False, "try_acquire"), "blocking_timeout": (5, "acquire.timeout=5"), "expire": (60, "ttl=30"),
-    "auto_renewal": (True, "renewed"), "is_singleton": (True, "reentrant"), "identifier": ("me", "holder="),
-    "id": ("me", "holder="), "nonsense": (1, None),
-}
-
-
-def refused(call, name, value, hint):
-    with pytest.raises(TypeError) as caught:
-        call(**{name: value})
-    said = str(caught.value)
-    assert f"() got an unexpected keyword argument {name!r}" in said, said
-    assert (": " in said) == (hint is not None) and re.search(hint or "", said), said
-
-
-def test_the_arguments_of_other_locks_are_refused_with_what_to_write():
-    with latchwork.connect("mem:") as locks:
-        for name, (value, hint) in OF_ACQUIRE.items():
-            for lock in locks.lock("a"), locks.reentrant("a"), locks.rwlock("a").read, latchwork.lock("a"):
-                refused(lock.acquire, name, value, hint)
-        for name, (value, hint) in OF_LOCK.items():
-            for make in locks.lock, locks.rwlock, locks.reentrant, latchwork.lock, aio.lock:
-                refused(functools.partial(make, "a"), name, value, hint)
-            refused(functools.partial(locks.semaphore, "a", 3), name, value, hint)
-            refused(functools.partial(locks.multi, ["a"]), name, value, hint)
-        refused(functools.partial(locks.semaphore, "a", 3), "max_leases", 3, "of=3")
-        for value, hint in (True, "leave it out"), (False, "try_acquire"), (-1, "leave it out"):
-            with pytest.raises(latchwork.Invalid, match=hint):
-                locks.lock("a").acquire(value)
-
-    async def main():
-        async with aio.connect("mem:") as tasks:
-            for name, (value, hint) in OF_ACQUIRE.items():
-                # At the call, before anything is awaited.
-                for lock in tasks.lock("a"), tasks.reentrant("a"), aio.lock("a"):
-                    refused(lock.acquire, name, value, hint)
 
     asyncio.run(main())

@@ -130,7 +130,7 @@ const CORE_NEEDS: [&str; 14] = [
 ];
 
 /// The tests of the core: not those of recipes and of types, which are about other packages.
-const CORE_TESTS: [&str; 15] = [
+const CORE_TESTS: [&str; 16] = [
     "asyncio",
     "clients",
     "fence",
@@ -146,6 +146,7 @@ const CORE_TESTS: [&str; 15] = [
     "telemetry",
     "traps",
     "trio",
+    "words",
 ];
 
 /// Tests one wheel on several Pythons: all that are found, or those that are named.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Callable, Coroutine, Generator, List, NoReturn, Optional, Type, TypeVar, Union
+from typing import TYPE_CHECKING, Any, Callable, Coroutine, List, NoReturn, Optional, Type, TypeVar, Union
 
 from . import _address, _configured, _connecting, _loops, _native
 from ._aio_elections import Election
@@ -148,6 +148,13 @@ class Locks(Factory[Lock, RWLock, ReentrantLock, Election, Once]):
         """Refuses the waiters, then releases every lock. Guards that are still alive are lost."""
         await self._native.close()
 
+    if not TYPE_CHECKING:
+
+        def __enter__(self) -> Any:
+            raise TypeError("this connection is for tasks: write `async with`, or connect by latchwork.connect()")
+
+        __exit__ = __enter__
+
     async def __aenter__(self: _L) -> _L:
         return self
 
@@ -158,35 +165,15 @@ class Locks(Factory[Lock, RWLock, ReentrantLock, Election, Once]):
         return _loops.nothing() if is_closed(kind, sys._getframe(1)) else self.close()
 
 
-class Connecting(Coroutine[Any, Any, Locks]):
+class Connecting(_loops.Awaited[Locks]):
     """A connect under way: await it for the connection, or use it in ``async with``, which closes the connection."""
 
-    __slots__ = ("_coroutine", "_locks")
-
-    def __init__(self, coroutine: Coroutine[Any, Any, Locks]) -> None:
-        self._coroutine = coroutine
-        self._locks: Optional[Locks] = None
-
-    def send(self, value: Any) -> Any:
-        return self._coroutine.send(value)
-
-    def throw(self, *args: Any) -> Any:
-        return self._coroutine.throw(*args)
-
-    def close(self) -> None:
-        self._coroutine.close()
-
-    def __await__(self) -> Generator[Any, None, Locks]:
-        return self._coroutine.__await__()
-
-    async def __aenter__(self) -> Locks:
-        self._locks = await self._coroutine
-        return self._locks
+    __slots__ = ()
 
     def __aexit__(
         self, kind: Optional[Type[BaseException]], raised: Optional[BaseException], trace: Optional[TracebackType]
     ) -> Coroutine[Any, Any, None]:
-        locks, self._locks = self._locks, None
+        locks = self._take()
         return _loops.nothing() if locks is None or is_closed(kind, sys._getframe(1)) else locks.close()
 
 

@@ -20,14 +20,16 @@ A = TypeVar("A")
 class Named(Generic[N]):
     """A thing of the engine, and its name."""
 
-    __slots__ = ("_native", "_name", "__weakref__")
+    __slots__ = ("_native", "_name", "_shown", "__weakref__")
 
     #: What stands before the class in its text.
     _module = ""
 
-    def __init__(self, native: N, name: str) -> None:
+    def __init__(self, native: N, name: str, shown: str = "") -> None:
         self._native = native
         self._name = name
+        #: What its text says beside the name: the namespace, and the kind.
+        self._shown = shown
 
     @property
     def name(self) -> str:
@@ -35,7 +37,7 @@ class Named(Generic[N]):
         return self._name
 
     def __repr__(self) -> str:
-        return f"<{self._module}{type(self).__name__} {self._name!r}>"
+        return f"<{self._module}{type(self).__name__} {self._name!r}{self._shown}>"
 
     def __reduce__(self) -> Any:
         raise TypeError("a lock belongs to its process and cannot be pickled: connect in the other process")
@@ -54,8 +56,8 @@ class Entered(Named[N]):
 
     __slots__ = ("_guards",)
 
-    def __init__(self, native: N, name: str) -> None:
-        super().__init__(native, name)
+    def __init__(self, native: N, name: str, shown: str = "") -> None:
+        super().__init__(native, name, shown)
         #: Of each block, the threads or tasks that entered, and their guards.
         self._guards: Dict[int, List[Tuple[Any, Any]]] = {}
 
@@ -114,6 +116,13 @@ class ByTasks(Entered[N], Generic[N, A]):
     """``async with``, for tasks. Neither its begin nor its end is a coroutine: the operation itself is awaited."""
 
     __slots__ = ()
+
+    if not TYPE_CHECKING:
+
+        def __enter__(self) -> Any:
+            raise TypeError(f"{type(self).__name__} is for tasks: write `async with`, or connect by latchwork.connect()")
+
+        __exit__ = __enter__
 
     def _acquiring(self) -> _native.Operation:
         raise NotImplementedError

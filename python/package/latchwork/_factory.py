@@ -25,16 +25,17 @@ S = TypeVar("S")
 class Sides(Generic[S]):
     """A read-write lock: many readers at a time, or one writer. Both sides are locks of their own."""
 
-    __slots__ = ("read", "write")
+    __slots__ = ("_shown", "read", "write")
 
-    def __init__(self, read: S, write: S) -> None:
+    def __init__(self, read: S, write: S, shown: str) -> None:
+        self._shown = shown
         #: The lock of readers.
         self.read: S = read
         #: The lock of writers.
         self.write: S = write
 
     def __repr__(self) -> str:
-        return f"<{type(self).__name__} of {self.read!r} and {self.write!r}>"
+        return f"<{type(self).__name__} {self._shown}>"
 
 
 class Factory(Generic[L, W, R, E, O]):
@@ -88,7 +89,7 @@ class Factory(Generic[L, W, R, E, O]):
         if unknown:
             raise of_lock(unknown, "Locks.lock")
         own = _options(ttl, fair, holder, max_hold, lock_delay)
-        return self._lock(self._native.lock(text(name, "name"), own), name)
+        return self._lock(self._native.lock(text(name, "name"), own), name, self._shown())
 
     def rwlock(
         self,
@@ -114,7 +115,8 @@ class Factory(Generic[L, W, R, E, O]):
             raise of_lock(unknown, "Locks.rwlock")
         own = _options(ttl, fair, holder, max_hold, lock_delay)
         read, write = self._native.rwlock(text(name, "name"), own)
-        return self._rwlock(self._lock(read, name), self._lock(write, name))
+        sides = self._lock(read, name, self._shown("read")), self._lock(write, name, self._shown("write"))
+        return self._rwlock(*sides, repr(name) + self._shown())
 
     def semaphore(
         self,
@@ -149,7 +151,7 @@ class Factory(Generic[L, W, R, E, O]):
         _count(of, "of")
         policy = text(resize, "resize")
         native = self._native.semaphore(text(name, "name"), of, _count(permits, "permits"), policy, own)
-        return self._lock(native, name)
+        return self._lock(native, name, self._shown(f"{permits} of {of} permits"))
 
     def reentrant(
         self,
@@ -174,7 +176,7 @@ class Factory(Generic[L, W, R, E, O]):
         if unknown:
             raise of_lock(unknown, "Locks.reentrant")
         own = _options(ttl, fair, holder, max_hold, lock_delay)
-        return self._reentrant(self._native.reentrant(text(name, "name"), own), name)
+        return self._reentrant(self._native.reentrant(text(name, "name"), own), name, self._shown())
 
     def multi(
         self,
@@ -199,7 +201,7 @@ class Factory(Generic[L, W, R, E, O]):
             raise of_lock(unknown, "Locks.multi")
         own = _options(ttl, fair, holder, max_hold, lock_delay)
         every = _names(names)
-        return self._lock(self._native.multi(every, own), ", ".join(every))
+        return self._lock(self._native.multi(every, own), ", ".join(every), self._shown("all of them"))
 
     def election(
         self,
@@ -221,6 +223,7 @@ class Factory(Generic[L, W, R, E, O]):
                 maybe(lock_delay, "lock_delay"), maybe(look_every, "look_every"),
             ),
             name,
+            self._shown(),
         )
 
     def once(
@@ -245,11 +248,16 @@ class Factory(Generic[L, W, R, E, O]):
         :param tz: The time zone of days, weeks, months and cron, such as ``"Europe/Berlin"``. Default: UTC.
         """
         own = _options(ttl, False, holder, max_hold, lock_delay)
-        return self._once(self._native.once(text(name, "name"), _period(every, cron), maybe_text(tz, "tz"), own), name)
+        native = self._native.once(text(name, "name"), _period(every, cron), maybe_text(tz, "tz"), own)
+        return self._once(native, name, self._shown())
 
     def namespace(self: _F, namespace: str) -> _F:
         """Returns the same connection with all keys in a namespace: ``namespace:name``."""
         return type(self)(self._native.set_text("namespace", text(namespace, "namespace")), namespace)
+
+    def _shown(self, kind: str = "") -> str:
+        """What the text of a lock says beside its name."""
+        return (f" in {self._namespace!r}" if self._namespace else "") + (f" ({kind})" if kind else "")
 
     def _own(self, name: Union[str, LockView], field: str = "name") -> str:
         """The name of a key in this namespace. A key with its namespace would be another key."""

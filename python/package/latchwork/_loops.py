@@ -219,14 +219,14 @@ async def nothing() -> None:
     """What is awaited where there is nothing to do."""
 
 
-class Acquiring(Coroutine[Any, Any, _A]):
-    """An acquire under way: await it for the guard, or use it in ``async with``."""
+class Awaited(Coroutine[Any, Any, T]):
+    """An operation under way: await it for its result, or enter it by ``async with``, which ends what it gave."""
 
-    __slots__ = ("_coroutine", "_guard")
+    __slots__ = ("_coroutine", "_given")
 
-    def __init__(self, coroutine: Coroutine[Any, Any, _A]) -> None:
+    def __init__(self, coroutine: Coroutine[Any, Any, T]) -> None:
         self._coroutine = coroutine
-        self._guard: Optional[_A] = None
+        self._given: Optional[T] = None
 
     def send(self, value: Any) -> Any:
         return self._coroutine.send(value)
@@ -237,12 +237,34 @@ class Acquiring(Coroutine[Any, Any, _A]):
     def close(self) -> None:
         self._coroutine.close()
 
-    def __await__(self) -> Generator[Any, None, _A]:
+    def __await__(self) -> Generator[Any, None, T]:
         return self._coroutine.__await__()
 
-    async def __aenter__(self) -> _A:
-        self._guard = await self._coroutine
-        return self._guard
+    async def __aenter__(self) -> T:
+        self._given = await self._coroutine
+        return self._given
+
+    def _take(self) -> Optional[T]:
+        given, self._given = self._given, None
+        return given
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            raise AttributeError(
+                f"{type(self).__name__!r} object has no attribute {name!r}: it is not awaited yet; write `await`, or `async with`"
+            )
+
+        def __enter__(self) -> Any:
+            raise TypeError("it is for tasks: write `async with`")
+
+        __exit__ = __enter__
+
+
+class Acquiring(Awaited[_A]):
+    """An acquire under way: await it for the guard, or use it in ``async with``."""
+
+    __slots__ = ()
 
     def __aexit__(
         self,
@@ -250,7 +272,7 @@ class Acquiring(Coroutine[Any, Any, _A]):
         raised: Optional[BaseException],
         trace: Optional[TracebackType],
     ) -> Coroutine[Any, Any, None]:
-        guard, self._guard = self._guard, None
+        guard = self._take()
         if guard is None:
             return nothing()
         if is_closed(kind, sys._getframe(1)):

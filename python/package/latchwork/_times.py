@@ -17,6 +17,8 @@ def seconds(value: Duration, field: str) -> float:
         hint = ""
         if field == "timeout" and isinstance(value, bool):
             hint = "; to wait without a limit, leave it out" if value else "; to try once, call try_acquire()"
+        if isinstance(value, str):
+            hint = "; write 30, 0.5 or timedelta(minutes=5)"
         raise _errors.invalid(field, f"{value!r} is neither a number of seconds nor a timedelta{hint}")
     # Neither does a NaN pass, nor an int that no float can hold.
     if not 0 <= number <= 1e9:
