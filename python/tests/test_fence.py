@@ -71,7 +71,7 @@ def test_h234_a_fence_in_memory_refuses_what_is_no_token():
 
 
 def test_h234_a_fence_in_sqlite_refuses_what_is_no_token():
-    sqlalchemy = pytest.importorskip("sqlalchemy", reason="it needs Python 3.10")
+    sqlalchemy = pytest.importorskip("sqlalchemy", reason="it needs Python 3.11")
 
     db, fences = sqlite3.connect(":memory:"), fence.SqlFence("sqlite")
     fences.create(db.cursor())
@@ -178,7 +178,7 @@ def test_a_fence_in_sqlite_refuses_older_tokens(tmp_path):
 
 
 def test_a_fence_by_sqlalchemy_rolls_the_write_back(tmp_path):
-    sqlalchemy = pytest.importorskip("sqlalchemy", reason="it needs Python 3.10")
+    sqlalchemy = pytest.importorskip("sqlalchemy", reason="it needs Python 3.11")
 
     engine = sqlalchemy.create_engine(f"sqlite:///{tmp_path}/shop.db")
     fences = fence.SqlFence("sqlite")
