@@ -10,7 +10,7 @@ use sha2::{Digest, Sha256};
 
 use super::holds::claims::Fingerprint;
 use super::holds::kept::Keeper;
-use super::holds::validity::{LONGEST_WAIT, default_ttl, lease};
+use super::holds::validity::{DELAY, LONGEST_WAIT, default_ttl, lease, leases};
 use super::refusal::Refusal;
 
 /// The longest text of a holder or a candidate, in bytes.
@@ -118,9 +118,10 @@ impl Wish {
         let names: usize = target.names().into_iter().map(|name| EACH + name.len()).sum();
         let is_long = names > LONGEST_TICKET;
         let keeper = if is_long { Keeper::Process } else { keeper };
-        let usual = || default_ttl(store.default_ttl, &store.ttl, keeper);
+        let leases = leases(&store.ttl);
+        let usual = || default_ttl(store.default_ttl, &leases, keeper);
         let ttl = options.ttl.unwrap_or_else(usual);
-        let lease = lease(ttl, &store.ttl, keeper).map_err(|error| Refusal::of(&error, None))?;
+        let lease = lease(ttl, &leases, keeper).map_err(|error| Refusal::of(&error, None))?;
         let lease = match (keeper, options.max_hold) {
             // No renewal may come before it is over.
             (Keeper::Client, Some(max)) => lease.min(max).max(*store.ttl.start()),
@@ -160,10 +161,7 @@ impl Wish {
 
     /// The manager of its locks, with the ttl of the lease at the store.
     pub(crate) fn manager(&self, locks: &LockManager, holder: &Arc<str>) -> LockManager {
-        let manager = locks.clone().ttl(self.lease).holder(holder.clone());
-        // Some stores free the locks of a dead process at once. Here its clients live on, so each lease has to
-        // end by its time.
-        let manager = manager.lock_delay(Duration::from_millis(1));
+        let manager = locks.clone().ttl(self.lease).holder(holder.clone()).lock_delay(DELAY);
         match self.max_hold {
             Some(longest) => manager.max_hold(longest),
             None => manager,

@@ -12,8 +12,8 @@ use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use latchwork::{Error, ErrorKind};
-use latchwork_store::Moment;
 use latchwork_store::validity::{drift, valid_until};
+use latchwork_store::{Holder, Moment};
 
 use super::kept::Keeper;
 
@@ -25,6 +25,17 @@ const LEASE: u32 = 2;
 /// The longest time that a request may wait, in ttls of the client: the clocks of client and service
 /// may differ by a hundredth, and over so long a wait that takes no more than a fifth of the ttl.
 pub(crate) const LONGEST_WAIT: u32 = 20;
+
+/// The lock delay of every lease. Some stores free the locks of a dead process at once. Here its clients live on, so
+/// each lease has to end by its time.
+pub(crate) const DELAY: Duration = Duration::from_millis(1);
+
+/// The leases that a store grants with the [`DELAY`].
+pub(crate) fn leases(range: &RangeInclusive<Duration>) -> RangeInclusive<Duration> {
+    let room = Holder::new("").with(|it| it.lock_delay = Some(DELAY)).room_for_delay();
+    let longest = range.end().saturating_sub(room);
+    *range.start()..=longest.max(*range.start())
+}
 
 /// The shortest ttl of a client.
 pub(crate) const SHORTEST_TTL: Duration = Duration::from_millis(100);
@@ -166,6 +177,19 @@ mod tests {
         for bad in [0, 99, 13_334, 1_000_000] {
             let error = of(bad).unwrap_err();
             assert!(error.message().starts_with("ttl_ms: "), "{error}");
+        }
+    }
+
+    /// H410: the range that an error names, and the default, leave room for the delay.
+    #[test]
+    fn h410_the_longest_lease_leaves_room_for_the_delay() {
+        let range = Duration::from_secs(4)..=Duration::from_secs(24);
+        for keeper in [Keeper::Client, Keeper::Process] {
+            let leases = leases(&range);
+            for ttl in [longest_ttl(&leases, keeper), default_ttl(30_000 * MS, &leases, keeper)] {
+                let lease = lease(ttl, &leases, keeper).unwrap();
+                assert!(lease + DELAY + drift(Duration::ZERO) / 2 <= *range.end(), "{lease:?}");
+            }
         }
     }
 
