@@ -20,7 +20,7 @@ use crate::protocol::shared::Shared;
 use crate::server::ancestors::Ancestors;
 use crate::server::errors::{not_created, refused, restless, strange, taken_back, unsupported};
 use crate::server::session::messages::{self, Kind, Refusal, Request};
-use crate::server::session::{Landed, Reading, Session, Up};
+use crate::server::session::{Landed, Reading, Room, Session, Up};
 
 /// How often a try begins again because its session ended, or its node went, on the way.
 const ROUNDS: u32 = 4;
@@ -53,6 +53,11 @@ pub(super) struct Found<'a> {
     /// The claim has just taken its place. Where that is further behind, it is not told yet who
     /// holds the key, and of which kind that one is.
     is_new: bool,
+}
+
+/// The bytes of a node's path in a list of the servers: each has its length before it, and a number of ten digits behind it.
+const fn length_of(lock: &str, name: &str) -> usize {
+    4 + lock.len() + 1 + name.len() + 10
 }
 
 impl Shared {
@@ -93,9 +98,10 @@ impl Shared {
                     (session, round)
                 }
                 None => {
-                    let session = self.sessions.of(claim.ttl);
-                    let round = self.enter(claim, &lock, &session).await;
-                    (session, round)
+                    let name = name_of(claim);
+                    let room = self.sessions.room(claim.ttl, length_of(&lock, &name));
+                    let round = self.enter(claim, &lock, &name, &room).await;
+                    (room.session().clone(), round)
                 }
             };
             match round {
@@ -114,9 +120,11 @@ impl Shared {
         &self,
         claim: &Claim,
         lock: &str,
-        session: &Arc<Session>,
+        name: &str,
+        room: &Arc<Room>,
     ) -> Result<Round, BackendError> {
-        let path = format!("{lock}/{}", name_of(claim));
+        let session = room.session();
+        let path = format!("{lock}/{name}");
         let data = data_of(claim, self.io.clock().wall());
         let node = Request::create(Kind::EphemeralSequential, &path, &data, self.access());
         // None, if it is known that they are there, or the last, or all.
@@ -126,7 +134,7 @@ impl Shared {
         };
         for _ in 0..3 {
             let sent = Reading::now(&self.io);
-            if self.claims.begin(claim, session, sent.at) {
+            if self.claims.begin(claim, room, sent.at) {
                 self.sooner.notify_one();
             }
             let entering = [node.clone(), Request::children(lock)];

@@ -8,7 +8,7 @@ use std::time::Duration;
 use latchwork_store::{Blocked, Claim, ClaimId, Key, Moment};
 
 use crate::server::ancestors::Ancestors;
-use crate::server::session::{Departed, Session};
+use crate::server::session::{Departed, Room, Session};
 
 /// A claim that has, or may have, a place in the store.
 #[derive(Debug, Clone)]
@@ -29,6 +29,8 @@ pub(crate) struct Own {
     ttl: Duration,
     /// As it was asked for: to release it, if nobody asks again.
     claim: Arc<Claim>,
+    /// Its path in the session.
+    _room: Arc<Room>,
 }
 
 /// A node of a claim.
@@ -88,9 +90,9 @@ impl Claims {
     }
 
     /// A node for this claim may come to be from now on. Tells whether the janitor would look too late.
-    pub(crate) fn begin(&self, claim: &Claim, session: &Arc<Session>, now: Moment) -> bool {
+    pub(crate) fn begin(&self, claim: &Claim, room: &Arc<Room>, now: Moment) -> bool {
         let own = Own {
-            session: session.clone(),
+            session: room.session().clone(),
             node: None,
             granted: false,
             ends: false,
@@ -99,6 +101,7 @@ impl Claims {
             asked_at: now,
             ttl: claim.ttl,
             claim: Arc::new(claim.clone()),
+            _room: room.clone(),
         };
         let end = now.plus(claim.ttl).as_nanos();
         let mut claims = self.lock();

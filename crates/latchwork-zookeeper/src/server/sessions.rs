@@ -8,7 +8,7 @@ use latchwork_store::{BackendError, Io, Moment, random_between};
 use tokio::sync::Notify;
 
 use crate::config::{Logins, Scheme};
-use crate::server::session::{Ended, Ensemble, Session, probe};
+use crate::server::session::{Ended, Ensemble, Room, Session, probe};
 use crate::server::slots::{Pick, Slots};
 
 /// The ttl of a claim that asks for none, where the servers grant it.
@@ -19,6 +19,11 @@ const LONGEST: Duration = Duration::from_millis(i32::MAX as u64);
 const PATIENCE: Duration = Duration::from_secs(2);
 /// The longest pause between two tries of it.
 const PAUSE: Duration = Duration::from_millis(400);
+
+/// How many bytes the paths of a session's claims have at most. Servers 3.6 to 3.9 write all of them into the transaction
+/// that ends the session (ZOOKEEPER-4306), and read none back that is longer than `jute.maxbuffer` and 1 MiB: they would
+/// not start again. The lists that leaders send to followers have that limit, too.
+const MOST_PATHS: usize = 1_000_000;
 
 /// What is proven of a session at any moment: three fifths of it (see [`crate::server::session`]).
 pub(crate) const fn ttl_of(timeout: Duration) -> Duration {
@@ -88,10 +93,17 @@ impl Sessions {
 
     /// The session for claims with this ttl. It may be on its way yet.
     pub(crate) fn of(&self, ttl: Duration) -> Arc<Session> {
+        self.room(ttl, 0).session().clone()
+    }
+
+    /// A session for a claim with this ttl whose path has so many bytes: another one of the same length if those that
+    /// are open have no room.
+    pub(crate) fn room(&self, ttl: Duration, bytes: usize) -> Arc<Room> {
         let now = self.io.now();
         let mut open = self.lock();
         open.slots.retain(|session| !session.is_over());
-        match open.slots.pick(timeout_for(ttl), now) {
+        let has_room = |session: &Session| session.has_room(bytes, MOST_PATHS);
+        let session = match open.slots.pick(timeout_for(ttl), now, has_room) {
             Pick::Open(session) => session,
             Pick::New(timeout, spare) => {
                 let after = spare.and_then(|spare| spare.ended()).or(open.closing.take());
@@ -100,7 +112,8 @@ impl Sessions {
                 self.opened.notify_one();
                 session
             }
-        }
+        };
+        Room::new(&session, bytes)
     }
 
     /// A session for what belongs to no claim of this client.

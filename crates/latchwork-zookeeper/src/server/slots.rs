@@ -47,10 +47,22 @@ impl<S> Slots<S> {
         Self { limits, open: Vec::new() }
     }
 
-    /// Picks the session for a claim that needs one of this length at least.
-    pub(crate) fn pick(&mut self, needed: Duration, now: Moment) -> Pick<S> {
+    /// Picks the session for a claim that needs one of this length at least, with room for it. If those of its length
+    /// have none, there is one more.
+    pub(crate) fn pick(
+        &mut self,
+        needed: Duration,
+        now: Moment,
+        has_room: impl Fn(&S) -> bool,
+    ) -> Pick<S> {
         let needed = needed.clamp(self.limits.0, self.limits.1);
-        if let Some(slot) = self.fitting(needed) {
+        let fitting = self.fitting(needed);
+        if let Some(timeout) = fitting
+            && let Some(slot) = self
+                .open
+                .iter_mut()
+                .find(|slot| slot.timeout == timeout && has_room(&slot.session))
+        {
             slot.used_at = now;
             slot.is_spare = false;
             return Pick::Open(slot.session.clone());
@@ -58,16 +70,25 @@ impl<S> Slots<S> {
         let is_spare = |slot: &Slot<S>| slot.is_spare && Arc::strong_count(&slot.session) == 1;
         let spare = self.open.iter().position(is_spare);
         let spare = spare.map(|place| self.open.swap_remove(place).session);
-        let is_exact = self.open.len() < EXACT;
-        Pick::New(if is_exact { needed } else { self.class_of(needed) }, spare)
+        let length = if self.lengths() < EXACT { needed } else { self.class_of(needed) };
+        Pick::New(fitting.unwrap_or(length), spare)
     }
 
-    /// The shortest one that is long enough, if it is not much too long.
-    fn fitting(&mut self, needed: Duration) -> Option<&mut Slot<S>> {
-        let real = self.open.iter().filter(|slot| !slot.is_spare).count();
-        let most = if real < EXACT { needed + needed / 10 } else { self.class_of(needed) };
-        let fits = |slot: &&mut Slot<S>| (needed..=most).contains(&slot.timeout);
-        self.open.iter_mut().filter(fits).min_by_key(|slot| slot.timeout)
+    /// The length of the shortest one that is long enough, if it is not much too long.
+    fn fitting(&self, needed: Duration) -> Option<Duration> {
+        let has_exact = self.lengths() < EXACT;
+        let most = if has_exact { needed + needed / 10 } else { self.class_of(needed) };
+        let fits = |timeout: &Duration| (needed..=most).contains(timeout);
+        self.open.iter().map(|slot| slot.timeout).filter(fits).min()
+    }
+
+    /// How many lengths there are of sessions that serve claims.
+    fn lengths(&self) -> usize {
+        let real = self.open.iter().enumerate().filter(|(_, slot)| !slot.is_spare);
+        let is_first = |(at, slot): &(usize, &Slot<S>)| {
+            !self.open[..*at].iter().any(|other| !other.is_spare && other.timeout == slot.timeout)
+        };
+        real.filter(is_first).count()
     }
 
     /// The shortest of the shared lengths that is long enough.
@@ -127,7 +148,7 @@ mod tests {
 
     /// The session that serves a claim which needs this length.
     fn serve(slots: &mut Slots<Duration>, needed: Duration, now: Moment) -> Arc<Duration> {
-        match slots.pick(needed, now) {
+        match slots.pick(needed, now, |_| true) {
             Pick::Open(session) => session,
             Pick::New(timeout, _) => {
                 let session = Arc::new(timeout);
@@ -153,6 +174,26 @@ mod tests {
         }
     }
 
+    /// H411: a session that is full gets another one of its length, which takes no other length's place.
+    #[test]
+    fn h411_a_full_session_gets_one_more_of_its_length() {
+        let mut slots = slots();
+        for n in 1..=5 {
+            match slots.pick(10 * SEC, at(1), |_| false) {
+                Pick::New(timeout, None) => {
+                    assert_eq!(timeout, 10 * SEC);
+                    slots.add(Arc::new(timeout), timeout, at(1), false);
+                }
+                other => panic!("{other:?}"),
+            }
+            assert_eq!((slots.open.len(), slots.lengths()), (n, 1));
+        }
+        assert_eq!(*serve(&mut slots, 20 * SEC, at(1)), 20 * SEC);
+        assert_eq!(*serve(&mut slots, 30 * SEC, at(1)), 30 * SEC);
+        assert_eq!(*serve(&mut slots, 10 * SEC, at(1)), 10 * SEC, "there is room again");
+        assert_eq!(slots.open.len(), 7);
+    }
+
     #[test]
     fn the_first_ttls_have_sessions_of_their_own() {
         let mut slots = slots();
@@ -174,7 +215,7 @@ mod tests {
         let mut slots = slots();
         slots.add(Arc::new(40 * SEC), 40 * SEC, at(0), true);
         assert_eq!(*slots.last_used().unwrap(), 40 * SEC);
-        match slots.pick(10 * SEC, at(1)) {
+        match slots.pick(10 * SEC, at(1), |_| true) {
             Pick::New(timeout, Some(spare)) => assert_eq!((timeout, *spare), (10 * SEC, 40 * SEC)),
             other => panic!("{other:?}"),
         }

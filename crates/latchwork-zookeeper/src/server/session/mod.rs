@@ -23,7 +23,7 @@ mod transport;
 mod watches;
 
 use std::fmt;
-use std::sync::atomic::AtomicI64;
+use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
@@ -156,6 +156,33 @@ pub(crate) struct Session {
     shared: Arc<Shared>,
     io: Io,
     ended: Mutex<Option<Ended>>,
+    /// How many bytes the paths of its claims have.
+    paths: AtomicUsize,
+}
+
+/// The path of a claim's node, as long as the session may have it. When a session ends, the servers write the paths of
+/// all its nodes as one transaction.
+#[derive(Debug)]
+pub(crate) struct Room {
+    session: Arc<Session>,
+    bytes: usize,
+}
+
+impl Room {
+    pub(crate) fn new(session: &Arc<Session>, bytes: usize) -> Arc<Self> {
+        session.paths.fetch_add(bytes, Ordering::Relaxed);
+        Arc::new(Self { session: session.clone(), bytes })
+    }
+
+    pub(crate) fn session(&self) -> &Arc<Session> {
+        &self.session
+    }
+}
+
+impl Drop for Room {
+    fn drop(&mut self) {
+        self.session.paths.fetch_sub(self.bytes, Ordering::Relaxed);
+    }
 }
 
 /// Comes to an end when a session has closed its connection.
@@ -178,7 +205,13 @@ impl Session {
             task.await;
             drop(runs);
         });
-        Arc::new(Self { flights, shared, io: io.clone(), ended: Mutex::new(Some(ended)) })
+        let ended = Mutex::new(Some(ended));
+        Arc::new(Self { flights, shared, io: io.clone(), ended, paths: AtomicUsize::new(0) })
+    }
+
+    /// Whether the paths of its claims have at most so many bytes with these.
+    pub(crate) fn has_room(&self, bytes: usize, most: usize) -> bool {
+        self.paths.load(Ordering::Relaxed).saturating_add(bytes) <= most
     }
 
     /// Returns, once, what completes when its connection is closed.
