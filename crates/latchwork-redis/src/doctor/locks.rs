@@ -48,7 +48,8 @@ pub(super) async fn examine(config: &RedisConfig, io: &Io) -> Vec<Finding> {
             one.holders.iter().any(|party| party.id.is_none() && party.remaining.is_none())
         })
         .collect();
-    let mut findings = vec![Finding::ok("locks", format!("{} held, waited for or closed", all.len()))];
+    let mut findings =
+        vec![Finding::ok("locks", format!("{} held, waited for or closed", all.len()))];
     if let Some(first) = stuck.first() {
         findings.push(
             Finding::warning(

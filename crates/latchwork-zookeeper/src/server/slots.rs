@@ -58,10 +58,8 @@ impl<S> Slots<S> {
         let needed = needed.clamp(self.limits.0, self.limits.1);
         let fitting = self.fitting(needed);
         if let Some(timeout) = fitting
-            && let Some(slot) = self
-                .open
-                .iter_mut()
-                .find(|slot| slot.timeout == timeout && has_room(&slot.session))
+            && let Some(slot) =
+                self.open.iter_mut().find(|slot| slot.timeout == timeout && has_room(&slot.session))
         {
             slot.used_at = now;
             slot.is_spare = false;

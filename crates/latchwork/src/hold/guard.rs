@@ -431,7 +431,8 @@ pub(crate) fn lost_before(engine: &Engine, key: &Key, token: FencingToken, lost:
     let (what, next) = match lost.reason {
         // This process did it by itself, and released the lock.
         LostReason::SessionEnded => (
-            "the lock manager was closed before the guard was released, and has ended the hold".to_owned(),
+            "the lock manager was closed before the guard was released, and has ended the hold"
+                .to_owned(),
             "release all guards before you close the manager".to_owned(),
         ),
         _ => (

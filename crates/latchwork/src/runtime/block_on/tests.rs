@@ -176,7 +176,10 @@ fn a_thread_that_checks_is_woken_by_bell_and_waker() {
     assert!(imp::listen(&event, Some(&bell), Some(Duration::from_secs(60)), &pace), "by the bell");
     bell.answer();
     rustix::io::write(&event, &one).unwrap();
-    assert!(!imp::listen(&event, Some(&bell), Some(Duration::from_secs(60)), &pace), "by the waker");
+    assert!(
+        !imp::listen(&event, Some(&bell), Some(Duration::from_secs(60)), &pace),
+        "by the waker"
+    );
     // The wake-up was taken, and nobody comes: the sleep has its end.
     let begin = std::time::Instant::now();
     assert!(!imp::listen(&event, Some(&bell), Some(Duration::from_millis(5)), &pace));
