@@ -5,6 +5,8 @@ use std::fmt::{self, Write};
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::claim::ClaimId;
+
 /// The description of a claim for people and other clients.
 ///
 /// A store keeps all of it as the text of [`stored`](Holder::stored), and reads it with
@@ -34,6 +36,9 @@ pub struct Holder {
     /// that can refuses the renewal of a claim that says less than it keeps: it is of a process that had the hold
     /// before.
     pub detached: u32,
+    /// The hold that a claim is to [replace](crate::Claim::beside), if a store has told it. It is no part of the stored
+    /// text: a store that keeps it there writes it behind that.
+    pub beside: Option<ClaimId>,
 }
 
 /// Separates the fields in the stored text. ASCII has this character for it, and none is in the
@@ -44,12 +49,14 @@ const CANDIDATE: &str = "candidate=";
 const LOCK_DELAY: &str = "lock_delay_ms=";
 const CLOSED_AT: &str = "closed_at_ms=";
 const DETACHED: &str = "detached=";
+const BESIDE: &str = "beside=";
 
 impl Holder {
     /// Creates a description that is only this text.
     pub fn new(text: impl Into<Arc<str>>) -> Self {
         let (usual_hold, candidate, lock_delay, closed_at) = (None, None, None, None);
-        Self { text: text.into(), usual_hold, candidate, lock_delay, closed_at, detached: 0 }
+        let (text, beside) = (text.into(), None);
+        Self { text, usual_hold, candidate, lock_delay, closed_at, detached: 0, beside }
     }
 
     /// Returns the description with this change applied.
@@ -122,6 +129,8 @@ impl Holder {
                 holder.closed_at = millis.parse().ok().map(Duration::from_millis);
             } else if let Some(times) = field.strip_prefix(DETACHED) {
                 holder.detached = times.parse().unwrap_or_default();
+            } else if let Some(id) = field.strip_prefix(BESIDE) {
+                holder.beside = id.get(..32).and_then(ClaimId::parse);
             }
         }
         holder

@@ -79,7 +79,7 @@ pub(crate) struct Place {
     /// The number that the server appended.
     pub(crate) number: i32,
     /// The hold that it is to replace.
-    beside: Option<ClaimId>,
+    pub(crate) beside: Option<ClaimId>,
 }
 
 impl Place {

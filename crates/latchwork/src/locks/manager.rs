@@ -337,7 +337,11 @@ impl LockManager {
         let seen = self.inspect(name).await?;
         let plan = self.settings.plan(&engine.capabilities)?;
         let limit = plan.rules.op_timeout(plan.ttl);
-        for party in &seen.holders {
+        // A reader whose upgrade waits goes first, and the upgrade with it. Without the other readers, it would be granted.
+        let upgrades: Vec<_> = seen.waiters.iter().filter_map(|it| it.holder.beside).collect();
+        let mut holders: Vec<_> = seen.holders.iter().collect();
+        holders.sort_by_key(|it| it.id.is_none_or(|id| !upgrades.contains(&id)));
+        for party in holders {
             let Some(id) = party.id else { continue };
             let claim = self.claim(key, id, party.mode, &plan);
             let released = engine.reaper.release_once(&claim, Linger::None, limit).await;

@@ -1,5 +1,7 @@
 //! A read-write lock: many readers or one writer.
 
+use latchwork_store::ErrorKind;
+
 use crate::case::{Case, case};
 use crate::stage::{NAME, Stage};
 
@@ -9,6 +11,7 @@ pub(crate) fn cases() -> Vec<Case> {
         case!(a_waiting_writer_stops_later_readers, |e| e.shared && e.fifo),
         case!(readers_behind_a_writer_come_together, |e| e.shared),
         case!(a_reader_after_a_writer_has_a_larger_token, |e| e.shared),
+        case!(a_forced_release_ends_an_upgrade_that_waits, |e| e.shared && e.upgrade),
         case!(is_refused_by_a_store_without_readers, |e| !e.shared),
     ]
 }
@@ -73,6 +76,30 @@ async fn a_reader_after_a_writer_has_a_larger_token(stage: Stage) {
     reader.release().await.unwrap();
     let next = a.locks.rwlock(NAME).write().acquire().await.unwrap();
     assert!(next.token() > read, "{} after {read}", next.token());
+}
+
+/// An evicted reader becomes no writer when the other readers go, in whatever order they came.
+async fn a_forced_release_ends_an_upgrade_that_waits(stage: Stage) {
+    let (a, b) = (stage.peer().await, stage.peer().await);
+    for comes_first in [true, false] {
+        let read = a.locks.rwlock(NAME).ttl(stage.short()).read();
+        let first = read.acquire().await.unwrap();
+        let second = read.acquire().await.unwrap();
+        let (mut reader, other) = if comes_first { (first, second) } else { (second, first) };
+        {
+            let mut upgrade = Box::pin(reader.upgrade());
+            assert!(stage.within(stage.a_while(), &mut upgrade).await.is_none(), "another reads");
+            let freed = b.locks.force_release(NAME).await.unwrap();
+            assert_eq!(freed.evicted.len(), 2, "{freed:?}");
+            assert_eq!(upgrade.await.unwrap_err().kind(), ErrorKind::Lost);
+        }
+        for evicted in [reader, other] {
+            evicted.lost().await;
+            assert_eq!(evicted.release().await.unwrap_err().kind(), ErrorKind::Lost);
+        }
+        let next = b.locks.rwlock(NAME).write().try_acquire().await.unwrap();
+        next.expect("nobody holds it").release().await.unwrap();
+    }
 }
 
 /// A store without read claims says so at once.

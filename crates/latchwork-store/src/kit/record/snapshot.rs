@@ -36,7 +36,7 @@ impl Record {
                 .map(|w| Party {
                     id: Some(w.id),
                     mode: w.mode,
-                    holder: w.holder.clone(),
+                    holder: w.holder.clone().with(|it| it.beside = w.beside),
                     token: None,
                     remaining: remaining(w.expires),
                     age: age(w.asked),
