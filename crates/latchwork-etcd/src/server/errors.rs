@@ -42,6 +42,9 @@ pub(crate) struct Failure {
     pub(crate) reaction: Reaction,
 }
 
+/// A connection has a stream for watches, two for keep-alives, and one for a request.
+pub(crate) const LEAST_STREAMS: usize = 4;
+
 /// What has to happen before the next try.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Reaction {
@@ -64,6 +67,16 @@ pub(crate) enum Reaction {
 }
 
 impl Failure {
+    /// The member lets a connection have fewer streams than [`LEAST_STREAMS`].
+    pub(crate) fn few_streams(from: &Endpoint, streams: usize) -> Self {
+        let message = format!(
+            "{from} lets a connection have {streams} streams, and locks need {LEAST_STREAMS}"
+        );
+        let error = BackendError::new(BackendErrorKind::Unsupported, Effect::Unknown, message)
+            .with_next_step("raise --max-concurrent-streams of etcd, or the limit of the proxy before it, to 100 or more");
+        Self { error, reaction: Reaction::None }
+    }
+
     /// As [`Self::error`] of a request that changes nothing, or nothing that anybody could notice:
     /// it may as well be sent to another member.
     pub(crate) fn of_a_read(mut self) -> Self {

@@ -171,10 +171,17 @@ impl Desk {
             self.news.notify_last();
         }
         let waited = self.io.now().since(ask.since);
-        if waited >= PATIENCE && waiting.streams < STREAMS {
+        if waited >= PATIENCE && waiting.streams < self.most() {
             self.open_another(&mut waiting);
         }
         Some(ask)
+    }
+
+    /// How many streams there may be: with those of the other purpose, half of what the member allows. Requests and watches
+    /// need the rest.
+    fn most(&self) -> usize {
+        let allowed = self.channel.present().map_or(usize::MAX, |connection| connection.streams());
+        (allowed / 4).clamp(1, STREAMS)
     }
 
     /// What is to be asked next; `None` if nobody can ask any more.

@@ -21,7 +21,7 @@ use crate::proto::{
     StatusRequest, StatusResponse, TxnRequest, TxnResponse,
 };
 use crate::server::channel::{Channel, Connection};
-use crate::server::errors::{Failure, Reaction, WORDS, failure};
+use crate::server::errors::{Failure, LEAST_STREAMS, Reaction, WORDS, failure};
 use crate::server::identity::{Headed, Identity};
 use crate::server::keep_alive::{KeepAlives, Lane};
 use crate::server::login::{Proof, Turn};
@@ -284,7 +284,12 @@ impl Link {
             Err(status) => return Err(Box::pin(self.explained(&status, &connection)).await),
         };
         self.check(answer.header())?;
-        Ok(answer)
+        match connection.streams() {
+            streams if streams < LEAST_STREAMS => {
+                Err(Failure::few_streams(&self.endpoint, streams))
+            }
+            _ => Ok(answer),
+        }
     }
 
     /// The failure of a request: TLS may have refused it, or the member may speak TLS and this client does not.

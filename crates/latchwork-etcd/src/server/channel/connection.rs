@@ -92,6 +92,11 @@ impl Connection {
         self
     }
 
+    /// How many streams the member lets it have at a time.
+    pub(crate) fn streams(&self) -> usize {
+        self.0.requests.current_max_send_streams()
+    }
+
     /// Moves its bytes.
     pub(crate) fn drive(&self) -> &Arc<Drive> {
         &self.0.drive

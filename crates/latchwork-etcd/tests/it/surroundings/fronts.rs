@@ -36,6 +36,41 @@ fn h108_a_grpc_proxy_is_refused_at_connect_with_the_next_step() {
     });
 }
 
+/// H417: the watches and the keep-alives of a connection keep a stream each. What is left must suffice for requests.
+#[test]
+fn h417_a_server_with_too_few_streams_is_refused() {
+    let limited = |streams: u32| {
+        let options = EtcdOptions::new().arg(format!("--max-concurrent-streams={streams}"));
+        EtcdServer::start(&options).unwrap()
+    };
+    let (few, enough) = (limited(2), limited(4));
+    run(async {
+        let error = connect(&few.url()).await.expect_err("it is refused");
+        assert_eq!(error.kind(), ErrorKind::Unsupported, "{error}");
+        assert!(error.to_string().contains("2 streams"), "{error}");
+        assert!(error.next_step().unwrap().contains("--max-concurrent-streams"), "{error}");
+        let driver = Driver::start().unwrap();
+        let config = EtcdConfig::parse(&few.url()).unwrap();
+        assert_eq!(doctor(config, driver.io()).await.unwrap_err().kind(), ErrorKind::Unsupported);
+
+        let locks = client(&enough.url()).await.ttl(3 * SEC);
+        let mut guards = Vec::new();
+        for n in 0..100 {
+            guards.push(locks.mutex(format!("k-{n}")).acquire_within(10 * SEC).await.unwrap());
+        }
+        let waits = locks.mutex("k-0").acquire_within(20 * SEC);
+        let others = async {
+            tokio::time::sleep(5 * SEC).await;
+            for guard in guards {
+                guard.ensure_held().expect("it was renewed");
+                guard.release().await.unwrap();
+            }
+        };
+        let (next, ()) = futures_util::join!(waits, others);
+        next.unwrap().release().await.unwrap();
+    });
+}
+
 /// Whoever moves the address behind the client's back.
 #[test]
 fn h108_a_grpc_proxy_that_comes_later_is_refused() {
