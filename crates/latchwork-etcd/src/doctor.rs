@@ -144,7 +144,26 @@ fn examine(status: &StatusResponse) -> Vec<Finding> {
             .remedy(LEARNER_STEP)
     });
     let tested = Tested::ETCD.judge(&status.version);
-    [version(&status.version), leader].into_iter().chain(learner).chain(tested).collect()
+    let alarms = status.errors.iter().filter_map(|said| alarm(said));
+    [version(&status.version), leader]
+        .into_iter()
+        .chain(learner)
+        .chain(alarms)
+        .chain(tested)
+        .collect()
+}
+
+/// What an alarm of the cluster means. A member says one as `memberID:1 alarm:NOSPACE`.
+fn alarm(said: &str) -> Option<Finding> {
+    let step = match said {
+        _ if said.contains("alarm:NOSPACE") => {
+            "compact and defragment the members, then etcdctl alarm disarm; or raise the quota"
+        }
+        _ if said.contains("alarm:CORRUPT") => "replace the member whose data are corrupt",
+        _ => return None,
+    };
+    let consequence = "no lock can be acquired; held locks can be renewed and released";
+    Some(Finding::critical("alarm", said.trim()).consequence(consequence).remedy(step))
 }
 
 /// What is known of a version.
@@ -255,6 +274,13 @@ mod tests {
         ] {
             let finding = version(text);
             assert_eq!((finding.severity, &*finding.remedy), (severity, remedy), "{text}");
+        }
+        for (said, is_told) in [
+            ("memberID:1 alarm:NOSPACE ", true),
+            ("memberID:1 alarm:CORRUPT ", true),
+            ("etcdserver: no leader", false),
+        ] {
+            assert_eq!(alarm(said).is_some(), is_told, "{said}");
         }
         for (text, count) in [("3.7.9", 2), ("3.8.0", 3)] {
             let status = StatusResponse { version: text.into(), leader: 1, ..Default::default() };

@@ -94,6 +94,9 @@ pub async fn doctor(config: KubernetesConfig, io: Io) -> Result<Report, Error> {
     for finding in store.rights().await.map_err(named)? {
         report.add(finding);
     }
+    if report.is_fit() {
+        report.add(store.write_on_trial().await.map_err(named)?);
+    }
     for finding in store.namespace_and_latency().await.map_err(named)? {
         report.add(finding);
     }
@@ -214,6 +217,33 @@ impl Store {
             findings.push(Finding::ok("rights", found));
         }
         Ok(findings)
+    }
+
+    /// Creates a lease on trial: quotas, policies and webhooks judge it, and nothing is kept.
+    async fn write_on_trial(&self) -> Result<Finding, BackendError> {
+        let path = format!("{}?dryRun=All", self.link.leases());
+        let lease = json!({
+            "apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
+            "metadata": { "generateName": "latchwork-doctor-" },
+        });
+        let body = serde_json::to_vec(&lease).unwrap_or_default();
+        let start = self.link.io.now();
+        let answer = self.link.ask(Method::POST, &path, Some(body)).await?;
+        let took = self.link.io.now().since(start);
+        // A webhook may take no part in trials, and a name that is just there has passed.
+        if !answer.is_success() && !matches!(answer.status, 400 | 409) {
+            let refused = self.refused(&answer, "create a lease on trial", true);
+            return Ok(Finding::critical("write", refused.message)
+                .consequence("no lock can be acquired, renewed or released")
+                .remedy(refused.next_step.unwrap_or_default()));
+        }
+        let found = format!("a lease on trial took {took:?}");
+        Ok(match took * 20 <= TTL {
+            true => Finding::ok("write", found),
+            false => Finding::warning("write", found)
+                .consequence("renewals of a ttl of 15 s may come too late")
+                .remedy("use a longer ttl, or find out which webhook of the API server is slow"),
+        })
     }
 
     /// A read of a lease takes what a renewal takes, without its write.

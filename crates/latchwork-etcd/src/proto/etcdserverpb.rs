@@ -640,6 +640,8 @@ pub struct StatusResponse {
     pub raft_index: u64,
     #[prost(uint64, tag = "6")]
     pub raft_term: u64,
+    #[prost(string, repeated, tag = "8")]
+    pub errors: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
     #[prost(bool, tag = "10")]
     pub is_learner: bool,
 }

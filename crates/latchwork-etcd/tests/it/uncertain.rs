@@ -117,7 +117,7 @@ fn an_unwatchable_key_fails_no_other_watch() {
 
 /// A full server: what is held goes on and can be given back; nothing new is granted.
 #[test]
-fn a_full_server_renews_and_releases_and_grants_nothing() {
+fn h412_a_full_server_renews_and_releases_and_grants_nothing() {
     let options = EtcdOptions::new().arg("--quota-backend-bytes=1000000");
     let server = EtcdServer::start(&options).unwrap();
     run(async {
@@ -131,6 +131,12 @@ fn a_full_server_renews_and_releases_and_grants_nothing() {
         assert_eq!(error.kind(), ErrorKind::Unreachable);
         assert!(error.to_string().contains("space exceeded"), "{error}");
         assert!(error.next_step().unwrap().contains("defragment"), "{error:?}");
+        // H412: the member answers everything else.
+        let driver = latchwork::Driver::start().unwrap();
+        let config = latchwork_etcd::EtcdConfig::parse(&server.url()).unwrap();
+        let report = latchwork_etcd::doctor(config, driver.io()).await.unwrap();
+        let alarm = report.find("alarm").expect("an alarm");
+        assert!(alarm.found.contains("NOSPACE") && !report.is_fit(), "{report:?}");
         tokio::time::sleep(5 * SEC).await;
         guard.ensure_held().expect("it was renewed");
         guard.release().await.unwrap();

@@ -124,6 +124,31 @@ async fn doctor_finds_answers_that_are_slow() {
     assert_eq!((found.severity, &*found.remedy), expected, "{report:#?}");
 }
 
+/// H412: a webhook whose service is away refuses every write, and every read works.
+#[tokio::test(flavor = "multi_thread")]
+async fn h412_doctor_finds_a_webhook_that_refuses_all_writes() {
+    let server = KubernetesServer::start().expect("an API server");
+    let space = namespace(&server);
+    let front = Proxy::plain(server.port()).expect("a proxy");
+    let report = examine(&proxied(&server, &front, &space)).await;
+    assert_eq!(report.find("write").expect("it writes").severity, Severity::Ok, "{report:#?}");
+    let hook = r#"{"metadata": {"name": "away"}, "webhooks": [{
+        "name": "away.example.com", "clientConfig": {"url": "https://127.0.0.1:1/"}, "failurePolicy": "Fail",
+        "rules": [{"apiGroups": ["coordination.k8s.io"], "apiVersions": ["v1"], "operations": ["*"], "resources": ["leases"]}],
+        "sideEffects": "None", "admissionReviewVersions": ["v1"]}]}"#;
+    let path = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations";
+    server.request("POST", path, hook).expect("a webhook");
+    until("the webhook counts", 60 * SEC, async || {
+        let report = examine(&proxied(&server, &front, &space)).await;
+        let write = report.find("write").expect("it writes");
+        write.severity == Severity::Critical
+            && write.found.contains("away.example.com")
+            && write.remedy.contains("webhook")
+            && !report.is_fit()
+    })
+    .await;
+}
+
 /// A server that takes one write at a time refuses the others by 429: they come again, and nobody fails.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_server_that_is_overloaded_is_asked_again() {

@@ -79,6 +79,13 @@ pub async fn doctor(config: PostgresConfig, io: Io) -> Result<Report, Error> {
             )
             .remedy("of one system, the smaller timeline was replaced: stop it, or make it a standby"),
         ),
+        _ if primaries.is_empty() => report.add(
+            Finding::critical("primary", "none of the servers takes writes")
+                .consequence("no lock can be acquired")
+                .remedy(
+                    "name the primary, or all servers, in the address; or set default_transaction_read_only to off",
+                ),
+        ),
         _ => {}
     }
     Ok(report)

@@ -155,7 +155,7 @@ fn tls_checks_the_server_and_shows_the_clients_certificate() {
 
 /// Of several hosts the one that takes writes is used.
 #[test]
-fn a_standby_is_passed_by_and_examined() {
+fn h412_a_standby_is_passed_by_and_examined() {
     let durable = PostgresOptions::new().setting("fsync=on");
     let primary = server_with(&durable, "");
     let standby = primary.copy(true).unwrap();
@@ -172,6 +172,9 @@ fn a_standby_is_passed_by_and_examined() {
             assert!(error.to_string().contains("is a standby"), "{error}");
             assert!(error.next_step().unwrap().starts_with("name the primary, or all"), "{error}");
         }
+        // H412: alone, it is no store for locks.
+        let alone = examine(&standby.url()).await;
+        assert!(alone.find("primary").is_some() && !alone.is_fit(), "{alone:?}");
         let report = examine(&both).await;
         assert!(report.is_fit() && report.find("role").is_some(), "{report:?}");
         assert!(report.find("replication").unwrap().found.contains("asynchronous"));

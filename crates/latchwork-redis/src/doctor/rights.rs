@@ -89,6 +89,11 @@ fn namespace(config: &RedisConfig) -> String {
     config.namespaces.first().map_or_else(String::new, |name| format!("{name}:"))
 }
 
+/// A name that no lock has, in the namespace of the address.
+pub(super) fn probe(config: &RedisConfig) -> String {
+    format!("{}{NAME}", namespace(config))
+}
+
 pub(super) async fn examine(server: &Server, config: &RedisConfig) -> Vec<Finding> {
     let mut findings = Vec::new();
     let mut confined = false;

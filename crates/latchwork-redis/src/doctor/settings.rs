@@ -5,7 +5,7 @@ use std::net::IpAddr;
 
 use latchwork_store::doctor::{Finding, Tested, untested};
 
-use super::rights::acl;
+use super::rights::{acl, probe};
 use super::server::Server;
 use crate::config::{Deployment, RedisConfig};
 
@@ -28,6 +28,7 @@ pub(super) async fn examine(server: &Server, config: &RedisConfig) -> Vec<Findin
         findings.extend(disk(server));
         findings.extend(set_back(&server.info, config, may_select(server, config).await));
         if server.is_master() {
+            findings.extend(writes(server, config).await);
             let alone = matches!(config.deployment, Deployment::Single(_));
             findings.push(replicas(&server.info, alone));
         } else {
@@ -112,6 +113,16 @@ fn eviction(server: &Server) -> Finding {
             )
             .remedy("set maxmemory-policy noeviction, or use a server that is not a cache"),
     }
+}
+
+/// Whether the server takes no write because too few replicas follow it. The one that is tried changes nothing.
+async fn writes(server: &Server, config: &RedisConfig) -> Option<Finding> {
+    let refused = server.ask(&["DEL", &probe(config)]).await.err()?;
+    refused.contains("NOREPLICAS").then(|| {
+        Finding::critical("writes", refused)
+            .consequence("no lock can be acquired, renewed or released")
+            .remedy("connect the replicas, or lower min-replicas-to-write")
+    })
 }
 
 fn memory(server: &Server) -> Option<Finding> {

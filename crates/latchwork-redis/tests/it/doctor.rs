@@ -152,6 +152,19 @@ async fn a_server_that_cannot_save_is_critical() {
     assert_eq!(disk.remedy, "check the server's disk and its log");
 }
 
+/// H412: a server that takes no write for want of replicas answers every read.
+#[tokio::test]
+async fn h412_a_server_without_the_replicas_that_it_needs_is_unfit() {
+    let server = RedisServer::start(&RedisOptions::new()).unwrap();
+    server.command(&["CONFIG", "SET", "min-replicas-to-write", "1"]).unwrap().ok().unwrap();
+    let alone = report(&server.url()).await;
+    found(&alone, "writes", Severity::Critical, "NOREPLICAS");
+    assert!(!alone.is_fit(), "{alone:?}");
+    server.command(&["CONFIG", "SET", "min-replicas-to-write", "0"]).unwrap().ok().unwrap();
+    let report = report(&server.url()).await;
+    assert!(report.find("writes").is_none() && report.is_fit(), "{report:?}");
+}
+
 #[tokio::test]
 async fn a_replica_without_its_master_is_reported() {
     let server = RedisServer::start(&RedisOptions::new()).unwrap();
