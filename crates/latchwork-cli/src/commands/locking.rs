@@ -3,16 +3,54 @@
 use std::time::Duration;
 
 use latchwork::{Error, ErrorKind, Lock, LockManager, MultiLock};
-use latchwork_store::clock::wall_time;
+use latchwork_store::clock::{boot_time, wall_time};
 use latchwork_store::doctor::operand;
 use latchwork_store::{Key, Mode, Party, Shape, Snapshot};
 
+use super::nap;
 use crate::args::{LockArgs, ResizePolicy};
 use crate::output::{Done, is_done, opens_by_reset};
 use crate::process::hold::Hold;
 
+/// The pause before a store that did not answer for a ttl is asked again.
+const RETRY: Duration = Duration::from_millis(500);
+
+/// Waits by `acquire`, also while the store does not answer, for as long as the command line says. Without a time it
+/// waits no longer than `acquire` does.
+pub(super) async fn patiently<T>(
+    wait: Option<Duration>,
+    acquire: impl AsyncFn(Option<Duration>) -> Result<T, Error>,
+) -> Result<T, Error> {
+    let begun_at = boot_time();
+    let mut left = wait;
+    loop {
+        let error = match acquire(left).await {
+            Err(error) if error.kind() == ErrorKind::Unreachable => error,
+            done => return done,
+        };
+        let Some(wait) = wait else { return Err(error) };
+        let rest = wait.saturating_sub(boot_time().since(begun_at));
+        if rest.is_zero() {
+            return Err(error);
+        }
+        nap(RETRY.min(rest)).await;
+        // Never a single try, which would say that the lock is not free.
+        let rest = wait.saturating_sub(boot_time().since(begun_at));
+        left = Some(rest.max(Duration::from_millis(1)));
+    }
+}
+
 /// Takes the locks as the command line asks.
 pub(super) async fn acquire(
+    args: &LockArgs,
+    ttl: Option<Duration>,
+    wait: Option<Duration>,
+    manager: &LockManager,
+) -> Result<Hold, Error> {
+    patiently(wait, async |left| once(args, ttl, left, manager).await).await
+}
+
+async fn once(
     args: &LockArgs,
     ttl: Option<Duration>,
     wait: Option<Duration>,
@@ -74,6 +112,10 @@ async fn busy(args: &LockArgs, manager: &LockManager) -> Error {
             let done = Done::of(&seen).sentence(wall_time(), None);
             let step = opens_by_reset(seen.key.as_str());
             return error(format!("not free: {done}")).with_key(&seen.key).with_next_step(step);
+        }
+        if let Some(why) = seen.notes.iter().find_map(|note| note.strip_prefix("quarantine: ")) {
+            let step = "wait until the quarantine has ended; if you know that no lock is held, run `latchwork init`";
+            return error(format!("not free: {why}")).with_key(&seen.key).with_next_step(step);
         }
         if let Some(who) = in_the_way(args, &seen) {
             let name = operand(seen.key.as_str());

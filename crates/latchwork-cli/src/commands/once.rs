@@ -1,5 +1,7 @@
 //! `latchwork once`: runs a command once in each period.
 
+use std::time::Duration;
+
 use jiff::tz::TimeZone;
 use latchwork::once::{Begun, Reset, Skipped};
 use latchwork::{Error, ErrorKind, Period};
@@ -8,7 +10,7 @@ use latchwork_store::doctor::operand;
 
 use super::nested::{self, Asked};
 use super::under_lock::{Admitted, Task};
-use super::{Context, variables};
+use super::{Context, locking, variables};
 use crate::args::OnceArgs;
 use crate::exit;
 use crate::output::Done;
@@ -47,7 +49,12 @@ pub(crate) async fn run(args: &OnceArgs, place: &Context) -> Result<u8, Error> {
             once.reset().await?;
         }
         let begun = match wait {
-            Some(limit) if !limit.is_zero() => once.begin_within(limit).await?,
+            Some(limit) if !limit.is_zero() => {
+                let begin = async |left: Option<Duration>| {
+                    once.begin_within(left.unwrap_or_default()).await
+                };
+                locking::patiently(Some(limit), begin).await?
+            }
             _ => once.try_begin().await?,
         };
         Ok(match begun {

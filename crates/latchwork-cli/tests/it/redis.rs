@@ -5,7 +5,7 @@
 use std::time::{Duration, Instant};
 
 use crate::common::{Running, Store};
-use latchwork_services::{RedisOptions, RedisServer};
+use latchwork_services::{Data, RedisOptions, RedisServer};
 use serde_json::Value;
 
 fn latchwork(store: &Store, server: &RedisServer, args: &[&str]) -> Running {
@@ -38,6 +38,37 @@ fn a_vanished_foreign_holder_is_followed_at_once() {
         }
     }
     panic!("noticed only after {best:?}");
+}
+
+/// H413: `--wait` counts for a store that does not answer, too, however short the ttl is.
+#[test]
+fn h413_a_wait_outlasts_an_outage_that_is_longer_than_the_ttl() {
+    let (store, mut server) = (Store::new(), server());
+    server.command(&["SET", "nightly", "v", "PX", "2000"]).unwrap().ok().unwrap();
+    let run = ["-v", "run", "--ttl", "1s", "--wait", "60s", "nightly", "--", "echo", "runs"];
+    let run = latchwork(&store, &server, &run);
+    run.stderr.until("waiting for");
+    server.kill();
+    std::thread::sleep(Duration::from_secs(4));
+    server.restart(Data::Kept).unwrap();
+    run.stdout.until("runs");
+    assert_eq!(run.finish().code(), 0);
+    server.kill();
+    let start = Instant::now();
+    let run = ["run", "--ttl", "1s", "--wait", "3s", "nightly", "--", "true"];
+    assert_eq!(latchwork(&store, &server, &run).finish().code(), 69);
+    assert!(start.elapsed() >= Duration::from_secs(3), "{:?}", start.elapsed());
+}
+
+/// H418: a single try at a store in quarantine says what keeps the lock, as a wait does.
+#[test]
+fn h418_a_single_try_names_the_quarantine() {
+    let (store, server) = (Store::new(), server());
+    let url = format!("{}?guard=true", server.url());
+    let done = store.output(&["--store", &url, "run", "--wait", "0", "nightly", "--", "true"]);
+    assert_eq!(done.code(), 75, "{done:?}");
+    assert!(done.stderr.contains("not free: the server may have lost locks"), "{done:?}");
+    assert!(done.stderr.contains(" init"), "{done:?}");
 }
 
 #[test]
