@@ -162,7 +162,8 @@ impl Refusal {
     /// There is no such hold; there may never have been one.
     pub(crate) fn no_hold() -> Self {
         Self::new(Kind::NotFound, "hold: the service does not know this hold").with_next_step(
-            "treat the lock as lost: it was released, ended long ago, or the service was restarted since",
+            "behind a balancer, ask the instance that granted it, or give all instances the same --seal-key-file; else treat \
+             the lock as lost: it was released, ended long ago, or the service was restarted since",
         )
     }
 

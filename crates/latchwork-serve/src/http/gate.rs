@@ -141,6 +141,9 @@ const KEEP_ALIVE: (HeaderName, HeaderValue) =
 /// Makes nginx pass events on at once: without it, nginx buffers an answer of unknown length.
 const UNBUFFERED: HeaderName = HeaderName::from_static("x-accel-buffering");
 
+/// Keeps what compresses answers on their way from collecting events until they are worth a block.
+const UNCHANGED: HeaderValue = HeaderValue::from_static("no-cache, no-transform");
+
 /// The answer to OPTIONS, from the one to a method that a path does not have. `Allow` is added to both later.
 fn allowed(answer: Response) -> Response {
     if answer.status() != StatusCode::METHOD_NOT_ALLOWED {
@@ -153,6 +156,7 @@ fn with_headers(mut answer: Response) -> Response {
     let kind = answer.headers().get(header::CONTENT_TYPE);
     if kind.is_some_and(|kind| kind.as_bytes().starts_with(b"text/event-stream")) {
         answer.headers_mut().insert(UNBUFFERED, HeaderValue::from_static("no"));
+        answer.headers_mut().insert(header::CACHE_CONTROL, UNCHANGED);
     }
     answer.headers_mut().insert(KEEP_ALIVE.0, KEEP_ALIVE.1);
     for (name, value) in HEADERS {

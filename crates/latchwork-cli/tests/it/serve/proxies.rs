@@ -251,7 +251,10 @@ fn h299_answers_tell_proxies_what_they_are() {
     let mut stream = BufReader::new(service.address.send("GET /v1/events", &[], "")).lines();
     let head: Vec<_> =
         stream.by_ref().map(Result::unwrap).take_while(|it| !it.is_empty()).collect();
-    assert!(head.iter().any(|line| line.eq_ignore_ascii_case("x-accel-buffering: no")), "{head:?}");
+    // H415: nobody on the way keeps events back, to fill a buffer or a block of a compressor.
+    for line in ["x-accel-buffering: no", "cache-control: no-cache, no-transform"] {
+        assert!(head.iter().any(|it| it.eq_ignore_ascii_case(line)), "{line}: {head:?}");
+    }
 }
 
 /// A proxy may have the service below a path of its own, as documented: the page asks for nothing outside of it.
