@@ -66,6 +66,14 @@ impl Browser {
         self.send("POST", &format!("{}{path}", self.session), body)
     }
 
+    /// Opens one more tab, and an address in it.
+    #[track_caller]
+    pub(super) fn tab(&self, url: &str) {
+        let made = self.ask("/window/new", &json!({"type": "tab"}));
+        self.ask("/window", &json!({"handle": made["handle"]}));
+        self.go(url);
+    }
+
     /// Opens an address.
     #[track_caller]
     pub(super) fn go(&self, url: &str) {

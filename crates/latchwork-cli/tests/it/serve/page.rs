@@ -589,6 +589,16 @@ fn the_page_shows_what_is_urgent_first() {
     drop(waiters);
 }
 
+/// H416: a browser has six connections to one service, and a tab that nobody sees keeps none.
+#[test]
+fn h416_many_tabs_show_the_page() {
+    let (service, browser) = shown(&[]);
+    for _ in 0..8 {
+        browser.tab(&format!("http://localhost:{}/", port(&service)));
+        browser.sees("document.querySelector('#live').dataset.state === 'live'");
+    }
+}
+
 /// An empty page teaches the first command, and what it says works as it stands.
 #[test]
 fn an_empty_page_has_a_command_that_makes_a_lock() {

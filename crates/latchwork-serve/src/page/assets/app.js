@@ -94,6 +94,37 @@ function refused(error) {
   else failed(error);
 }
 
+// How long a page that nobody sees keeps its stream. A browser has six connections to a service, for all its tabs.
+const UNSEEN = 5_000;
+
+/** Follows events while somebody sees the page. */
+async function follow(from, hear, signal) {
+  const own = new AbortController();
+  const stop = () => own.abort();
+  let leaving;
+  const look = () => {
+    clearTimeout(leaving);
+    if (document.hidden) leaving = setTimeout(stop, UNSEEN);
+  };
+  look();
+  document.addEventListener('visibilitychange', look);
+  signal.addEventListener('abort', stop);
+  try {
+    await api.follow(from, hear, own.signal);
+  } finally {
+    clearTimeout(leaving);
+    document.removeEventListener('visibilitychange', look);
+    signal.removeEventListener('abort', stop);
+  }
+}
+
+/** Waits until somebody sees the page. */
+async function seen() {
+  while (document.hidden) {
+    await new Promise((wake) => { document.addEventListener('visibilitychange', wake, { once: true }); });
+  }
+}
+
 async function run() {
   session.abort();
   session = new AbortController();
@@ -109,7 +140,7 @@ async function run() {
       const from = knows ? last : Math.max(0, last - KEPT);
       // The past may be shorter than what was asked for, and the list was read right now.
       let isFirst = !knows;
-      await api.follow(from, (type, data) => {
+      await follow(from, (type, data) => {
         pause = 500;
         if (type === 'unreachable' && data.id > last) unsure({ status: 503, message: 'it was silent for a whole request' });
         if ((type === 'reset' && !isFirst) || (type === 'reachable' && data.id > last)) {
@@ -132,6 +163,10 @@ async function run() {
       }
     }
     if (signal.aborted) return;
+    if (document.hidden) {
+      await seen();
+      continue;
+    }
     if ($('live').dataset.state === 'silent') pause = PROBE;
     else live('lost', 'connecting again');
     await new Promise((wake) => { setTimeout(wake, pause * (0.75 + Math.random() / 2)); });
