@@ -45,3 +45,52 @@ fn doctor_and_init_know_it() {
     assert!(report.stdout.contains("ZooKeeper 3."), "{}", report.stdout);
     assert_eq!(latchwork(&store, &server, &["init"]).finish().code(), 0);
 }
+
+/// H410: the servers as they are installed grant less than the service's usual ttl.
+#[test]
+fn h410_the_service_grants_every_ttl_of_its_range() {
+    let (store, port) = (Store::new(), latchwork_services::Port::reserve().unwrap());
+    let server = ZooKeeperServer::start(&ZooKeeperOptions::as_installed()).unwrap();
+    let listen = format!("127.0.0.1:{}", port.number());
+    let service = latchwork(&store, &server, &["serve", "--listen", &listen]);
+    service.stderr.until("ready");
+    let ask = |name: &str, body: &str| {
+        let url = format!("http://{listen}/v1/locks/{name}");
+        let mut curl = std::process::Command::new("curl");
+        curl.args(["-s", "-H", "content-type: application/json", "-d", body, &url]);
+        serde_json::from_slice::<Value>(&curl.output().unwrap().stdout).unwrap()
+    };
+    let usual = ask("usual", "{}");
+    assert!(usual["hold"].is_string(), "{usual}");
+    let refused = ask("x", r#"{"ttl_ms": 9999999}"#)["error"].as_str().unwrap().to_owned();
+    let longest: u64 = refused.rsplit(' ').next().unwrap().parse().unwrap();
+    let granted = ask("longest", &format!(r#"{{"ttl_ms": {longest}}}"#));
+    assert_eq!(granted["ttl_ms"], longest, "{granted}");
+    let refused = ask("y", &format!(r#"{{"ttl_ms": {}}}"#, longest + 1));
+    assert!(refused["error"].as_str().unwrap().starts_with("ttl_ms: "), "{refused}");
+}
+
+/// H411: the servers write the paths of all nodes of a session into the transaction that ends it, and do not start again
+/// if it is longer than they read.
+#[test]
+fn h411_a_dead_process_keeps_no_server_from_starting() {
+    let options = ZooKeeperOptions::new().flag("-Djute.maxbuffer=100000");
+    let (store, mut server) = (Store::new(), ZooKeeperServer::start(&options).unwrap());
+    let names: Vec<_> = (0..20).map(|n| format!("{n:02}{}", "x".repeat(60_000))).collect();
+    let mut args = vec!["run", "--ttl", "2s"];
+    args.extend(names.iter().map(String::as_str));
+    args.extend(["--", "sh", "-c", "echo runs; sleep 60"]);
+    let mut run = latchwork(&store, &server, &args);
+    run.stdout.until("runs");
+    run.child.kill().unwrap();
+    run.wait();
+    let next = ["run", "--wait", "30s", &names[0], "--", "true"];
+    assert_eq!(latchwork(&store, &server, &next).finish().code(), 0);
+    let next = ["run", "--wait", "30s", &names[19], "--", "true"];
+    assert_eq!(latchwork(&store, &server, &next).finish().code(), 0);
+    server.restart().unwrap();
+    assert_eq!(
+        latchwork(&store, &server, &["run", "--wait", "30s", "y", "--", "true"]).finish().code(),
+        0
+    );
+}
