@@ -36,6 +36,11 @@ pub struct Holder {
     /// that can refuses the renewal of a claim that says less than it keeps: it is of a process that had the hold
     /// before.
     pub detached: u32,
+    /// What a service that holds locks for others says of the claim, to find it again: its own text, without meaning to
+    /// others.
+    pub origin: Option<Arc<str>>,
+    /// What the holder says to readers of the lock, as JSON.
+    pub value: Option<Arc<str>>,
     /// The hold that a claim is to [replace](crate::Claim::beside), if a store has told it. It is no part of the stored
     /// text: a store that keeps it there writes it behind that.
     pub beside: Option<ClaimId>,
@@ -49,14 +54,24 @@ const CANDIDATE: &str = "candidate=";
 const LOCK_DELAY: &str = "lock_delay_ms=";
 const CLOSED_AT: &str = "closed_at_ms=";
 const DETACHED: &str = "detached=";
+const ORIGIN: &str = "origin=";
+const VALUE: &str = "value=";
 const BESIDE: &str = "beside=";
 
 impl Holder {
     /// Creates a description that is only this text.
     pub fn new(text: impl Into<Arc<str>>) -> Self {
-        let (usual_hold, candidate, lock_delay, closed_at) = (None, None, None, None);
-        let (text, beside) = (text.into(), None);
-        Self { text, usual_hold, candidate, lock_delay, closed_at, detached: 0, beside }
+        Self {
+            text: text.into(),
+            usual_hold: None,
+            candidate: None,
+            lock_delay: None,
+            closed_at: None,
+            detached: 0,
+            origin: None,
+            value: None,
+            beside: None,
+        }
     }
 
     /// Returns the description with this change applied.
@@ -84,13 +99,14 @@ impl Holder {
 
     /// Returns all fields as one text; without other fields it is [`text`](Self::text).
     ///
-    /// A unit separator (U+001F) within the text or the candidate becomes a space. The usual hold and the
+    /// A unit separator (U+001F) within a text becomes a space. The usual hold and the
     /// lock delay are kept in whole milliseconds, at least one; the time of the release in milliseconds since
     /// 1970.
     pub fn stored(&self) -> Cow<'_, str> {
         let is_plain = self.usual_hold.is_none() && self.candidate.is_none();
         let is_plain = is_plain && self.lock_delay.is_none() && self.closed_at.is_none();
         let is_plain = is_plain && self.detached == 0;
+        let is_plain = is_plain && self.origin.is_none() && self.value.is_none();
         if is_plain && !self.text.contains(UNIT) {
             return Cow::Borrowed(&self.text);
         }
@@ -110,6 +126,11 @@ impl Holder {
         }
         if self.detached > 0 {
             let _ = write!(stored, "{UNIT}{DETACHED}{}", self.detached);
+        }
+        for (name, text) in [(ORIGIN, &self.origin), (VALUE, &self.value)] {
+            if let Some(text) = text {
+                let _ = write!(stored, "{UNIT}{name}{}", text.replace(UNIT, " "));
+            }
         }
         Cow::Owned(stored)
     }
@@ -131,6 +152,10 @@ impl Holder {
                 holder.detached = times.parse().unwrap_or_default();
             } else if let Some(id) = field.strip_prefix(BESIDE) {
                 holder.beside = id.get(..32).and_then(ClaimId::parse);
+            } else if let Some(origin) = field.strip_prefix(ORIGIN) {
+                holder.origin = Some(origin.into());
+            } else if let Some(value) = field.strip_prefix(VALUE) {
+                holder.value = Some(value.into());
             }
         }
         holder
@@ -167,6 +192,8 @@ mod tests {
                             it.lock_delay = lock_delay;
                             it.closed_at = closed_at;
                             it.detached = u32::from(closed_at.is_none()) * 3;
+                            it.origin = closed_at.map(|_| "7.web".into());
+                            it.value = lock_delay.map(|_| r#"{"a": 1}"#.into());
                         });
                         assert_eq!(Holder::from_stored(&holder.stored()), holder);
                     }

@@ -12,7 +12,7 @@ use crate::records::layout::Place;
 use crate::records::stripe::Locked;
 
 /// The result of a try.
-#[expect(clippy::large_enum_variant, reason = "it lives from one line to the next")]
+#[expect(clippy::large_enum_variant, reason = "it lives for a moment, on the stack")]
 enum Tried {
     /// An answer, whom it lets move on, and whose sessions are to be watched.
     Done(Result<Attempt, BackendError>, Vec<Wakeup>, Vec<u128>),

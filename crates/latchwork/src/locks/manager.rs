@@ -131,6 +131,13 @@ impl LockManager {
         self
     }
 
+    /// Sets what the claims say beside the text of the holder.
+    pub(crate) fn marked(mut self, origin: Arc<str>, value: Option<Arc<str>>) -> Self {
+        self.settings =
+            self.settings.with(|options| (options.origin, options.value) = (Some(origin), value));
+        self
+    }
+
     /// Sets the maximum hold time. When it elapses, the lock is lost even if the guard is alive.
     /// Default: no limit.
     #[must_use]

@@ -49,6 +49,13 @@ impl Unwatched {
         locks.engine().backend.renews_for_others()
     }
 
+    /// The manager whose claims say where they come from, and what their holder says to readers, as JSON: see
+    /// [`Holder::origin`] and [`Holder::value`].
+    #[must_use]
+    pub fn marked(locks: LockManager, origin: Arc<str>, value: Option<Arc<str>>) -> LockManager {
+        locks.marked(origin, value)
+    }
+
     /// Takes the hold out of its guard, without a request to the store unless the hold is in doubt. Returns the end of
     /// its validity as well.
     ///

@@ -51,6 +51,7 @@ impl Plan {
 /// Whether both say the same of themselves, but for what they have learned.
 pub(crate) fn is_same(one: &Holder, other: &Holder) -> bool {
     (&one.text, &one.candidate, one.lock_delay) == (&other.text, &other.candidate, other.lock_delay)
+        && (&one.origin, &one.value) == (&other.origin, &other.value)
 }
 
 impl Settings {
@@ -90,6 +91,8 @@ pub(crate) struct Options {
     pub(crate) max_ttl: Option<Duration>,
     pub(crate) holder: Option<Arc<str>>,
     pub(crate) candidate: Option<Arc<str>>,
+    pub(crate) origin: Option<Arc<str>>,
+    pub(crate) value: Option<Arc<str>>,
     pub(crate) max_hold: Option<Duration>,
     pub(crate) lock_delay: Option<Duration>,
     pub(crate) token_floor: Option<FencingToken>,
@@ -157,6 +160,8 @@ impl Options {
         let text = self.holder.clone().unwrap_or_else(default_holder);
         Holder::new(text).with(|it| {
             it.candidate.clone_from(&self.candidate);
+            it.origin.clone_from(&self.origin);
+            it.value.clone_from(&self.value);
             it.lock_delay = self.lock_delay.filter(|delay| !delay.is_zero());
         })
     }
