@@ -16,7 +16,7 @@ const KEPT: Duration = Duration::from_secs(10 * 60);
 /// The most ends that are kept for one token, so that no client displaces those of another.
 const MOST: usize = 20_000;
 
-/// The most bytes of their names.
+/// The most bytes of their names, and of the ids of the holds that have replaced them.
 const MOST_BYTES: usize = 4 * 1024 * 1024;
 
 /// How a hold has ended.
@@ -104,7 +104,7 @@ pub(crate) struct EndedHolds {
 #[derive(Debug, Default)]
 struct OwnerEnds {
     ends: VecDeque<(Moment, HoldId)>,
-    /// The length of their names.
+    /// The length of their texts.
     bytes: usize,
 }
 
@@ -112,7 +112,20 @@ impl OwnerEnds {
     /// Removes the oldest.
     fn drop_first(&mut self, by_id: &mut HashMap<HoldId, EndedHold>) {
         let first = self.ends.pop_front().and_then(|(_, id)| by_id.remove(&id));
-        self.bytes -= first.map_or(0, |hold| hold.name.len());
+        self.bytes -= first.map_or(0, |hold| hold.bytes());
+    }
+
+    /// Removes the oldest while they are too many.
+    fn shrink(&mut self, by_id: &mut HashMap<HoldId, EndedHold>) {
+        while self.ends.len() > MOST || self.bytes > MOST_BYTES {
+            self.drop_first(by_id);
+        }
+    }
+}
+
+impl EndedHold {
+    fn bytes(&self) -> usize {
+        self.name.len() + self.successor.as_ref().map_or(0, |id| id.len())
     }
 }
 
@@ -120,11 +133,9 @@ impl EndedHolds {
     pub(crate) fn add(&mut self, now: Moment, id: HoldId, hold: EndedHold) {
         let in_order = self.in_order.entry(hold.owner.clone()).or_default();
         in_order.ends.push_back((now, id));
-        in_order.bytes += hold.name.len();
+        in_order.bytes += hold.bytes();
         self.by_id.insert(id, hold);
-        while in_order.ends.len() > MOST || in_order.bytes > MOST_BYTES {
-            in_order.drop_first(&mut self.by_id);
-        }
+        in_order.shrink(&mut self.by_id);
     }
 
     /// Removes those that ended long ago.
@@ -146,8 +157,13 @@ impl EndedHolds {
 
     /// Keeps the id of the hold that has replaced another.
     pub(crate) fn succeed(&mut self, id: HoldId, by: &str) {
-        if let Some(hold) = self.by_id.get_mut(&id) {
-            hold.successor = Some(by.into());
+        let Some(hold) = self.by_id.get_mut(&id) else { return };
+        let before = hold.bytes();
+        hold.successor = Some(by.into());
+        let (owner, after) = (hold.owner.clone(), hold.bytes());
+        if let Some(in_order) = self.in_order.get_mut(&owner) {
+            in_order.bytes = in_order.bytes - before + after;
+            in_order.shrink(&mut self.by_id);
         }
     }
 
@@ -196,23 +212,33 @@ mod tests {
         let mut ended = EndedHolds::default();
         let now = Moment::from_nanos(0);
         let long: Arc<str> = "x".repeat(64 * 1024).into();
-        let mut add = |owner: &str, name: &Arc<str>| {
+        let add = |ended: &mut EndedHolds, owner: &str, name: &Arc<str>| {
             let id = HoldId::random();
             let (name, ending) =
                 (name.clone(), Ending::Released(ReleaseKind::Release, ReleaseOutcome::Held));
             ended.add(now, id, EndedHold { owner: owner.into(), name, ending, successor: None });
             id
         };
-        let (quiet, first) = (add("quiet", &"x".into()), add("loud", &"x".into()));
+        let (quiet, first) =
+            (add(&mut ended, "quiet", &"x".into()), add(&mut ended, "loud", &"x".into()));
         for _ in 0..MOST {
-            add("loud", &"x".into());
+            add(&mut ended, "loud", &"x".into());
         }
-        let longest = add("long", &long);
+        let longest = add(&mut ended, "long", &long);
         for _ in 0..100 {
-            add("long", &long);
+            add(&mut ended, "long", &long);
         }
         assert!(ended.find(quiet).is_some());
         assert!(ended.find(first).is_none() && ended.find(longest).is_none());
+        let id = long.replace('x', "i");
+        let changed = add(&mut ended, "changed", &"x".into());
+        ended.succeed(changed, &id);
+        assert_eq!(ended.find(changed).and_then(|it| it.successor.as_deref()), Some(&*id));
+        for _ in 0..100 {
+            let next = add(&mut ended, "changed", &"x".into());
+            ended.succeed(next, &id);
+        }
+        assert!(ended.find(changed).is_none(), "ids take memory, too");
         ended.sweep(now.plus(KEPT));
         assert!(ended.by_id.is_empty() && ended.in_order.is_empty());
     }
