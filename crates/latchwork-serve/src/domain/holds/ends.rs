@@ -73,7 +73,13 @@ impl Registry {
         let mut state = self.lock();
         if let Some(ended) = state.ended.find(id).filter(|it| *it.owner == *owner) {
             let Ending::Released(kind, outcome) = ended.ending else {
-                return Err(ended.ending.refusal(&ended.name));
+                return Err(match ended.ending {
+                    // The store did not have it, for which a release by another instance is a cause as well.
+                    Ending::Lost("taken") if self.is_shared && ticket.is_some() => {
+                        Ending::Released(asked, ReleaseOutcome::Unknown).refusal(&ended.name)
+                    }
+                    ending => ending.refusal(&ended.name),
+                });
             };
             let name = ended.name.clone();
             // A success after a release is none, whatever the store will answer.
