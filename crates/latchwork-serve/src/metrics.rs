@@ -49,6 +49,10 @@ fn describe() {
         "latchwork_not_renewed_total",
         "Holds that were released because their clients did not renew them"
     );
+    describe_counter!(
+        "latchwork_webhook_total",
+        "Losses for the webhook: sent, failed after all tries, dropped because too many waited"
+    );
     describe_gauge!("latchwork_client_holds", "Holds that clients have");
     describe_gauge!("latchwork_connections", "Connections of clients");
     describe_gauge!("latchwork_event_streams", "Streams of events of clients");
@@ -92,6 +96,11 @@ pub(crate) fn request(method: &str, route: &str, status: u16, took: Duration) {
 /// Counts a hold whose client did not renew it.
 pub(crate) fn not_renewed() {
     counter!("latchwork_not_renewed_total").increment(1);
+}
+
+/// Counts a loss for the webhook by its outcome.
+pub(crate) fn webhook(outcome: &'static str) {
+    counter!("latchwork_webhook_total", "outcome" => outcome).increment(1);
 }
 
 /// Counts a connection that was opened or closed.

@@ -93,6 +93,9 @@ pub struct Settings {
     pub max_connections: usize,
     /// How long a stop waits for the holds of clients to end.
     pub drain: Duration,
+    /// The address to which the loss of a hold is sent, `http://` or `https://`. It may have a secret: nothing shows
+    /// it.
+    pub webhook_lost: Option<String>,
     /// How much is logged.
     pub detail: Detail,
     /// Whether the log is JSON.
@@ -117,6 +120,7 @@ impl Settings {
             max_waiters: 1_000,
             max_connections: 4_096,
             drain: Duration::from_secs(30),
+            webhook_lost: None,
             detail: Detail::Usual,
             json: false,
         }
@@ -198,6 +202,12 @@ impl Settings {
     #[must_use]
     pub fn with_drain(self, drain: Duration) -> Self {
         Self { drain, ..self }
+    }
+
+    /// Sets the address to which the loss of a hold is sent, or removes it.
+    #[must_use]
+    pub fn with_webhook_lost(self, address: impl Into<Option<String>>) -> Self {
+        Self { webhook_lost: address.into(), ..self }
     }
 
     /// Sets how much is logged.

@@ -75,6 +75,11 @@ pub(crate) struct ServeArgs {
     #[arg(long, value_name = "TIME", value_parser = duration, default_value = "30s", allow_hyphen_values = true)]
     pub(crate) drain: Duration,
 
+    /// Where to send each loss of a hold, as the JSON of its event: http://HOST/PATH or https://HOST/PATH
+    /// [env: LATCHWORK_WEBHOOK_LOST, for an address with a secret]
+    #[arg(long, value_name = "URL")]
+    pub(crate) webhook_lost: Option<String>,
+
     /// Print the OpenAPI description of the API, and exit
     #[arg(long)]
     pub(crate) print_openapi: bool,

@@ -60,6 +60,8 @@ async fn serve(args: &ServeArgs, place: &Context) -> Result<(), Error> {
         Output { quiet: true, .. } => Detail::Quiet,
         _ => Detail::Usual,
     };
+    let variable = std::env::var("LATCHWORK_WEBHOOK_LOST").ok().filter(|it| !it.is_empty());
+    let webhook = args.webhook_lost.clone().or(variable);
     let settings = Settings::new(place.store.source().clone())
         .with_namespace(place.namespace.clone())
         .with_listen(args.listen.clone())
@@ -74,6 +76,7 @@ async fn serve(args: &ServeArgs, place: &Context) -> Result<(), Error> {
         .with_max_waiters(args.max_waiters)
         .with_max_connections(args.max_connections)
         .with_drain(args.drain)
+        .with_webhook_lost(webhook)
         .with_json(place.output.json)
         .with_detail(detail);
     latchwork_serve::serve(settings, place.connect().await?).await

@@ -1,9 +1,12 @@
 //! A lock at one moment: its holders, and the waiters in the order of the queue.
 
+use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
 use latchwork::FencingToken;
 use latchwork_store::{Mode, Party, Shape, Snapshot};
+use sha2::{Digest, Sha256};
 
 /// A lock as the store and the queue of this service show it.
 #[derive(Debug, Clone)]
@@ -25,6 +28,46 @@ pub(crate) struct LockStatus {
     pub(crate) closed_by: Option<String>,
     /// Remarks for people.
     pub(crate) notes: Vec<String>,
+    pub(crate) version: Version,
+}
+
+/// A number that changes with the holders and the waiters at the store, and is the same for all readers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Version(u64);
+
+impl Version {
+    fn of(seen: &Snapshot) -> Self {
+        // No time is part of it: what remains of a lease always changes.
+        let party = |party: &Party| match party.id {
+            Some(id) => format!("{id} {:?} {:?}", party.mode, party.token),
+            None => format!("{} {:?} {:?}", party.holder.text, party.mode, party.token),
+        };
+        let all = |parties: &[Party]| {
+            let mut all: Vec<_> = parties.iter().map(party).collect();
+            // Not every store has an order.
+            all.sort_unstable();
+            all
+        };
+        let (shape, token, is_closed) = (seen.shape, seen.token, seen.linger.is_some());
+        let (holders, waiters) = (all(&seen.holders), all(&seen.waiters));
+        let text = format!("{shape:?} {token} {is_closed} {holders:?} {waiters:?}");
+        let [a, b, c, d, e, f, g, h, ..]: [u8; 32] = Sha256::digest(text.as_bytes()).into();
+        Self(u64::from_be_bytes([a, b, c, d, e, f, g, h]))
+    }
+}
+
+impl Version {
+    /// Reads what its `Display` wrote.
+    pub(crate) fn read(text: &str) -> Option<Self> {
+        let is_plain = text.len() == 16 && text.bytes().all(|byte| byte.is_ascii_hexdigit());
+        u64::from_str_radix(text, 16).ok().filter(|_| is_plain).map(Self)
+    }
+}
+
+impl fmt::Display for Version {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:016x}", self.0)
+    }
 }
 
 impl LockStatus {
@@ -40,6 +83,7 @@ impl LockStatus {
             linger: seen.linger,
             closed_by: seen.closed_by.as_ref().map(|holder| holder.text.to_string()),
             notes: seen.notes.clone(),
+            version: Version::of(seen),
         }
     }
 
@@ -68,6 +112,8 @@ pub(crate) struct PartyStatus {
     pub(crate) remaining: Option<Duration>,
     /// Whether it is a Latchwork client.
     pub(crate) is_latchwork: bool,
+    /// What it says to readers of the lock, as JSON.
+    pub(crate) value: Option<Arc<str>>,
 }
 
 impl From<&Party> for PartyStatus {
@@ -85,6 +131,7 @@ impl From<&Party> for PartyStatus {
             age: party.age,
             remaining: party.remaining,
             is_latchwork: party.id.is_some(),
+            value: party.holder.value.clone(),
         }
     }
 }

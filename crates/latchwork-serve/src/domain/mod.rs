@@ -15,4 +15,5 @@ pub(crate) mod names;
 pub(crate) mod open_answers;
 pub(crate) mod refusal;
 pub(crate) mod service;
+pub(crate) mod store_claims;
 pub(crate) mod wish;

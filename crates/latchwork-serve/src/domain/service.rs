@@ -2,10 +2,12 @@
 
 mod change;
 mod ends;
+pub(crate) mod sessions;
 mod tickets;
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use latchwork::observers::Metrics;
 use latchwork::once::{Begun, Skipped};
@@ -19,7 +21,7 @@ use super::access::policy::AccessPolicy;
 use super::access::principal::Right;
 use super::events::event::LockEvent;
 use super::events::hub::Hub;
-use super::events::observer::Loss;
+use super::events::observer::{Loss, WAITER};
 use super::events::store_watch::StoreWatch;
 use super::holds::claims::{Claims, GrantedHold, Outcome};
 use super::holds::ended::Ending;
@@ -28,14 +30,23 @@ use super::holds::kept::{Keeper, Kept};
 use super::holds::queue::Queue;
 use super::holds::registry::{Registry, weight};
 use super::holds::release::{ReleaseKind, ReleaseOutcome};
-use super::holds::seal::Seals;
+use super::holds::seal::{Purpose, Seals};
+use super::holds::sessions::Sessions;
 use super::lock_lists::LockLists;
+use super::lock_status::{LockStatus, Version};
 use super::names::Names;
 use super::open_answers::OpenAnswers;
 use super::refusal::Refusal;
+use super::store_claims::StoreClaims;
 use super::wish::{Target, Wish};
 
 use tickets::Asked;
+
+/// The longest wait of a read.
+const LONGEST_READ: Duration = Duration::from_secs(300);
+
+/// How often a waiting read looks for changes by others than this instance.
+const READ_EVERY: Duration = Duration::from_secs(1);
 
 /// The state of the service.
 pub(crate) struct Service {
@@ -47,6 +58,8 @@ pub(crate) struct Service {
     /// Whether clients keep their holds: the store lets any process renew a lock.
     pub(crate) has_tickets: bool,
     pub(crate) seals: Seals,
+    pub(crate) sessions: Sessions,
+    pub(crate) store_claims: StoreClaims,
     /// Counts the holds that clients keep; the library counts all others.
     metrics: Metrics,
     claims: Arc<Claims>,
@@ -114,7 +127,10 @@ impl Service {
             LockLists::new(locks.clone(), names.clone(), queue.clone(), hub.clone(), clock.clone());
         let store_watch =
             StoreWatch::new(lock_lists.clone(), hub.clone(), clock.clone(), stopping.subscribe());
+        let store_claims = StoreClaims::new(locks.clone(), clock.clone());
         Arc::new(Self {
+            sessions: Sessions::default(),
+            store_claims,
             locks,
             names,
             store,
@@ -164,7 +180,7 @@ impl Service {
         let acquire = || async move { service.take(&wish, &of).await };
         let service = self.clone();
         let undo = move |granted: Arc<GrantedHold>| {
-            if let Some(ticket) = service.seals.open(&granted.text) {
+            if let Some(ticket) = service.seals.open(Purpose::Hold, &granted.text) {
                 service.abandon(ticket);
             }
             if let Some(hold) = service.registry.withdraw(granted.id) {
@@ -220,7 +236,7 @@ impl Service {
             self.queue.enter(locks, &holder, candidate, self.clock.now())
         });
         let acquired = tokio::select! {
-            acquired = self.grant(wish, &manager) => acquired,
+            acquired = WAITER.scope(holder.clone(), self.grant(wish, &manager)) => acquired,
             _ = stopping.wait_for(|it| *it) => return Err(Refusal::closed()),
             () = self.access.revoked(caller) => return Err(Refusal::unknown_token()),
         };
@@ -314,6 +330,49 @@ impl Service {
             }
         }
         refusal
+    }
+
+    /// Reads a lock when it has another version than `after`, or as it is when the wait is over.
+    ///
+    /// # Errors
+    ///
+    /// Those of the store; `Invalid` for a wait that is too long; `Closed` if the service stops meanwhile.
+    pub(crate) async fn read_after(
+        self: &Arc<Self>,
+        name: &str,
+        caller: &Caller,
+        after: Version,
+        wait: Duration,
+    ) -> Result<LockStatus, Refusal> {
+        if wait > LONGEST_READ {
+            let message = format!(
+                "wait_ms: {} is longer than a read may wait, {}",
+                wait.as_millis(),
+                LONGEST_READ.as_millis()
+            );
+            return Err(Refusal::invalid(message, "wait for less, and ask again").key(name));
+        }
+        let _reservation = self.registry.enter(&caller.principal.name, 1, 0)?;
+        let mut stopping = self.stopping.subscribe();
+        let reader = self.hub.readers.enter(name);
+        let end = caller.arrival.plus(wait);
+        loop {
+            let changed = reader.changed.notified();
+            tokio::pin!(changed);
+            // Listen before the read, or a change in between would be missed.
+            changed.as_mut().enable();
+            let lock = self.lock_lists.one(name).await?;
+            let now = self.clock.now();
+            if lock.version != after || now >= end {
+                return Ok(lock);
+            }
+            tokio::select! {
+                () = changed => {}
+                () = self.clock.sleep_until(end.min(now.plus(READ_EVERY))) => {}
+                _ = stopping.wait_for(|it| *it) => return Err(Refusal::closed()),
+                () = self.access.revoked(caller) => return Err(Refusal::unknown_token()),
+            }
+        }
     }
 
     /// Returns a hold as it is now.

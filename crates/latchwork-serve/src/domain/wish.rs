@@ -4,17 +4,22 @@ use std::fmt::Write as _;
 use std::sync::Arc;
 use std::time::Duration;
 
-use latchwork::{Lock, LockManager, MultiLock, Period, Resize, RwLock};
+use latchwork::{Lock, LockManager, MultiLock, Period, Resize, RwLock, Unwatched};
 use latchwork_store::{Capabilities, Mode};
 use sha2::{Digest, Sha256};
 
 use super::holds::claims::Fingerprint;
 use super::holds::kept::Keeper;
+use super::holds::origin::Origin;
+use super::holds::ticket::Ticket;
 use super::holds::validity::{DELAY, LONGEST_WAIT, default_ttl, lease, leases};
 use super::refusal::Refusal;
 
 /// The longest text of a holder or a candidate, in bytes.
 const LONGEST_TEXT: usize = 1024;
+
+/// The longest value of a holder, in bytes of its shortest JSON.
+const LONGEST_VALUE: usize = 1024;
 
 /// The longest wait of one request, whatever the ttl.
 const LONGEST_REQUEST: Duration = Duration::from_secs(60 * 60);
@@ -62,6 +67,19 @@ pub(crate) struct Options {
     pub(crate) holder: Option<String>,
     /// No limit if there is none.
     pub(crate) max_hold: Option<Duration>,
+    /// The id of the session that is to keep it.
+    pub(crate) session: Option<String>,
+    /// What readers of the lock see, as JSON.
+    pub(crate) value: Option<String>,
+}
+
+/// Who wishes.
+#[derive(Debug, Clone)]
+pub(crate) struct Whose {
+    /// The name of the token.
+    pub(crate) owner: Arc<str>,
+    /// The session that is to keep the hold.
+    pub(crate) session: Option<Arc<Ticket>>,
 }
 
 /// What to hold.
@@ -99,6 +117,12 @@ pub(crate) struct Wish {
     pub(crate) max_hold: Option<Duration>,
     /// The keeper of the hold.
     pub(crate) keeper: Keeper,
+    /// The session that keeps it.
+    pub(crate) session: Option<Arc<Ticket>>,
+    /// The origin of its claims.
+    pub(crate) origin: Origin,
+    /// What readers of the lock see, as JSON.
+    value: Option<Arc<str>>,
     /// The ttl at the store.
     lease: Duration,
 }
@@ -114,20 +138,26 @@ impl Wish {
         options: Options,
         store: &Capabilities,
         keeper: Keeper,
+        whose: Whose,
     ) -> Result<Self, Refusal> {
         let names: usize = target.names().into_iter().map(|name| EACH + name.len()).sum();
         let is_long = names > LONGEST_TICKET;
         let keeper = if is_long { Keeper::Process } else { keeper };
         let leases = leases(&store.ttl);
         let usual = || default_ttl(store.default_ttl, &leases, keeper);
-        let ttl = options.ttl.unwrap_or_else(usual);
+        let Whose { owner, session } = whose;
+        if session.is_some() {
+            check_for_session(&options, keeper)?;
+        }
+        let ttl = session.as_ref().map(|session| session.ttl).or(options.ttl);
+        let ttl = ttl.unwrap_or_else(usual);
         let lease = lease(ttl, &leases, keeper).map_err(|error| Refusal::of(&error, None))?;
         let lease = match (keeper, options.max_hold) {
             // No renewal may come before it is over.
             (Keeper::Client, Some(max)) => lease.min(max).max(*store.ttl.start()),
             _ => lease,
         };
-        let Options { wait, holder, max_hold, .. } = options;
+        let Options { wait, holder, max_hold, value, .. } = options;
         check_wait(wait, ttl)?;
         if max_hold.is_some_and(|max| max.is_zero()) {
             return Err(Refusal::invalid(
@@ -136,11 +166,14 @@ impl Wish {
             ));
         }
         target.names().into_iter().try_for_each(check_name)?;
-        check_text("holder", holder.as_deref())?;
+        check_text("holder", holder.as_deref(), LONGEST_TEXT)?;
+        check_text("value", value.as_deref(), LONGEST_VALUE)?;
         if let Target::Leadership { candidate, .. } = &target {
-            check_text("candidate", candidate.as_deref())?;
+            check_text("candidate", candidate.as_deref(), LONGEST_TEXT)?;
         }
-        Ok(Self { target, ttl, wait, holder, max_hold, keeper, lease })
+        let origin = Origin::of(&owner, session.as_ref().and_then(|it| it.session()));
+        let value = value.map(Into::into);
+        Ok(Self { target, ttl, wait, holder, max_hold, keeper, session, origin, value, lease })
     }
 
     /// The names of its locks.
@@ -162,6 +195,7 @@ impl Wish {
     /// The manager of its locks, with the ttl of the lease at the store.
     pub(crate) fn manager(&self, locks: &LockManager, holder: &Arc<str>) -> LockManager {
         let manager = locks.clone().ttl(self.lease).holder(holder.clone()).lock_delay(DELAY);
+        let manager = Unwatched::marked(manager, self.origin.write().into(), self.value.clone());
         match self.max_hold {
             Some(longest) => manager.max_hold(longest),
             None => manager,
@@ -189,7 +223,8 @@ impl Wish {
             Target::Leadership { name, candidate } => write!(text, "leader {name:?} {candidate:?}"),
             Target::Task { name, period_text, .. } => write!(text, "task {name:?} {period_text:?}"),
         };
-        let _ = write!(text, " {ttl:?} {wait:?} {max:?} {:?}", self.holder);
+        let (session, value) = (self.origin.session, &self.value);
+        let _ = write!(text, " {ttl:?} {wait:?} {max:?} {:?} {session:?} {value:?}", self.holder);
         Sha256::digest(text.as_bytes()).into()
     }
 }
@@ -221,14 +256,29 @@ fn check_name(name: &str) -> Result<(), Refusal> {
     Ok(())
 }
 
-fn check_text(field: &str, text: Option<&str>) -> Result<(), Refusal> {
+/// Refuses what only a hold with its own renewals has.
+fn check_for_session(options: &Options, keeper: Keeper) -> Result<(), Refusal> {
+    let (message, step) = if options.ttl.is_some() {
+        let message = "ttl_ms: a hold of a session has the ttl of the session";
+        (message, "leave ttl_ms out, or the session")
+    } else if options.max_hold.is_some() {
+        let message = "max_hold_ms: a session keeps its holds as long as it lasts";
+        (message, "leave max_hold_ms out, or the session")
+    } else if keeper == Keeper::Process {
+        let message = "session: it keeps no hold with more than 8 KiB of names";
+        (message, "leave the session out and renew the hold, or take fewer locks at a time")
+    } else {
+        return Ok(());
+    };
+    Err(Refusal::invalid(message, step))
+}
+
+fn check_text(field: &str, text: Option<&str>, longest: usize) -> Result<(), Refusal> {
     match text {
-        Some(text) if text.len() > LONGEST_TEXT => {
-            let message = format!(
-                "{field}: it has {} bytes, the longest allowed has {LONGEST_TEXT}",
-                text.len()
-            );
-            Err(Refusal::invalid(message, "write a shorter text"))
+        Some(text) if text.len() > longest => {
+            let message =
+                format!("{field}: it has {} bytes, the longest allowed has {longest}", text.len());
+            Err(Refusal::invalid(message, "write a shorter one"))
         }
         _ => Ok(()),
     }

@@ -1,13 +1,16 @@
 //! Reads the body of a request as JSON: bounded in size and time, with a clear error for anything else.
 
-use std::pin::pin;
+use std::pin::{Pin, pin};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use axum::BoxError;
-use axum::body::Body;
+use axum::body::{Body, Bytes};
 use axum::extract::{FromRequest, Request};
 use axum::http::{StatusCode, header};
 use http_body_util::{BodyExt, LengthLimitError, Limited};
+use hyper::body::{Body as HttpBody, Frame, SizeHint};
 use serde::de::DeserializeOwned;
 
 use super::error::ApiError;
@@ -86,6 +89,59 @@ async fn collected(body: Body) -> Result<Vec<u8>, BoxError> {
     Ok(bytes)
 }
 
+/// How long the rest of a body that no request needs is waited for.
+const REST: Duration = Duration::from_secs(1);
+
+/// The body of a request, which the gate reads to its end if the request did not: a connection cannot be used again
+/// before that.
+pub(super) struct Rest(Arc<Mutex<Body>>);
+
+/// Shares the body of a request with the gate.
+pub(super) fn shared(request: &mut Request) -> Rest {
+    let body = std::mem::take(request.body_mut());
+    let size = body.size_hint();
+    let body = Arc::new(Mutex::new(body));
+    *request.body_mut() = Body::new(Shared { body: body.clone(), size });
+    Rest(body)
+}
+
+impl Rest {
+    /// Reads what the request has left of its body, with the usual bounds of size and less patience.
+    pub(super) async fn skip(self) {
+        let body = std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner));
+        if !body.is_end_stream() {
+            // If it does not come, the connection is closed after the answer.
+            let _ = at_most(REST, collected(body)).await;
+        }
+    }
+}
+
+struct Shared {
+    body: Arc<Mutex<Body>>,
+    size: SizeHint,
+}
+
+impl HttpBody for Shared {
+    type Data = Bytes;
+    type Error = axum::Error;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
+        let mut body = self.body.lock().unwrap_or_else(PoisonError::into_inner);
+        Pin::new(&mut *body).poll_frame(context)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.lock().unwrap_or_else(PoisonError::into_inner).is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.size
+    }
+}
+
 /// The options that all wishes share, as the fields of their bodies.
 pub(super) fn options(
     ttl_ms: Option<u64>,
@@ -98,5 +154,15 @@ pub(super) fn options(
         wait: Duration::from_millis(wait_ms.unwrap_or(0)),
         holder,
         max_hold: max_hold_ms.map(Duration::from_millis),
+        ..Options::default()
     }
+}
+
+/// The same with a session and a value.
+pub(super) fn marked(
+    options: Options,
+    session: Option<String>,
+    value: Option<serde_json::Value>,
+) -> Options {
+    Options { session, value: value.map(|value| value.to_string()), ..options }
 }

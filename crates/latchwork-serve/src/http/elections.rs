@@ -10,7 +10,7 @@ use futures_util::{Stream, StreamExt};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use super::body::{Json, options};
+use super::body::{Json, marked, options};
 use super::error::{ApiError, Errors};
 use super::events::{KEEP_ALIVE, until_over};
 use super::parts::{IdempotencyKey, Name, NameQuery, Parameters, claim_name};
@@ -35,6 +35,10 @@ pub(crate) struct Candidacy {
     holder: Option<String>,
     /// The longest term, in milliseconds.
     max_hold_ms: Option<u64>,
+    /// The id of the session that keeps the hold, whose ttl it has.
+    session: Option<String>,
+    /// Any JSON that readers of the lock see, at most 1,024 bytes without spaces.
+    value: Option<serde_json::Value>,
 }
 
 /// Who leads.
@@ -71,8 +75,9 @@ pub(super) async fn campaign(
     Json(asked): Json<Candidacy>,
 ) -> Result<Answer<HoldView>, ApiError> {
     let options = options(asked.ttl_ms, asked.wait_ms, asked.holder, asked.max_hold_ms);
+    let options = marked(options, asked.session, asked.value);
     let target = Target::Leadership { name, candidate: asked.candidate };
-    let wish = service.wish(target, options)?;
+    let wish = service.wish(target, options, &caller)?;
     let hold = service.acquire(wish, &caller, claim_name(key)).await?.into_hold()?;
     Ok(Answer(hold.into()))
 }

@@ -13,7 +13,7 @@ use latchwork_store::clock::boot_time;
 
 use super::error::ApiError;
 use super::origin::{self, Hosts};
-use super::streamed;
+use super::{body, streamed};
 use crate::domain::access::caller::{Caller, Peer};
 use crate::domain::refusal::{Kind, Refusal};
 use crate::domain::service::Service;
@@ -61,11 +61,13 @@ pub(super) async fn pass(
     let peer = peer.unwrap_or_default();
     let method = request.method().clone();
     let route = request.extensions().get::<MatchedPath>().map(|path| path.as_str().to_owned());
+    let rest = body::shared(&mut request);
     let answer = match admit(&gate, &peer, arrival, &mut request) {
         Ok(()) if method == Method::OPTIONS => allowed(next.run(request).await),
         Ok(()) => streamed::answer(request, next).await,
         Err(refused) => refused.into_response(),
     };
+    rest.skip().await;
     record(&method, route.as_deref().unwrap_or("other"), &answer, arrival, &peer);
     with_headers(answer)
 }

@@ -5,14 +5,16 @@ use std::time::Duration;
 
 use axum::Json as Answer;
 use axum::extract::State;
+use axum::response::Response;
 use serde::{Deserialize, Serialize};
-use utoipa::ToSchema;
+use utoipa::{IntoParams, ToSchema};
 
-use super::body::{Json, options};
+use super::body::{Json, marked, options};
+use super::counted::CountedBody;
 use super::error::{ApiError, Errors};
 use super::locks::{ModeWord, Permits, ResizeWord, wish_of};
-use super::parts::{Id, IdempotencyKey, claim_name};
-use super::views::HoldView;
+use super::parts::{Id, IdempotencyKey, Parameters, claim_name};
+use super::views::{HoldView, OwnHoldList};
 use crate::domain::access::caller::Caller;
 use crate::domain::holds::change::Change;
 use crate::domain::holds::release::{Confirmation, ReleaseKind};
@@ -34,6 +36,10 @@ pub(crate) struct SeveralLocks {
     holder: Option<String>,
     /// The longest time to hold, in milliseconds, however often it is renewed.
     max_hold_ms: Option<u64>,
+    /// The id of the session that keeps the hold, whose ttl it has.
+    session: Option<String>,
+    /// Any JSON that readers of the lock see, at most 1,024 bytes without spaces.
+    value: Option<serde_json::Value>,
 }
 
 /// One of several locks.
@@ -74,6 +80,46 @@ impl From<Confirmation> for ReleasedView {
     }
 }
 
+/// Which of one's own holds to list.
+#[derive(Debug, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(crate) struct OwnHoldsQuery {
+    /// Only names that begin with this text.
+    #[serde(default)]
+    #[param(required = false)]
+    prefix: String,
+    /// Only names after this one: the `next` of an answer before.
+    after: Option<String>,
+    /// How many at the most: 1 to 10,000; 1,000 if it is left out.
+    #[param(minimum = 1, maximum = 10000)]
+    limit: Option<u32>,
+}
+
+/// Lists the locks that the caller's token holds, as the store has them, whichever instance granted them; without their ids
+///
+/// It reads all locks of the store. Clients without a token are one owner.
+#[utoipa::path(get, path = "/v1/holds", operation_id = "list_holds", tag = "holds", params(OwnHoldsQuery),
+    responses((status = 200, description = "The holds", body = OwnHoldList), Errors))]
+pub(super) async fn list(
+    State(service): State<Arc<Service>>,
+    caller: Caller,
+    Parameters(query): Parameters<OwnHoldsQuery>,
+) -> Result<Response, ApiError> {
+    let limit = query.limit.unwrap_or(1_000);
+    if !(1..=10_000).contains(&limit) {
+        let message = "limit: it must be 1 to 10000";
+        return Err(Refusal::invalid(message, "leave it out for 1000").into());
+    }
+    let place = service.lists.enter(&caller.principal.name)?;
+    let mut own = service.own_holds(&caller).await?;
+    own.retain(|claim| {
+        let name = service.names.name_of(claim.key.as_str());
+        name.starts_with(&query.prefix) && query.after.as_ref().is_none_or(|after| name > *after)
+    });
+    Ok(CountedBody::json(&OwnHoldList::new(own, &service.names, limit as usize), place))
+}
+
 /// The most locks of one hold.
 const MOST_LOCKS: usize = 64;
 
@@ -98,7 +144,8 @@ pub(super) async fn acquire(
         .map(|lock| wish_of(lock.name, lock.mode, lock.permits, lock.resize, false))
         .collect();
     let options = options(asked.ttl_ms, asked.wait_ms, asked.holder, asked.max_hold_ms);
-    let wish = service.wish(Target::Locks(locks?), options)?;
+    let options = marked(options, asked.session, asked.value);
+    let wish = service.wish(Target::Locks(locks?), options, &caller)?;
     let hold = service.acquire(wish, &caller, claim_name(key)).await?.into_hold()?;
     Ok(Answer(hold.into()))
 }

@@ -1,6 +1,7 @@
 //! Acquires locks, and shows their holders and waiters.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::Json as Answer;
 use axum::extract::State;
@@ -10,13 +11,14 @@ use latchwork_store::Mode;
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
-use super::body::{Json, options};
+use super::body::{Json, marked, options};
 use super::counted::CountedBody;
 use super::error::{ApiError, Errors};
 use super::parts::{IdempotencyKey, Name, NameQuery, Parameters, claim_name};
 use super::views::{HoldView, LockView, length_of_lock};
 use crate::domain::access::caller::Caller;
 use crate::domain::access::principal::Right;
+use crate::domain::lock_status::Version;
 use crate::domain::refusal::Refusal;
 use crate::domain::service::Service;
 use crate::domain::wish::{LockWish, Target};
@@ -88,6 +90,10 @@ pub(crate) struct OneLock {
     fair: bool,
     /// The longest time to hold, in milliseconds, however often it is renewed.
     max_hold_ms: Option<u64>,
+    /// The id of the session that keeps the hold, whose ttl it has.
+    session: Option<String>,
+    /// Any JSON that readers of the lock see, at most 1,024 bytes without spaces.
+    value: Option<serde_json::Value>,
 }
 
 /// Which locks to list.
@@ -173,7 +179,8 @@ pub(super) async fn acquire(
 ) -> Result<Answer<HoldView>, ApiError> {
     let lock = wish_of(name, asked.mode, asked.permits, asked.resize, asked.fair)?;
     let options = options(asked.ttl_ms, asked.wait_ms, asked.holder, asked.max_hold_ms);
-    let wish = service.wish(Target::Locks(vec![lock]), options)?;
+    let options = marked(options, asked.session, asked.value);
+    let wish = service.wish(Target::Locks(vec![lock]), options, &caller)?;
     let hold = service.acquire(wish, &caller, claim_name(key)).await?.into_hold()?;
     Ok(Answer(hold.into()))
 }
@@ -230,26 +237,70 @@ pub(super) async fn list(
     Ok(CountedBody::json(&list, place))
 }
 
+/// What a reader of a lock has seen, and how long it waits for something else.
+#[derive(Debug, Default, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields, default)]
+#[into_params(parameter_in = Query)]
+pub(crate) struct ReadQuery {
+    /// The `version` of the lock in an answer before.
+    after: Option<String>,
+    /// How long to wait for another version, in milliseconds: 0, or nothing, does not wait. At most 300,000.
+    #[param(maximum = 300000)]
+    wait_ms: Option<u64>,
+}
+
 /// Shows a lock: its holders, and the waiters in their order
+///
+/// With `after` and `wait_ms` the answer comes when the lock has another version, or the wait is over: then it has the
+/// version of before. A change by this instance is seen at once, others within a second.
 #[utoipa::path(get, path = "/v1/locks/{name}", operation_id = "show_lock", tag = "locks",
-    params(("name" = String, Path, description = "The name, percent-encoded")),
+    params(("name" = String, Path, description = "The name, percent-encoded"), ReadQuery),
     responses((status = 200, description = "The lock, also if it is free", body = LockView), Errors))]
 pub(super) async fn show(
     State(service): State<Arc<Service>>,
     caller: Caller,
     Name(name): Name,
+    Parameters(query): Parameters<ReadQuery>,
 ) -> Result<Answer<LockView>, ApiError> {
     caller.principal.check(Right::Read, &name)?;
-    Ok(Answer(LockView::from(&service.lock_lists.one(&name).await?)))
+    let after = query.after.as_deref().map(|text| {
+        let message = "after: it is no version of a lock";
+        Version::read(text)
+            .ok_or_else(|| Refusal::invalid(message, "send the version of an answer before"))
+    });
+    let (after, wait) = (after.transpose()?, Duration::from_millis(query.wait_ms.unwrap_or(0)));
+    let lock = match after {
+        Some(after) => service.read_after(&name, &caller, after, wait).await?,
+        None if wait.is_zero() => service.lock_lists.one(&name).await?,
+        None => {
+            let message = "after: a read that waits needs the version that was seen";
+            return Err(Refusal::invalid(message, "read once without wait_ms first").into());
+        }
+    };
+    Ok(Answer(LockView::from(&lock)))
+}
+
+/// The name of a lock in the query, and what its reader has seen.
+#[derive(Debug, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(crate) struct NamedReadQuery {
+    /// The name, percent-encoded.
+    name: String,
+    /// The `version` of the lock in an answer before.
+    after: Option<String>,
+    /// How long to wait for another version, in milliseconds: 0, or nothing, does not wait. At most 300,000.
+    #[param(maximum = 300000)]
+    wait_ms: Option<u64>,
 }
 
 /// Shows a lock by its name in the query: any name, also one that no path can have
-#[utoipa::path(get, path = "/v1/lock", tag = "locks", operation_id = "show_named_lock", params(NameQuery),
+#[utoipa::path(get, path = "/v1/lock", tag = "locks", operation_id = "show_named_lock", params(NamedReadQuery),
     responses((status = 200, description = "The lock, also if it is free", body = LockView), Errors))]
 pub(super) async fn show_named(
     service: State<Arc<Service>>,
     caller: Caller,
-    Parameters(NameQuery { name }): Parameters<NameQuery>,
+    Parameters(NamedReadQuery { name, after, wait_ms }): Parameters<NamedReadQuery>,
 ) -> Result<Answer<LockView>, ApiError> {
-    show(service, caller, Name(name)).await
+    show(service, caller, Name(name), Parameters(ReadQuery { after, wait_ms })).await
 }

@@ -19,6 +19,7 @@ mod operation;
 mod origin;
 mod parts;
 mod routes;
+mod sessions;
 mod streamed;
 mod views;
 mod whoami;

@@ -9,7 +9,7 @@ use latchwork::once::{Reset, Skipped};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use super::body::{Json, options};
+use super::body::{Json, marked, options};
 use super::error::{ApiError, Errors};
 use super::parts::{IdempotencyKey, Name, NameQuery, Parameters, claim_name};
 use super::views::{HoldView, millis};
@@ -35,6 +35,10 @@ pub(crate) struct OneTask {
     holder: Option<String>,
     /// The longest time to run, in milliseconds.
     max_hold_ms: Option<u64>,
+    /// The id of the session that keeps the hold, whose ttl it has.
+    session: Option<String>,
+    /// Any JSON that readers of the lock see, at most 1,024 bytes without spaces.
+    value: Option<serde_json::Value>,
 }
 
 /// Whether there is something to do.
@@ -83,7 +87,8 @@ pub(super) async fn begin(
     let every = every.map_err(|error| Refusal::of(&error, Some(&name)))?;
     let period_text = format!("{:?} {:?}", asked.every, asked.tz);
     let options = options(asked.ttl_ms, asked.wait_ms, asked.holder, asked.max_hold_ms);
-    let wish = service.wish(Target::Task { name, every, period_text }, options)?;
+    let options = marked(options, asked.session, asked.value);
+    let wish = service.wish(Target::Task { name, every, period_text }, options, &caller)?;
     let acquisition = service.acquire(wish, &caller, claim_name(key)).await?;
     let nothing =
         |outcome| BegunView { outcome, hold: None, by: None, left_ms: None, done_at_ms: None };

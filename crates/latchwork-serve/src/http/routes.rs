@@ -15,7 +15,7 @@ use utoipa_axum::routes;
 use super::error::{ApiError, ErrorBody};
 use super::gate::Gate;
 use super::views::{LockView, PartyView};
-use super::{admin, elections, events, gate, holds, locks, once, operation, whoami};
+use super::{admin, elections, events, gate, holds, locks, once, operation, sessions, whoami};
 use crate::domain::refusal::{Kind, Refusal};
 use crate::domain::service::Service;
 
@@ -56,12 +56,16 @@ fn described() -> OpenApiRouter<Arc<Service>> {
         .routes(routes!(admin::force_release_named))
         .routes(routes!(admin::resize))
         .routes(routes!(admin::resize_named))
-        .routes(routes!(holds::acquire))
+        .routes(routes!(holds::list, holds::acquire))
         .routes(routes!(holds::show, holds::release))
         .routes(routes!(holds::renew))
         .routes(routes!(holds::upgrade))
         .routes(routes!(holds::downgrade))
         .routes(routes!(holds::succeed))
+        .routes(routes!(sessions::list, sessions::create))
+        .routes(routes!(sessions::show, sessions::end))
+        .routes(routes!(sessions::renew))
+        .routes(routes!(sessions::keep_alive))
         .routes(routes!(once::begin))
         .routes(routes!(once::begin_named))
         .routes(routes!(once::reset))

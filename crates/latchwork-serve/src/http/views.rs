@@ -2,13 +2,16 @@
 
 use std::time::Duration;
 
-use latchwork_store::Shape;
+use latchwork::FencingToken;
+use latchwork_store::{Mode, Shape};
 use serde::Serialize;
 use utoipa::ToSchema;
 
 use crate::domain::events::event::LockEvent;
 use crate::domain::holds::hold_status::HoldStatus;
 use crate::domain::lock_status::{LockStatus, PartyStatus};
+use crate::domain::names::Names;
+use crate::domain::store_claims::StoreClaim;
 
 pub(crate) fn millis(length: Duration) -> u64 {
     u64::try_from(length.as_millis()).unwrap_or(u64::MAX)
@@ -39,6 +42,8 @@ pub(crate) struct LockView {
     closed_by: Option<String>,
     /// Remarks for people.
     notes: Vec<String>,
+    /// Changes with the holders and the waiters, and is the same at each instance: wait for another one with `after`.
+    version: String,
 }
 
 /// A holder or a waiter.
@@ -60,6 +65,79 @@ pub(crate) struct PartyView {
     remaining_ms: Option<u64>,
     /// Whether it is a Latchwork client; others cannot be evicted.
     latchwork: bool,
+    /// What it says to readers of the lock: any JSON. Text of others, as `holder`.
+    value: Option<serde_json::Value>,
+}
+
+/// The holds of a token.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct OwnHoldList {
+    /// As the store has them, whichever instance granted them.
+    holds: Vec<OwnHoldView>,
+    /// The name to ask on with (`after`), if there are more.
+    next: Option<String>,
+}
+
+impl OwnHoldList {
+    /// The holds of one part of the list, all of a name in the same part.
+    pub(crate) fn new(mut all: Vec<StoreClaim>, names: &Names, limit: usize) -> Self {
+        let same = |one: &StoreClaim, other: &StoreClaim| one.key == other.key;
+        let ends = |at: usize| at >= all.len() || !same(&all[at - 1], &all[at]);
+        let end = (limit..=all.len()).find(|at| ends(*at)).unwrap_or(all.len());
+        let has_more = end < all.len();
+        all.truncate(end);
+        let holds: Vec<_> = all.iter().map(|claim| OwnHoldView::new(claim, names)).collect();
+        let next = holds.last().filter(|_| has_more).map(|hold| hold.name.clone());
+        Self { holds, next }
+    }
+}
+
+/// A lock that a token holds.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct OwnHoldView {
+    /// Its name.
+    name: String,
+    /// Its fencing token.
+    token: String,
+    /// `exclusive`, `read`, `write` or `permits`.
+    mode: &'static str,
+    /// How many permits it has.
+    permits: Option<u32>,
+    /// Its text for people.
+    holder: String,
+    /// The lock of the session that keeps it.
+    session: Option<String>,
+    /// How long it has lasted, if the store knows.
+    age_ms: Option<u64>,
+    /// What remains of its lease by the store's clock.
+    remaining_ms: Option<u64>,
+    /// What it says to readers of the lock.
+    value: Option<serde_json::Value>,
+}
+
+impl OwnHoldView {
+    fn new(claim: &StoreClaim, names: &Names) -> Self {
+        let permits = match claim.mode {
+            Mode::Permits { take, .. } => Some(take),
+            _ => None,
+        };
+        Self {
+            name: names.name_of(claim.key.as_str()),
+            token: claim.token.to_string(),
+            mode: claim.mode.word(),
+            permits,
+            holder: claim.holder.text.to_string(),
+            session: claim.origin.session.map(|number| number.name()),
+            age_ms: claim.age.map(millis),
+            remaining_ms: claim.remaining.map(millis),
+            value: value(claim.holder.value.as_deref()),
+        }
+    }
+}
+
+/// The value of a holder; `None` for what another program has written, and is no JSON.
+fn value(text: Option<&str>) -> Option<serde_json::Value> {
+    serde_json::from_str(text?).ok()
 }
 
 impl From<&PartyStatus> for PartyView {
@@ -73,6 +151,7 @@ impl From<&PartyStatus> for PartyView {
             age_ms: party.age.map(millis),
             remaining_ms: party.remaining.map(millis),
             latchwork: party.is_latchwork,
+            value: value(party.value.as_deref()),
         }
     }
 }
@@ -103,6 +182,7 @@ impl From<&LockStatus> for LockView {
             linger_ms: lock.linger.map(millis),
             closed_by: lock.closed_by.clone(),
             notes: lock.notes.clone(),
+            version: lock.version.to_string(),
         }
     }
 }
@@ -110,7 +190,8 @@ impl From<&LockStatus> for LockView {
 /// About how many bytes of JSON a lock is.
 pub(crate) fn length_of_lock(lock: &LockStatus) -> usize {
     let length_of_party = |party: &PartyStatus| {
-        220 + party.holder.len() + party.candidate.as_ref().map_or(0, String::len)
+        let value = party.value.as_ref().map_or(0, |value| value.len());
+        235 + party.holder.len() + party.candidate.as_ref().map_or(0, String::len) + value
     };
     let parties = lock.holders.iter().chain(&lock.waiters).map(length_of_party);
     160 + lock.name.len() + lock.key.len() + parties.sum::<usize>()
@@ -142,12 +223,18 @@ pub(crate) struct HoldView {
 }
 
 /// A lock of a hold.
-#[derive(Debug, Clone, Serialize, ToSchema)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, ToSchema)]
 pub(crate) struct TokenView {
     /// Its name.
     name: String,
     /// Its fencing token.
     token: String,
+}
+
+impl TokenView {
+    pub(crate) fn new(name: &str, token: FencingToken) -> Self {
+        Self { name: name.to_owned(), token: token.to_string() }
+    }
 }
 
 /// A period, in milliseconds since 1970.
@@ -161,11 +248,8 @@ pub(crate) struct PeriodView {
 
 impl From<HoldStatus> for HoldView {
     fn from(hold: HoldStatus) -> Self {
-        let locks: Vec<_> = hold
-            .locks
-            .into_iter()
-            .map(|(name, token)| TokenView { name, token: token.to_string() })
-            .collect();
+        let locks: Vec<_> =
+            hold.locks.into_iter().map(|(name, token)| TokenView::new(&name, token)).collect();
         Self {
             hold: hold.id,
             token: locks.first().map(|lock| lock.token.clone()).unwrap_or_default(),

@@ -11,5 +11,6 @@ mod outlet;
 mod run;
 mod socket;
 mod tls;
+mod webhook;
 
 pub use run::serve;

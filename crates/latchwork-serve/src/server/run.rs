@@ -11,6 +11,7 @@ use tokio::sync::{Semaphore, mpsc, watch};
 use super::connection;
 use super::listener::Listener;
 use super::tls::Tls;
+use super::webhook::Webhook;
 use super::{addresses, descriptors, notify};
 use crate::domain::access::policy::AccessPolicy;
 use crate::domain::access::tokens::Tokens;
@@ -136,7 +137,9 @@ fn service(
 ) -> Result<(Arc<Service>, Driver), Error> {
     let names = Names::new(&settings.namespace);
     let (sender, losses) = mpsc::unbounded_channel();
-    let hub = Arc::new(Hub::new(crate::http::events::json));
+    let webhook = settings.webhook_lost.as_deref().map(Webhook::read).transpose()?;
+    let hub = Hub::new(crate::http::events::json);
+    let hub = Arc::new(hub.with_losses(webhook.map(Webhook::start)));
     let observer =
         Arc::new(LockObserver { hub: hub.clone(), names: names.clone(), losses: sender });
     let locks =

@@ -14,11 +14,14 @@ mod kinds;
 mod operation;
 mod page;
 mod proxies;
+mod readers;
 mod repeated;
 mod security;
 mod service;
+mod sessions;
 mod tickets;
 mod vanished;
+mod webhook;
 
 use client::Answer;
 use service::Service;

@@ -22,13 +22,13 @@ const ONE: &str = "000102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1
 const TWO: &str = "//79/Pv6+fj39vX08/Lx8O/u7ezr6uno5+bl5OPi4eA=";
 
 /// A store, and the key that all instances share.
-struct Team {
-    url: String,
-    folder: tempfile::TempDir,
+pub(super) struct Team {
+    pub url: String,
+    pub folder: tempfile::TempDir,
 }
 
 impl Team {
-    fn at(url: &str) -> Self {
+    pub(super) fn at(url: &str) -> Self {
         let team = Self { url: url.to_owned(), folder: tempfile::tempdir().unwrap() };
         team.write_key(ONE);
         team
@@ -44,18 +44,18 @@ impl Team {
     }
 
     /// Starts an instance.
-    fn instance(&self) -> Service {
+    pub(super) fn instance(&self) -> Service {
         self.with(&[])
     }
 
-    fn with(&self, options: &[&str]) -> Service {
+    pub(super) fn with(&self, options: &[&str]) -> Service {
         let key = self.key_file().display().to_string();
         let own = ["--store", &self.url, "--seal-key-file", &key];
         Service::start(&[&own, options].concat())
     }
 }
 
-fn redis() -> RedisServer {
+pub(super) fn redis() -> RedisServer {
     RedisServer::start(&RedisOptions::new()).unwrap()
 }
 
@@ -65,7 +65,7 @@ fn postgres() -> PostgresServer {
     server
 }
 
-fn kill(service: Service) {
+pub(super) fn kill(service: Service) {
     let Service { mut process, .. } = service;
     process.child.kill().unwrap();
     process.wait();
@@ -80,7 +80,7 @@ fn shown(service: &Service, hold: &str) -> Answer {
 }
 
 /// What a hold of this ttl gives at most: the ttl less the drift of the clocks.
-fn whole(ttl: u64) -> u64 {
+pub(super) fn whole(ttl: u64) -> u64 {
     ttl - ttl / 100 - 2
 }
 

@@ -93,7 +93,7 @@ impl AccessPolicy {
     }
 
     /// Whether a client that had access has it still.
-    fn knows(&self, principal: &Arc<Principal>) -> bool {
+    pub(crate) fn knows(&self, principal: &Arc<Principal>) -> bool {
         let tokens = self.tokens.read().unwrap_or_else(PoisonError::into_inner);
         // The rights of clients without a token do not change.
         principal.is_local() || tokens.as_ref().is_some_and(|it| it.has(principal))

@@ -4,9 +4,10 @@ use std::collections::VecDeque;
 use std::hash::{BuildHasher, RandomState};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use tokio::sync::watch;
+use tokio::sync::{mpsc, watch};
 
 use super::event::LockEvent;
+use super::readers::Readers;
 
 /// The most events that are kept for clients that connect again, or read slowly.
 const KEPT: usize = 4096;
@@ -40,6 +41,10 @@ pub(crate) struct Hub {
     /// The number of the last event.
     last: watch::Sender<u64>,
     write: Writer,
+    /// The requests that wait for a change of one lock.
+    pub(crate) readers: Readers,
+    /// Where losses are sent, too.
+    losses: Option<mpsc::Sender<Arc<Message>>>,
 }
 
 #[derive(Debug, Default)]
@@ -83,7 +88,13 @@ impl Hub {
         // Random, so that a number of another service, or of another start of this one, is none of this one's.
         // JSON carries numbers of up to 53 bits.
         let start = RandomState::new().hash_one(()) >> 12;
-        Self { state: Mutex::default(), last: watch::Sender::new(start), write }
+        let (state, last) = (Mutex::default(), watch::Sender::new(start));
+        Self { state, last, write, readers: Readers::default(), losses: None }
+    }
+
+    /// The same, which sends losses also there, and drops them while there is no room.
+    pub(crate) fn with_losses(self, losses: Option<mpsc::Sender<Arc<Message>>>) -> Self {
+        Self { losses, ..self }
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -99,12 +110,20 @@ impl Hub {
         let Some(text) = (self.write)(&event) else { return };
         let message = Message { id: event.id, word: event.word, name: event.name, text };
         state.bytes += message.bytes();
-        state.kept.push_back(Arc::new(message));
+        let message = Arc::new(message);
+        if let Some(losses) = self.losses.as_ref().filter(|_| message.word == "lost")
+            && losses.try_send(message.clone()).is_err()
+        {
+            crate::metrics::webhook("dropped");
+        }
+        state.kept.push_back(message.clone());
         while state.kept.len() > KEPT || state.bytes > KEPT_BYTES {
             let Some(oldest) = state.kept.pop_front() else { break };
             state.bytes -= oldest.bytes();
         }
         self.last.send_replace(event.id);
+        drop(state);
+        self.readers.wake(&message.name);
     }
 
     /// Follows the events after number `seen`, or from now on.

@@ -3,4 +3,5 @@
 pub(crate) mod event;
 pub(crate) mod hub;
 pub(crate) mod observer;
+pub(crate) mod readers;
 pub(crate) mod store_watch;

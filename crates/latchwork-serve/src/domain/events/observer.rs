@@ -10,6 +10,11 @@ use super::event::LockEvent;
 use super::hub::Hub;
 use crate::domain::names::Names;
 
+tokio::task_local! {
+    /// The text of the holder whose request is polled: the library tells of a wait while it is.
+    pub(crate) static WAITER: Arc<str>;
+}
+
 /// A hold that the library has lost.
 #[derive(Debug)]
 pub(crate) struct Loss {
@@ -29,15 +34,21 @@ impl LockObserver {
     fn new_event(&self, word: &'static str, key: &Key) -> LockEvent {
         LockEvent::new(word, self.names.name_of(key.as_str()))
     }
+
+    /// The event of a waiter, with its name.
+    fn of_waiter(&self, word: &'static str, key: &Key) -> LockEvent {
+        let holder = WAITER.try_with(|holder| holder.to_string()).ok();
+        LockEvent { holder, ..self.new_event(word, key) }
+    }
 }
 
 impl Observer for LockObserver {
     fn event(&self, event: &Event<'_>) {
         // The service itself publishes grants and releases: it knows the holder.
         let event = match *event {
-            Event::WaitBegan { key } => self.new_event("waiting", key),
+            Event::WaitBegan { key } => self.of_waiter("waiting", key),
             Event::WaitEnded { key, waited, admitted: false } => {
-                LockEvent { lasted: Some(waited), ..self.new_event("withdrawn", key) }
+                LockEvent { lasted: Some(waited), ..self.of_waiter("withdrawn", key) }
             }
             Event::HandedOver { key, from, token, held } => LockEvent {
                 from: Some(from),

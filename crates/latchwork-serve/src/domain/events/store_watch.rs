@@ -1,5 +1,6 @@
 //! Watches the store for changes of locks that other processes hold, while there are listeners.
 
+use std::cmp::Ordering;
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::hash::{BuildHasher, RandomState};
 use std::mem::replace;
@@ -62,7 +63,21 @@ struct OtherHold {
 #[derive(Debug, Default)]
 struct Observation {
     holds: HashMap<Id, OtherHold>,
-    waiters: HashMap<String, usize>,
+    /// The texts of the waiters, by the names of their locks.
+    waiters: HashMap<String, Vec<String>>,
+}
+
+/// The first of `more` that is not among `fewer`, each counted as often as it is there.
+fn added(more: &[String], fewer: &[String]) -> Option<String> {
+    let mut fewer: Vec<_> = fewer.iter().collect();
+    let is_new = |text: &&String| match fewer.iter().position(|it| it == text) {
+        Some(at) => {
+            fewer.swap_remove(at);
+            false
+        }
+        None => true,
+    };
+    more.iter().find(is_new).cloned()
 }
 
 impl State {
@@ -120,7 +135,8 @@ impl State {
                 }
             }
             if !lock.waiters.is_empty() {
-                new.waiters.insert(lock.name.clone(), lock.waiters.len());
+                let texts = lock.waiters.iter().map(|waiter| waiter.holder.clone()).collect();
+                new.waiters.insert(lock.name.clone(), texts);
             }
         }
         if let Some(before) = before {
@@ -132,13 +148,15 @@ impl State {
             }
             let names: HashSet<&String> = before.waiters.keys().chain(new.waiters.keys()).collect();
             for name in names {
-                let count = |it: &Observation| it.waiters.get(name).copied().unwrap_or_default();
-                let (was, is) = (count(&before), count(&new));
-                if was != is {
-                    let word = if is > was { "waiting" } else { "withdrawn" };
-                    let event = LockEvent::new(word, name.clone());
-                    changes.push(LockEvent { waiters: Some(is), ..event });
-                }
+                let of = |it: &Observation| it.waiters.get(name).cloned().unwrap_or_default();
+                let (was, is) = (of(&before), of(&new));
+                let (word, holder) = match was.len().cmp(&is.len()) {
+                    Ordering::Equal => continue,
+                    Ordering::Less => ("waiting", added(&is, &was)),
+                    Ordering::Greater => ("withdrawn", added(&was, &is)),
+                };
+                let (waiters, event) = (Some(is.len()), LockEvent::new(word, name.clone()));
+                changes.push(LockEvent { waiters, holder, ..event });
             }
         }
         self.before = Some(new);

@@ -88,6 +88,7 @@ impl Queue {
                 age: Some(now.since(entry.since)),
                 remaining: None,
                 is_latchwork: true,
+                value: None,
             });
         }
     }

@@ -360,6 +360,11 @@ impl Registry {
         state.holds.contains_key(&id) || state.ended.find(id).is_some()
     }
 
+    /// Whether this hold exists.
+    pub(crate) fn holds(&self, id: HoldId) -> bool {
+        self.lock().holds.contains_key(&id)
+    }
+
     /// Refuses all new holds and renewals from now on.
     pub(crate) fn close(&self) {
         self.lock().is_closing = true;

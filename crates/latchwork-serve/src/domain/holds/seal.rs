@@ -14,8 +14,22 @@ use ring::rand::{SecureRandom, SystemRandom};
 
 use super::ticket::Ticket;
 
-/// What a seal is for. It is part of what is authenticated, so a sealed text of another purpose is no ticket.
-const PURPOSE: &str = "latchwork serve hold 1";
+/// What a seal is for. It is part of what is authenticated, so the id of a session opens no hold, and the other way
+/// round.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Purpose {
+    Hold,
+    Session,
+}
+
+impl Purpose {
+    fn word(self) -> &'static str {
+        match self {
+            Self::Hold => "latchwork serve hold 1",
+            Self::Session => "latchwork serve session 1",
+        }
+    }
+}
 
 /// The most keys in a file: one that seals, and the one before it.
 const MOST_KEYS: usize = 2;
@@ -25,8 +39,7 @@ pub(crate) struct Seals {
     path: Option<PathBuf>,
     /// The first one seals; all of them open.
     keys: RwLock<Vec<LessSafeKey>>,
-    /// The purpose and the namespace.
-    context: Vec<u8>,
+    namespace: Box<str>,
     random: SystemRandom,
 }
 
@@ -46,8 +59,13 @@ impl Seals {
                 vec![key(&bytes).ok_or_else(no_random)?]
             }
         };
-        let context = format!("{PURPOSE}\0{namespace}").into_bytes();
-        Ok(Self { path: path.map(Path::to_owned), keys: RwLock::new(keys), context, random })
+        let (path, namespace) = (path.map(Path::to_owned), namespace.into());
+        Ok(Self { path, keys: RwLock::new(keys), namespace, random })
+    }
+
+    /// What is authenticated with a ticket: its purpose, and the namespace of its keys.
+    fn context(&self, purpose: Purpose) -> Aad<Vec<u8>> {
+        Aad::from(format!("{}\0{}", purpose.word(), self.namespace).into_bytes())
     }
 
     /// Whether other instances may have the same keys.
@@ -70,28 +88,27 @@ impl Seals {
     }
 
     /// Seals a ticket, as text for a path. `None` if the machine gives no random bytes.
-    pub(crate) fn seal(&self, ticket: &Ticket) -> Option<String> {
+    pub(crate) fn seal(&self, purpose: Purpose, ticket: &Ticket) -> Option<String> {
         let mut nonce = [0; NONCE_LEN];
         self.random.fill(&mut nonce).ok()?;
         let mut sealed = ticket.write();
         let keys = self.keys.read().unwrap_or_else(PoisonError::into_inner);
         let (nonce_bytes, nonce) = (nonce, Nonce::assume_unique_for_key(nonce));
-        keys.first()?
-            .seal_in_place_append_tag(nonce, Aad::from(&self.context), &mut sealed)
-            .ok()?;
+        let context = self.context(purpose);
+        keys.first()?.seal_in_place_append_tag(nonce, context, &mut sealed).ok()?;
         drop(keys);
         sealed.splice(..0, nonce_bytes);
         Some(URL_SAFE_NO_PAD.encode(sealed))
     }
 
     /// Opens a sealed ticket. `None` whatever is wrong with it.
-    pub(crate) fn open(&self, text: &str) -> Option<Ticket> {
+    pub(crate) fn open(&self, purpose: Purpose, text: &str) -> Option<Ticket> {
         let sealed = URL_SAFE_NO_PAD.decode(text).ok()?;
         let (nonce, sealed) = sealed.split_first_chunk::<NONCE_LEN>()?;
         let keys = self.keys.read().unwrap_or_else(PoisonError::into_inner);
         keys.iter().find_map(|key| {
             let (nonce, mut sealed) = (Nonce::assume_unique_for_key(*nonce), sealed.to_vec());
-            let opened = key.open_in_place(nonce, Aad::from(&self.context), &mut sealed).ok()?;
+            let opened = key.open_in_place(nonce, self.context(purpose), &mut sealed).ok()?;
             Ticket::read(opened)
         })
     }
@@ -201,53 +218,65 @@ mod tests {
     fn a_ticket_that_was_changed_is_none() {
         let seals = File::new(ONE, 0o600).seals("");
         let (ticket, other) = (ticket(), ticket());
-        let text = seals.seal(&ticket).unwrap();
-        assert_eq!(seals.open(&text), Some(ticket.clone()));
-        assert_ne!(seals.seal(&ticket).unwrap(), text, "the same nonce twice");
+        let text = seals.seal(Purpose::Hold, &ticket).unwrap();
+        assert_eq!(seals.open(Purpose::Hold, &text), Some(ticket.clone()));
+        assert_ne!(seals.seal(Purpose::Hold, &ticket).unwrap(), text, "the same nonce twice");
         let sealed = URL_SAFE_NO_PAD.decode(&text).unwrap();
         for at in 0..sealed.len() {
-            assert_eq!(seals.open(&URL_SAFE_NO_PAD.encode(&sealed[..at])), None);
+            assert_eq!(seals.open(Purpose::Hold, &URL_SAFE_NO_PAD.encode(&sealed[..at])), None);
             for bit in 0..8 {
                 let mut changed = sealed.clone();
                 changed[at] ^= 1 << bit;
-                assert_eq!(seals.open(&URL_SAFE_NO_PAD.encode(changed)), None, "{at} {bit}");
+                assert_eq!(
+                    seals.open(Purpose::Hold, &URL_SAFE_NO_PAD.encode(changed)),
+                    None,
+                    "{at} {bit}"
+                );
             }
         }
         // One half of each.
-        let other = URL_SAFE_NO_PAD.decode(seals.seal(&other).unwrap()).unwrap();
+        let other = URL_SAFE_NO_PAD.decode(seals.seal(Purpose::Hold, &other).unwrap()).unwrap();
         let half = sealed.len() / 2;
         let mixed = [&sealed[..half], &other[half..]].concat();
-        assert_eq!(seals.open(&URL_SAFE_NO_PAD.encode(mixed)), None);
+        assert_eq!(seals.open(Purpose::Hold, &URL_SAFE_NO_PAD.encode(mixed)), None);
         for bad in ["", "x", &format!("{text}="), &format!("{text}A"), &format!(" {text}")] {
-            assert_eq!(seals.open(bad), None, "{bad}");
+            assert_eq!(seals.open(Purpose::Hold, bad), None, "{bad}");
         }
     }
 
     #[test]
     fn a_ticket_of_another_key_or_namespace_is_none() {
         let (one, two) = (File::new(ONE, 0o600), File::new(TWO, 0o400));
-        let text = one.seals("shop").seal(&ticket()).unwrap();
-        assert!(one.seals("shop").open(&text).is_some());
-        assert!(one.seals("shop2").open(&text).is_none());
-        assert!(two.seals("shop").open(&text).is_none());
-        assert!(Seals::new(None, "shop").unwrap().open(&text).is_none());
+        let text = one.seals("shop").seal(Purpose::Hold, &ticket()).unwrap();
+        assert!(one.seals("shop").open(Purpose::Hold, &text).is_some());
+        assert!(one.seals("shop").open(Purpose::Session, &text).is_none(), "another purpose");
+        assert!(one.seals("shop2").open(Purpose::Hold, &text).is_none());
+        assert!(two.seals("shop").open(Purpose::Hold, &text).is_none());
+        assert!(Seals::new(None, "shop").unwrap().open(Purpose::Hold, &text).is_none());
     }
 
     #[test]
     fn an_old_key_opens_and_a_new_one_seals() {
         let file = File::new(ONE, 0o600);
         let seals = file.seals("");
-        let old = seals.seal(&ticket()).unwrap();
+        let old = seals.seal(Purpose::Hold, &ticket()).unwrap();
         file.write(&format!("{TWO}\n\n{ONE}\n"), 0o600);
         assert_eq!(seals.reload().unwrap(), Some(2));
-        let new = seals.seal(&ticket()).unwrap();
-        assert!(seals.open(&old).is_some() && seals.open(&new).is_some());
+        let new = seals.seal(Purpose::Hold, &ticket()).unwrap();
+        assert!(
+            seals.open(Purpose::Hold, &old).is_some() && seals.open(Purpose::Hold, &new).is_some()
+        );
         file.write("nonsense", 0o600);
         assert!(seals.reload().is_err());
-        assert!(seals.open(&old).is_some(), "a file that cannot be used changes nothing");
+        assert!(
+            seals.open(Purpose::Hold, &old).is_some(),
+            "a file that cannot be used changes nothing"
+        );
         file.write(TWO, 0o600);
         seals.reload().unwrap();
-        assert!(seals.open(&old).is_none() && seals.open(&new).is_some());
+        assert!(
+            seals.open(Purpose::Hold, &old).is_none() && seals.open(Purpose::Hold, &new).is_some()
+        );
     }
 
     #[test]

@@ -10,6 +10,7 @@ use latchwork_store::{ClaimId, Holder, Key, Mode, Moment};
 
 use super::id::HoldId;
 use super::kept::Kept;
+use super::origin::{Origin, SessionNumber};
 use super::release::ReleaseKind;
 
 /// A hold that no process keeps: its client renews it, through any instance.
@@ -61,6 +62,11 @@ impl Ticket {
     /// The hold by which this instance remembers it.
     pub(crate) fn id(&self) -> HoldId {
         self.locks.first().map_or(HoldId::of(ClaimId::from_u128(0)), |lock| HoldId::of(lock.id()))
+    }
+
+    /// The session that keeps it, or that it is itself.
+    pub(crate) fn session(&self) -> Option<SessionNumber> {
+        Origin::read(self.locks.first()?.holder())?.session
     }
 
     /// The ttl of the leases at the store.

@@ -10,13 +10,17 @@ use super::tickets::Asked;
 use crate::domain::access::caller::Caller;
 use crate::domain::access::principal::Right;
 use crate::domain::events::event::LockEvent;
+use crate::domain::events::observer::WAITER;
 use crate::domain::holds::change::{Change, Changed, Changing, prepare};
 use crate::domain::holds::hold_status::HoldStatus;
 use crate::domain::holds::id::HoldId;
+use crate::domain::holds::origin::Origin;
 use crate::domain::holds::registry::Registry;
+use crate::domain::holds::seal::Purpose;
 use crate::domain::holds::ticket::Ticket;
 use crate::domain::holds::tickets::Confirmed;
-use crate::domain::refusal::Refusal;
+use crate::domain::refusal::{Kind, Refusal};
+use crate::domain::store_claims::StoreClaim;
 use crate::domain::wish::check_wait;
 
 /// A guard for the time of a change. If that fails, the hold is the client's as before.
@@ -73,7 +77,10 @@ impl Service {
             let status = self.renew_ticket(&next, caller).await?;
             return Ok(HoldStatus { id: text.into(), ..status });
         }
-        let before = self.renew_ticket(ticket, caller).await?;
+        let before = match self.renew_ticket(ticket, caller).await {
+            Ok(before) => before,
+            Err(refusal) => return self.changed_elsewhere(ticket, caller, change, refusal).await,
+        };
         let name = self.name_of(ticket);
         let ([lock], None) = (&ticket.locks[..], &ticket.period) else {
             let message = "hold: it has several locks, or is a task";
@@ -82,7 +89,8 @@ impl Service {
         if lock.mode() == change.mode() {
             return Ok(HoldStatus { id: text.to_owned(), ..before });
         }
-        let watched = lock.watch(&self.locks).await;
+        // The claim that replaces it names it, so that any instance can tell a repeat the new id.
+        let watched = self.named_after(lock, &ticket.owner).watch(&self.locks).await;
         let guard = watched.map_err(|error| self.not_renewed(ticket, &error))?;
         // The guard renews while it waits, and so not for longer than the hold may last.
         let change = match (change, ticket.max_left(self.clock.wall())) {
@@ -105,6 +113,39 @@ impl Service {
         let guard = lent.guard.take().ok_or_else(Refusal::no_hold)?;
         let changed = self.exchanged(ticket, guard, exchange, caller).await?;
         Ok(self.publish_change(changed, name, &holder, ttl, change).await)
+    }
+
+    /// The same hold, whose next claim says which one it replaces.
+    fn named_after(&self, lock: &Unwatched, owner: &Arc<str>) -> Unwatched {
+        let (origin, was) = (Origin::read(lock.holder()), Some(lock.id()));
+        let session = origin.and_then(|origin| origin.session);
+        let origin = Origin { owner: owner.clone(), session, was }.write();
+        let holder = lock.holder().clone().with(|it| it.origin = Some(origin.into()));
+        Unwatched::new(lock.key().clone(), lock.id(), lock.mode(), lock.token(), lock.ttl(), holder)
+    }
+
+    /// The hold of a ticket that the store does not have: if another instance has changed it so, and its answer was lost,
+    /// the hold goes on under a new id.
+    async fn changed_elsewhere(
+        &self,
+        ticket: &Ticket,
+        caller: &Caller,
+        change: Change,
+        refusal: Refusal,
+    ) -> Result<HoldStatus, Refusal> {
+        let ([lock], Kind::Lost) = (&ticket.locks[..], refusal.kind) else { return Err(refusal) };
+        let seen = self.locks.inspect(self.name_of(ticket)).await;
+        let seen = seen.map_err(|error| Refusal::of(&error, Some(&self.name_of(ticket))))?;
+        let claims = seen.holders.iter().filter_map(|party| StoreClaim::of(lock.key(), party));
+        let mut next = claims.filter(|it| it.origin.was == Some(lock.id()) && it.id != lock.id());
+        let next = next.find(|it| it.origin.owner == ticket.owner && it.mode == change.mode());
+        let Some(claim) = next else { return Err(refusal) };
+        let (locks, since) = (vec![claim.hold(ticket.lease())], self.clock.wall());
+        let next = Ticket { locks, since, ..ticket.clone() };
+        let text = self.seals.seal(Purpose::Hold, &next).ok_or_else(Refusal::no_hold)?;
+        let status = self.renew_ticket(&next, caller).await?;
+        self.sessions.replace(ticket, &next);
+        Ok(HoldStatus { id: text, ..status })
     }
 
     /// The refusal of a change of a hold that its client keeps.
@@ -143,15 +184,17 @@ impl Service {
         let next = Ticket { locks, since, period: None, ..ticket.clone() };
         let until = self.lengthened(&next, until).await;
         let until = until.map_err(|error| self.not_renewed(ticket, &error))?;
-        let replaced = self.seals.seal(&next).ok_or_else(Refusal::no_hold).and_then(|text| {
-            let (hold, lasted) = self.registry.replace(ticket, &text)?;
-            if let Some(hold) = hold {
-                self.ends_here(&hold, None);
-            }
-            let Confirmed { status, .. } =
-                self.registry.confirm(&next, until, caller.arrival, true)?;
-            Ok((lasted, HoldStatus { id: text, ..status }))
-        });
+        let replaced =
+            self.seals.seal(Purpose::Hold, &next).ok_or_else(Refusal::no_hold).and_then(|text| {
+                let (hold, lasted) = self.registry.replace(ticket, &text)?;
+                if let Some(hold) = hold {
+                    self.ends_here(&hold, None);
+                }
+                self.sessions.replace(ticket, &next);
+                let Confirmed { status, .. } =
+                    self.registry.confirm(&next, until, caller.arrival, true)?;
+                Ok((lasted, HoldStatus { id: text, ..status }))
+            });
         match replaced {
             Ok((lasted, status)) => {
                 Ok(Changed { key, from, token, lasted, status, settled: Box::pin(settled) })
@@ -206,7 +249,7 @@ impl Service {
         }
         let mut stopping = self.stopping.subscribe();
         let prepared = tokio::select! {
-            prepared = preparing => prepared,
+            prepared = WAITER.scope(holder.clone(), preparing) => prepared,
             _ = stopping.wait_for(|it| *it) => return Err(Refusal::closed()),
             () = self.access.revoked(caller) => return Err(Refusal::unknown_token()),
         };

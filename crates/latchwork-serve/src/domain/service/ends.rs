@@ -58,6 +58,7 @@ impl Service {
                 swept = now;
                 self.registry.sweep();
                 self.claims.sweep(|id| self.registry.knows(id));
+                self.sessions.sweep(|id| self.registry.holds(id));
             }
             self.turns.send_modify(|count| *count = count.wrapping_add(1));
             let wake = next.min(now.plus(SWEEP));
@@ -140,13 +141,26 @@ impl Service {
             Asked::Kept(id) => (id, None),
             Asked::Ticket(ticket) => (ticket.id(), Some(ticket)),
         };
+        self.release_asked(id, ticket, caller, asked).await
+    }
+
+    pub(super) async fn release_asked(
+        self: &Arc<Self>,
+        id: HoldId,
+        ticket: Option<Box<Ticket>>,
+        caller: &Caller,
+        asked: ReleaseKind,
+    ) -> Result<Confirmation, Refusal> {
         let state = self.registry.release(id, ticket.as_deref(), &caller.principal.name, asked)?;
         let (kind, name, receiver) = match state {
             ReleaseState::Confirmed(confirmation) => return Ok(confirmation),
             ReleaseState::UnderWay { kind, name, receiver } => (kind, name, receiver),
             ReleaseState::New { hold, is_new, sender, receiver } => {
-                if let Some(ticket) = ticket.as_deref().filter(|_| is_new) {
-                    self.begins_here(ticket);
+                if let Some(ticket) = ticket.as_deref() {
+                    self.sessions.forget(ticket);
+                    if is_new {
+                        self.begins_here(ticket);
+                    }
                 }
                 let ending = Ending::Released(asked, ReleaseOutcome::Pending);
                 self.publish_end(&hold, ending);

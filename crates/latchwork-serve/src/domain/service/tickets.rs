@@ -17,13 +17,15 @@ use crate::domain::holds::ended::Ending;
 use crate::domain::holds::hold_status::HoldStatus;
 use crate::domain::holds::id::HoldId;
 use crate::domain::holds::kept::{Keeper, Kept};
+use crate::domain::holds::origin::SESSION_NAMES;
 use crate::domain::holds::registry::Hold;
 use crate::domain::holds::release::ReleaseKind;
+use crate::domain::holds::seal::Purpose;
 use crate::domain::holds::ticket::Ticket;
 use crate::domain::holds::tickets::{Confirmed, Doubtful, Sighting};
 use crate::domain::holds::validity::renewed_until;
 use crate::domain::refusal::{Kind, Refusal};
-use crate::domain::wish::{Options, Target, Wish};
+use crate::domain::wish::{Options, Target, Whose, Wish};
 use crate::time::spawn;
 
 /// How many holds whose end is near are asked for at a time.
@@ -52,9 +54,34 @@ impl Service {
     ///
     /// # Errors
     ///
-    /// As [`Wish::new`].
-    pub(crate) fn wish(&self, target: Target, options: Options) -> Result<Wish, Refusal> {
-        Wish::new(target, options, self.locks.capabilities(), self.keeper())
+    /// As [`Wish::new`]; those of a session that cannot be used.
+    pub(crate) fn wish(
+        &self,
+        target: Target,
+        mut options: Options,
+        caller: &Caller,
+    ) -> Result<Wish, Refusal> {
+        let session = options.session.take().map(|text| self.open_session(&text, caller));
+        let session = session.transpose()?.map(Arc::from);
+        let wish = self.wish_of(target, options, caller, session)?;
+        match wish.names().into_iter().find(|name| name.starts_with(SESSION_NAMES)) {
+            Some(name) => {
+                let message = format!("name: {SESSION_NAMES:?} begins the names of sessions");
+                Err(Refusal::invalid(message, "choose another name").key(name))
+            }
+            None => Ok(wish),
+        }
+    }
+
+    pub(super) fn wish_of(
+        &self,
+        target: Target,
+        options: Options,
+        caller: &Caller,
+        session: Option<Arc<Ticket>>,
+    ) -> Result<Wish, Refusal> {
+        let whose = Whose { owner: caller.principal.name.clone(), session };
+        Wish::new(target, options, self.locks.capabilities(), self.keeper(), whose)
     }
 
     /// The hold with this id, if it may be one of the caller's.
@@ -66,7 +93,7 @@ impl Service {
         if let Ok(id) = text.parse() {
             return Ok(Asked::Kept(id));
         }
-        let ticket = self.seals.open(text);
+        let ticket = self.seals.open(Purpose::Hold, text);
         let own = ticket.filter(|ticket| *ticket.owner == *caller.principal.name);
         own.map(Box::new).map(Asked::Ticket).ok_or_else(Refusal::no_hold)
     }
@@ -103,19 +130,33 @@ impl Service {
                 return Err(refusal);
             }
         };
-        let sealed = self
-            .seals
-            .seal(&ticket)
-            .ok_or_else(|| Refusal::new(Kind::Broken, "hold: the machine gives no random bytes"));
-        let entered =
-            sealed.and_then(|text| self.registry.insert_ticket(&ticket, until).map(|()| text));
-        match entered {
+        match self.enter(&ticket, wish.session.as_deref(), until).await {
             Ok(text) => Ok(GrantedHold { id: ticket.id(), text: text.into() }),
             Err(refusal) => {
                 self.abandon(ticket);
                 Err(refusal)
             }
         }
+    }
+
+    /// Enters a new hold, unless its session has ended meanwhile, and returns its id.
+    async fn enter(
+        &self,
+        ticket: &Ticket,
+        session: Option<&Ticket>,
+        until: Moment,
+    ) -> Result<String, Refusal> {
+        let sealed = self.seals.seal(Purpose::Hold, ticket);
+        let text = sealed
+            .ok_or_else(|| Refusal::new(Kind::Broken, "hold: the machine gives no random bytes"))?;
+        if let Some(session) = session {
+            self.check_session(session).await?;
+        }
+        self.registry.insert_ticket(ticket, until)?;
+        if let Some(session) = session {
+            self.sessions.remember(session, ticket);
+        }
+        Ok(text)
     }
 
     /// Gives a new hold its whole lease: a grant that the store has pushed to a waiter, or that was handed over, may end
@@ -233,7 +274,11 @@ impl Service {
     /// Refuses what the caller may no longer use, and a hold whose end this instance has seen.
     pub(super) fn check_ticket(&self, ticket: &Ticket, caller: &Caller) -> Result<(), Refusal> {
         for (key, _) in ticket.tokens() {
-            caller.principal.check(Right::Lock, &self.names.name_of(key.as_str()))?;
+            let name = self.names.name_of(key.as_str());
+            // A session belongs to its token, whatever the prefixes of that are.
+            if !name.starts_with(SESSION_NAMES) {
+                caller.principal.check(Right::Lock, &name)?;
+            }
         }
         match self.registry.ended(ticket.id(), &ticket.owner) {
             Some(ended) => Err(ended.ending.refusal(&ended.name)),
@@ -265,6 +310,7 @@ impl Service {
             // Of several locks, those that are not lost would stay until their leases are over.
             self.abandon(ticket.clone());
         }
+        self.sessions.forget(ticket);
         if let Some(hold) = self.registry.end_ticket(ticket, ending) {
             tracing::warn!(
                 name = self.name_of(ticket),

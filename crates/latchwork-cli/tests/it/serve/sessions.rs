@@ -1,0 +1,410 @@
+//! Sessions: one renewal keeps many holds, over instances that come and go.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread::{scope, sleep};
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+
+use super::Service;
+use super::client::{AT_ONCE, Answer, Events, Kept};
+use super::security;
+use super::tickets::{Team, kill, redis, whole};
+use crate::common::eventually;
+use crate::doctor::at;
+
+fn begin(service: &Service, ttl: u64) -> String {
+    let begun = service.ask("POST /v1/sessions", &format!(r#"{{"ttl_ms": {ttl}}}"#));
+    assert_eq!(begun.is(200).number("locks"), 0);
+    begun.get("session")
+}
+
+/// Acquires a lock in a session, and returns the id of the hold.
+#[track_caller]
+fn hold(service: &Service, session: &str, name: &str) -> String {
+    service.lock(name, &json!({ "session": session }).to_string()).is(200).get("hold")
+}
+
+fn renew(service: &Service, session: &str, body: &str) -> Answer {
+    service.ask(&format!("POST /v1/sessions/{session}/renew"), body)
+}
+
+fn end(service: &Service, session: &str) -> Answer {
+    service.ask(&format!("DELETE /v1/sessions/{session}"), "")
+}
+
+/// The names of a list of the answer.
+fn names(answer: &Answer, list: &str) -> Vec<String> {
+    let body = answer.is(200).json();
+    let all = body[list].as_array().unwrap_or_else(|| panic!("{list}: {body}"));
+    let mut names: Vec<_> = all.iter().map(|it| it["name"].as_str().unwrap().to_owned()).collect();
+    names.sort();
+    names
+}
+
+/// Each instance grants some of the holds; the one that renewed them is killed.
+#[test]
+fn h390_any_instance_keeps_all_holds_of_a_session() {
+    let server = redis();
+    let team = Team::at(&server.url());
+    let (one, two) = (team.instance(), team.instance());
+    let session = begin(&one, 6_000);
+    hold(&one, &session, "a");
+    hold(&one, &session, "b");
+    assert_eq!(renew(&one, &session, r#"{"locks": 2}"#).is(200).json()["held"], Value::Null);
+    // What another one grants is found, also if the count of before is told.
+    hold(&two, &session, "c");
+    let renewed = renew(&one, &session, r#"{"locks": 3}"#);
+    assert_eq!((renewed.is(200).number("locks"), renewed.json()["held"].is_null()), (3, true));
+    assert!(renewed.number("valid_for_ms") <= whole(6_000), "{renewed:?}");
+    hold(&two, &session, "d");
+    assert_eq!(names(&renew(&one, &session, ""), "held"), ["a", "b", "c", "d"]);
+    kill(one);
+    // One that knows a part of them, and one that knows none.
+    assert_eq!(renew(&two, &session, r#"{"locks": 4}"#).is(200).number("locks"), 4);
+    kill(two);
+    let three = team.instance();
+    let start = Instant::now();
+    while start.elapsed() < Duration::from_secs(8) {
+        let renewed = renew(&three, &session, r#"{"locks": 4}"#);
+        assert_eq!((renewed.is(200).number("locks"), &renewed.json()["lost"]), (4, &json!([])));
+        sleep(Duration::from_millis(1_500));
+    }
+    three.lock("a", "{}").is(409);
+    let ended = end(&three, &session);
+    assert_eq!((ended.is(200).number("released"), ended.json()["lost"].clone()), (4, json!([])));
+    assert!(!three.is_held("a") && !three.is_held("d"));
+}
+
+/// The renewals of a session reach the store in few commands, in far less time than a third of the ttl.
+#[test]
+fn h391_one_renewal_keeps_a_thousand_holds() {
+    const HOLDS: usize = 1_000;
+    let server = redis();
+    let team = Team::at(&server.url());
+    let (one, two) = (team.instance(), team.instance());
+    let session = begin(&one, 30_000);
+    let mut connection = Kept::open(&one.address);
+    for number in 0..HOLDS {
+        let body = json!({ "session": session }).to_string();
+        let text = format!(
+            "POST /v1/locks/lock-{number} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n\
+             Content-Length: {}\r\n\r\n{body}",
+            body.len()
+        );
+        connection.write(text.as_bytes());
+        connection.answer().unwrap().is(200);
+    }
+    for (service, what) in [(&one, "granted them"), (&two, "found them"), (&two, "knows them")] {
+        let start = Instant::now();
+        let renewed = renew(service, &session, &format!(r#"{{"locks": {HOLDS}}}"#));
+        println!("{what}: {:?}", start.elapsed());
+        assert_eq!(renewed.is(200).number("locks"), HOLDS as u64);
+        assert!(start.elapsed() < AT_ONCE, "{what}: {:?}", start.elapsed());
+        assert!(renewed.number("valid_for_ms") <= whole(30_000));
+    }
+    let start = Instant::now();
+    assert_eq!(end(&two, &session).is(200).number("released"), HOLDS as u64);
+    println!("ended: {:?}", start.elapsed());
+    assert!(!one.is_held("lock-0") && !one.is_held("lock-999"));
+}
+
+/// Two instances grant, a third one renews.
+#[test]
+fn h399_holds_that_are_granted_during_renewals_are_kept() {
+    const EACH: usize = 20;
+    let server = redis();
+    let team = Team::at(&server.url());
+    let services = [team.instance(), team.instance(), team.instance()];
+    let session = begin(&services[2], 2_000);
+    let granted = AtomicUsize::new(0);
+    scope(|scope| {
+        for (number, service) in services[..2].iter().enumerate() {
+            let (session, granted) = (&session, &granted);
+            scope.spawn(move || {
+                for at in 0..EACH {
+                    let held = hold(service, session, &format!("lock-{number}-{at}"));
+                    if at % 4 == 3 {
+                        service.release(&held).is(200);
+                    }
+                    granted.fetch_add(1, Ordering::SeqCst);
+                    sleep(Duration::from_millis(120));
+                }
+            });
+        }
+        while granted.load(Ordering::SeqCst) < 2 * EACH {
+            renew(&services[2], &session, "").is(200);
+            sleep(Duration::from_millis(400));
+        }
+    });
+    let start = Instant::now();
+    while start.elapsed() < Duration::from_secs(4) {
+        let renewed = renew(&services[2], &session, &json!({ "locks": EACH / 4 * 6 }).to_string());
+        assert_eq!(renewed.is(200).number("locks"), 30, "{renewed:?}");
+        sleep(Duration::from_millis(500));
+    }
+    let ended = end(&services[0], &session);
+    assert_eq!((ended.is(200).number("released"), &ended.json()["lost"]), (30, &json!([])));
+}
+
+/// By another process, by an administrator, or by a release elsewhere: the client learns which, and keeps the others.
+#[test]
+fn h392_a_lost_hold_of_a_session_is_told_by_name() {
+    let server = redis();
+    let team = Team::at(&server.url());
+    let (one, two) = (team.instance(), team.instance());
+    let session = begin(&one, 20_000);
+    for name in ["a", "b", "c"] {
+        hold(&one, &session, name);
+    }
+    assert_eq!(at(&team.url, &["release", "--force", "b"]).code(), 0);
+    let renewed = renew(&one, &session, r#"{"locks": 3}"#);
+    assert_eq!(
+        (names(&renewed, "lost"), names(&renewed, "held")),
+        (vec!["b".into()], vec!["a".into(), "c".into()])
+    );
+    assert_eq!(renewed.json()["lost"][0]["reason"], "taken");
+    assert_eq!(names(&renew(&one, &session, ""), "lost"), [""; 0], "told once");
+    // An instance that never knew it tells what is held.
+    assert_eq!(at(&team.url, &["release", "--force", "c"]).code(), 0);
+    let renewed = renew(&two, &session, r#"{"locks": 2}"#);
+    assert_eq!(names(&renewed, "held"), ["a"]);
+    // A hold that its client has changed or released here is none.
+    let read = one.lock("rw", &json!({ "session": session, "mode": "read" }).to_string());
+    let upgraded = one.ask(&format!("POST /v1/holds/{}/upgrade", read.is(200).get("hold")), "");
+    let renewed = renew(&one, &session, r#"{"locks": 2}"#);
+    assert!(!names(&renewed, "lost").contains(&"rw".to_owned()), "{renewed:?}");
+    assert_eq!(names(&renew(&two, &session, ""), "held"), ["a", "rw"]);
+    one.release(&upgraded.is(200).get("hold")).is(200);
+    let renewed = renew(&one, &session, r#"{"locks": 1}"#);
+    assert_eq!((renewed.number("locks"), renewed.json()["lost"].clone()), (1, json!([])));
+}
+
+/// Its holds end with it: after its ttl, by its end, or by force; and nobody adds one to it.
+#[test]
+fn h393_a_session_that_has_ended_keeps_nothing() {
+    let server = redis();
+    let team = Team::at(&server.url());
+    let (one, two) = (team.instance(), team.instance());
+    let session = begin(&one, 20_000);
+    hold(&two, &session, "a");
+    assert_eq!(end(&one, &session).is(200).number("released"), 1);
+    assert!(!one.is_held("a"));
+    let body = json!({ "session": session }).to_string();
+    for service in [&one, &two] {
+        service.lock("b", &body).is(410);
+        renew(service, &session, "").is(410);
+        assert!(!service.is_held("b"));
+    }
+    end(&one, &session).is(200);
+    end(&two, &session).is(410);
+    // Silent clients.
+    let silent = begin(&one, 2_000);
+    hold(&one, &silent, "a");
+    eventually("the end of the ttl", || (!two.is_held("a")).then_some(()));
+    renew(&two, &silent, "").is(410).kind("Lost");
+    // By an administrator.
+    let forced = begin(&one, 20_000);
+    hold(&one, &forced, "a");
+    let listed = one.ask("GET /v1/sessions", "").is(200).json();
+    let name = listed["sessions"][0]["name"].as_str().unwrap().to_owned();
+    assert_eq!((listed["sessions"][0]["locks"].as_u64(), name.len()), (Some(1), 50), "{listed}");
+    assert_eq!(at(&team.url, &["release", "--force", &name]).code(), 0);
+    let over = renew(&one, &forced, "");
+    over.is(410).kind("Lost");
+    assert!(over.get("error").starts_with("session: "), "{over:?}");
+    eventually("a free lock", || (!two.is_held("a")).then_some(()));
+}
+
+/// An acquire that waits while its session ends leaves no hold, whichever instance it waits at.
+#[test]
+fn h394_no_hold_outlives_the_end_of_its_session() {
+    let server = redis();
+    let team = Team::at(&server.url());
+    let (one, two) = (team.instance(), team.instance());
+    let other = one.hold("x", r#"{"ttl_ms": 60000}"#);
+    let session = begin(&one, 60_000);
+    let body = json!({ "session": session, "wait_ms": 30_000 }).to_string();
+    let waiting = two.wait_for("x", &[], &body);
+    end(&one, &session).is(200);
+    one.release(&other).is(200);
+    waiting.answer().is(410);
+    eventually("a free lock", || (!one.is_held("x")).then_some(()));
+}
+
+#[test]
+fn h395_a_session_belongs_to_its_token_and_is_no_hold() {
+    let server = redis();
+    let team = Team::at(&server.url());
+    let tokens = security::usual(&team.folder);
+    let service = team.with(&["--tokens", &tokens]);
+    let [web, ops] = [security::WEB, security::OPS].map(security::bearer);
+    let ask = |auth: &str, line: &str, body: &str| {
+        service.address.ask(line, &[("Authorization", auth)], body)
+    };
+    let session = ask(&web, "POST /v1/sessions", r#"{"ttl_ms": 20000}"#).is(200).get("session");
+    let body = json!({ "session": session }).to_string();
+    let hold = ask(&web, "POST /v1/locks/shop%2Fx", &body).is(200).get("hold");
+    ask(&web, "POST /v1/locks/office", &body).is(403);
+    let unknown = ask(&web, "POST /v1/sessions/0/renew", "").is(404).json();
+    let refused = |auth: &str, id: &str| {
+        for line in [
+            "POST /v1/sessions/ID/renew",
+            "GET /v1/sessions/ID",
+            "DELETE /v1/sessions/ID",
+            "GET /v1/sessions/ID/events",
+        ] {
+            let answer = ask(auth, &line.replace("ID", id), "");
+            assert_eq!(answer.is(404).json(), unknown, "{line}");
+        }
+        let body = json!({ "session": id }).to_string();
+        assert_eq!(ask(auth, "POST /v1/locks/shop%2Fy", &body).is(404).json(), unknown);
+    };
+    // Of another token; cut; changed; a hold's.
+    refused(&ops, &session);
+    for at in (0..session.len()).step_by(7) {
+        let mut text = session.clone().into_bytes();
+        text[at] = if text[at] == b'A' { b'B' } else { b'A' };
+        refused(&web, &String::from_utf8(text).unwrap());
+        if at > 0 {
+            refused(&web, &session[..at]);
+        }
+    }
+    refused(&web, &hold);
+    // A session is no hold.
+    for line in ["POST /v1/holds/ID/renew", "GET /v1/holds/ID", "DELETE /v1/holds/ID"] {
+        ask(&web, &line.replace("ID", &session), "").is(404).kind("NotFound");
+    }
+    // Others list neither.
+    for line in ["GET /v1/sessions", "GET /v1/holds"] {
+        let text = ask(&ops, line, "").is(200).text.clone();
+        assert!(!text.contains("shop/x") && !text.contains("latchwork-session"), "{text}");
+    }
+    let listed = ask(&web, "GET /v1/holds", "").is(200).json();
+    assert_eq!(listed["holds"][0]["name"], "shop/x", "{listed}");
+    assert!(!listed.to_string().contains(&hold), "an id");
+    assert_eq!(ask(&web, "GET /v1/sessions", "").is(200).json()["sessions"][0]["locks"], 1);
+    assert_eq!(
+        ask(&web, &format!("DELETE /v1/sessions/{session}"), "").is(200).number("released"),
+        1
+    );
+}
+
+#[test]
+fn bad_fields_of_sessions_are_named() {
+    let server = redis();
+    let service = Team::at(&server.url()).instance();
+    let session = begin(&service, 20_000);
+    let with = |more: Value| {
+        let mut body = json!({ "session": session });
+        body.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        service.lock("x", &body.to_string())
+    };
+    let named = |answer: Answer, field: &str| {
+        answer.is(400).kind("Invalid");
+        assert!(answer.get("error").starts_with(field), "{field}: {answer:?}");
+    };
+    named(with(json!({ "ttl_ms": 5_000 })), "ttl_ms:");
+    named(with(json!({ "max_hold_ms": 5_000 })), "max_hold_ms:");
+    named(with(json!({ "value": "v".repeat(1_023) })), "value:");
+    named(with(json!({ "session": 5 })), "body:");
+    named(service.ask("POST /v1/sessions", r#"{"ttl_ms": 5}"#), "ttl_ms:");
+    named(service.ask("POST /v1/sessions", r#"{"session": "x"}"#), "body:");
+    named(
+        service.ask("POST /v1/sessions", &json!({ "holder": "h".repeat(1_025) }).to_string()),
+        "holder:",
+    );
+    named(renew(&service, &session, r#"{"locks": -1}"#), "body:");
+    named(service.lock("latchwork-session%2Fx", "{}"), "name:");
+    named(service.ask("GET /v1/holds?limit=0", ""), "limit:");
+    named(service.ask(&format!("GET /v1/sessions/{session}/events?bound=perhaps"), ""), "query:");
+    let long = json!({ "session": session, "locks": [{ "name": "n".repeat(9_000) }] });
+    named(service.ask("POST /v1/holds", &long.to_string()), "session:");
+    with(json!({ "value": "v".repeat(1_022) })).is(200);
+}
+
+/// etcd ties a claim to the lease of the process that acquired it.
+#[test]
+fn a_store_without_tickets_says_that_it_has_no_sessions() {
+    let etcd =
+        latchwork_services::EtcdServer::start(&latchwork_services::EtcdOptions::new()).unwrap();
+    let service = Service::start(&["--store", &etcd.url()]);
+    let refused = service.ask("POST /v1/sessions", "");
+    refused.is(422).kind("Unsupported");
+    service.hold("x", "{}");
+    assert_eq!(names(&service.ask("GET /v1/holds", ""), "holds"), ["x"]);
+}
+
+/// Without a shared key, an instance knows all holds of its sessions, so it does not search the store.
+#[test]
+fn a_session_without_a_seal_key_lasts_as_long_as_its_service() {
+    let server = redis();
+    let service = Service::start(&["--store", &server.url()]);
+    let session = begin(&service, 2_000);
+    let kept = hold(&service, &session, "a");
+    hold(&service, &session, "b");
+    service.release(&kept).is(200);
+    let start = Instant::now();
+    while start.elapsed() < Duration::from_secs(4) {
+        assert_eq!(names(&renew(&service, &session, ""), "held"), ["b"]);
+        sleep(Duration::from_millis(500));
+    }
+    assert_eq!(end(&service, &session).is(200).number("released"), 1);
+    let other = Service::start(&["--store", &server.url()]);
+    renew(&other, &session, "").is(404);
+}
+
+#[test]
+fn a_stream_keeps_a_session_and_a_bound_one_ends_with_it() {
+    let server = redis();
+    let team = Team::at(&server.url());
+    let (one, two) = (team.instance(), team.instance());
+    let follow = |service: &Service, session: &str, bound: bool| {
+        let path = format!("/v1/sessions/{session}/events?bound={bound}");
+        Events::follow(&service.address, &path, &[])
+    };
+    let free = begin(&one, 3_000);
+    hold(&one, &free, "free");
+    let mut stream = follow(&one, &free, false);
+    let first = stream.until("kept");
+    assert_eq!(first["held"][0]["name"], "free");
+    assert!(first["valid_for_ms"].as_u64().unwrap() <= whole(3_000));
+    hold(&two, &free, "more");
+    let start = Instant::now();
+    while start.elapsed() < Duration::from_secs(5) {
+        let kept = stream.until("kept");
+        let (valid, lasted) = (kept["valid_for_ms"].as_u64().unwrap(), start.elapsed().as_millis());
+        assert!(u128::from(valid) <= lasted + 3_500, "counted from the request: {kept}");
+    }
+    assert!(two.is_held("more") && two.is_held("free"));
+    // By force, as the client learns.
+    assert_eq!(at(&team.url, &["release", "--force", "more"]).code(), 0);
+    let kept = loop {
+        let kept = stream.until("kept");
+        if kept["lost"] != json!([]) {
+            break kept;
+        }
+    };
+    assert_eq!((&kept["lost"][0]["name"], kept["locks"].as_u64()), (&json!("more"), Some(1)));
+    end(&two, &free).is(200);
+    assert!(stream.until("ended")["next_step"].is_string());
+    let bound = begin(&one, 30_000);
+    hold(&one, &bound, "bound");
+    let mut stream = follow(&two, &bound, true);
+    stream.until("kept");
+    drop(stream);
+    let start = Instant::now();
+    eventually("the end of the session", || (!one.is_held("bound")).then_some(()));
+    assert!(start.elapsed() < Duration::from_secs(15), "{:?}", start.elapsed());
+    renew(&one, &bound, "").is(410);
+    // An instance that stops ends nothing.
+    let bound = begin(&one, 30_000);
+    hold(&one, &bound, "bound");
+    let mut stream = follow(&two, &bound, true);
+    stream.until("kept");
+    two.process.signal(rustix::process::Signal::TERM);
+    while stream.next().is_some() {}
+    let Service { process, .. } = two;
+    assert_eq!(process.finish().code(), 0);
+    assert_eq!(renew(&one, &bound, "").is(200).number("locks"), 1);
+}

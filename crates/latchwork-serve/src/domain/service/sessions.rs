@@ -1,0 +1,441 @@
+//! Sessions: one renewal keeps many holds.
+//!
+//! A session is a lock of its own, whose sealed ticket is its id. The claims of its holds carry its number at the store, so
+//! any instance finds them. An instance remembers those that it has granted or found; the client's count of its locks says
+//! whether they are all.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use latchwork::{FencingToken, Resize};
+use latchwork_store::{Mode, Moment, random_u128};
+
+use super::Service;
+use crate::domain::access::caller::Caller;
+use crate::domain::access::principal::Right;
+use crate::domain::holds::hold_status::HoldStatus;
+use crate::domain::holds::origin::{SESSION_NAMES, SessionNumber};
+use crate::domain::holds::release::ReleaseKind;
+use crate::domain::holds::seal::Purpose;
+use crate::domain::holds::ticket::Ticket;
+use crate::domain::holds::validity::promised;
+use crate::domain::refusal::{Kind, Refusal};
+use crate::domain::store_claims::StoreClaim;
+use crate::domain::wish::{LockWish, Options, Target};
+use crate::time::spawn;
+
+/// A session, and for how long its client may rely on its holds.
+#[derive(Debug)]
+pub(crate) struct SessionStatus {
+    /// The id that its client has.
+    pub(crate) id: String,
+    pub(crate) ttl: Duration,
+    /// For how long the client may rely on all holds, counted from the arrival of its request.
+    pub(crate) valid_for: Duration,
+    /// When to renew it, counted from the answer.
+    pub(crate) renew_in: Duration,
+    /// The locks that it holds, each with its token.
+    pub(crate) held: Vec<(String, FencingToken)>,
+    pub(crate) lost: Vec<LostLock>,
+}
+
+/// A lock that the session no longer holds.
+#[derive(Debug)]
+pub(crate) struct LostLock {
+    pub(crate) name: String,
+    pub(crate) token: FencingToken,
+    pub(crate) reason: &'static str,
+}
+
+/// What has ended with a session.
+#[derive(Debug)]
+pub(crate) struct EndedSession {
+    pub(crate) released: usize,
+    pub(crate) lost: Vec<LostLock>,
+}
+
+/// A session of the caller, as the store has it.
+#[derive(Debug)]
+pub(crate) struct OwnSession {
+    pub(crate) number: SessionNumber,
+    pub(crate) holder: Arc<str>,
+    pub(crate) age: Option<Duration>,
+    pub(crate) remaining: Option<Duration>,
+    pub(crate) locks: usize,
+}
+
+/// The results of the renewals of a session's holds.
+#[derive(Default)]
+struct Renewals {
+    held: Vec<(String, FencingToken)>,
+    /// The shortest validity.
+    valid_for: Option<Duration>,
+    lost: Vec<LostLock>,
+    /// The first one that the store has not answered.
+    failed: Option<Refusal>,
+}
+
+impl Service {
+    /// Begins a session.
+    ///
+    /// # Errors
+    ///
+    /// `Unsupported` where a lock is tied to the process that acquired it; those of an acquire.
+    pub(crate) async fn create_session(
+        &self,
+        options: Options,
+        caller: &Caller,
+    ) -> Result<SessionStatus, Refusal> {
+        caller.principal.check_right(Right::Lock)?;
+        if !self.has_tickets {
+            let message = "session: this store ties a lock to the process that acquired it";
+            return Err(Refusal::new(Kind::Unsupported, message)
+                .with_next_step("renew each hold, or use Redis, PostgreSQL, Kubernetes or files"));
+        }
+        let number = SessionNumber(random_u128());
+        let (mode, resize) = (Mode::Exclusive, Resize::Never);
+        let lock = LockWish { name: number.name(), mode, resize, is_fair: false };
+        let mut wish = self.wish_of(Target::Locks(vec![lock]), options, caller, None)?;
+        wish.origin.session = Some(number);
+        let granted = match self.take(&wish, caller).await? {
+            super::Outcome::Hold(granted) => granted,
+            super::Outcome::Skipped(_) => return Err(no_session()),
+        };
+        // The same ticket, as the id of a session.
+        let ticket = self.seals.open(Purpose::Hold, &granted.text).ok_or_else(no_session)?;
+        let id = self.seals.seal(Purpose::Session, &ticket).ok_or_else(no_session)?;
+        let owner = &caller.principal.name;
+        let seen = self.registry.look(granted.id, owner, caller.arrival, false, true)?;
+        Ok(status(id, &seen, Renewals::default()))
+    }
+
+    /// The session with this id, if it is one of the caller's.
+    ///
+    /// # Errors
+    ///
+    /// `NotFound`, whatever is wrong with the id.
+    pub(super) fn open_session(&self, text: &str, caller: &Caller) -> Result<Box<Ticket>, Refusal> {
+        let ticket = self.seals.open(Purpose::Session, text);
+        let own = ticket.filter(|ticket| *ticket.owner == *caller.principal.name);
+        own.map(Box::new).ok_or_else(no_session)
+    }
+
+    /// Refuses a session that has ended, as the store has it.
+    pub(super) async fn check_session(&self, session: &Ticket) -> Result<(), Refusal> {
+        if let Some(ended) = self.registry.ended(session.id(), &session.owner) {
+            return Err(of_session(ended.ending.refusal(&ended.name)));
+        }
+        match session.look(&self.locks).await {
+            Ok(Some(_)) => Ok(()),
+            Ok(None) => {
+                let refusal = Refusal::new(Kind::Lost, "session: it has ended").reason("taken");
+                Err(refusal.with_next_step(NEXT))
+            }
+            Err(error) => Err(Refusal::of(&error, None)),
+        }
+    }
+
+    /// Renews a session and all of its holds. `told` is how many locks the client holds in it.
+    ///
+    /// # Errors
+    ///
+    /// `Lost`, `Released` and `NotFound` for a session that has ended; `Unreachable` if the store has not confirmed all.
+    pub(crate) async fn renew_session(
+        &self,
+        text: &str,
+        caller: &Caller,
+        told: Option<usize>,
+    ) -> Result<SessionStatus, Refusal> {
+        caller.principal.check_right(Right::Lock)?;
+        let session = self.open_session(text, caller)?;
+        let Some(number) = session.session() else { return Err(no_session()) };
+        let own = match self.renew_ticket(&session, caller).await {
+            Ok(own) => own,
+            Err(refusal) => {
+                if refusal.kind == Kind::Lost {
+                    self.abandon_all(number);
+                }
+                return Err(of_session(refusal));
+            }
+        };
+        let mut renewals = Renewals::default();
+        let known = self.sessions.holds(number);
+        self.renew_holds(&known, caller, &mut renewals).await;
+        // Another instance may have granted holds in this session. If the client counts as many as were just renewed,
+        // they are all of them.
+        let is_all = renewals.lost.is_empty() && told == Some(renewals.held.len());
+        if self.outlived() && !is_all && renewals.failed.is_none() {
+            let found = self.found(&session, number, &known, caller.arrival).await?;
+            self.renew_holds(&found, caller, &mut renewals).await;
+        }
+        if let Some(refusal) = renewals.failed {
+            return Err(refusal);
+        }
+        // A hold that was changed elsewhere is lost under its old token only.
+        let Renewals { held, lost, .. } = &mut renewals;
+        let names: HashSet<&str> = held.iter().map(|(name, _)| &**name).collect();
+        lost.retain(|lock| !names.contains(&*lock.name));
+        Ok(status(text.to_owned(), &own, renewals))
+    }
+
+    /// Renews a session for a stream, whose client counts from its one request.
+    ///
+    /// # Errors
+    ///
+    /// As [`renew_session`](Self::renew_session).
+    pub(crate) async fn keep_session(
+        &self,
+        text: &str,
+        caller: &Caller,
+    ) -> Result<SessionStatus, Refusal> {
+        let now = self.clock.now();
+        let fresh = Caller { arrival: now, ..caller.clone() };
+        let kept = self.renew_session(text, &fresh, None).await?;
+        let valid_for = promised(caller.arrival, now.plus(kept.valid_for), kept.ttl);
+        Ok(SessionStatus { valid_for, ..kept })
+    }
+
+    /// Renews holds at the store, all in one turn.
+    async fn renew_holds(&self, holds: &[Arc<Ticket>], caller: &Caller, all: &mut Renewals) {
+        let answers = join_all(holds.iter().map(|it| self.renew_ticket(it, caller))).await;
+        for (ticket, answer) in holds.iter().zip(answers) {
+            let reason = match answer {
+                Ok(status) => {
+                    let shortest = all.valid_for.unwrap_or(Duration::MAX);
+                    all.valid_for = Some(status.valid_for.min(shortest));
+                    all.held.extend(status.locks);
+                    continue;
+                }
+                Err(refusal) => match refusal.kind {
+                    // Its client has ended it.
+                    Kind::Released | Kind::Unconfirmed => None,
+                    Kind::Lost => Some(refusal.reason.unwrap_or("taken")),
+                    Kind::Forbidden => Some("forbidden"),
+                    _ => {
+                        all.failed.get_or_insert(refusal);
+                        continue;
+                    }
+                },
+            };
+            self.sessions.forget(ticket);
+            let lost = reason.into_iter().flat_map(|reason| self.lost_locks(ticket, reason));
+            all.lost.extend(lost);
+        }
+    }
+
+    fn lost_locks(&self, ticket: &Ticket, reason: &'static str) -> Vec<LostLock> {
+        let name = |key: &latchwork_store::Key| self.names.name_of(key.as_str());
+        ticket.tokens().map(|(key, token)| LostLock { name: name(key), token, reason }).collect()
+    }
+
+    /// The holds of a session at the store, after `since`, but for those that are `known`; and remembers them.
+    async fn found(
+        &self,
+        session: &Ticket,
+        number: SessionNumber,
+        known: &[Arc<Ticket>],
+        since: Moment,
+    ) -> Result<Vec<Arc<Ticket>>, Refusal> {
+        let known: HashSet<_> =
+            known.iter().flat_map(|it| it.locks.iter().map(|lock| lock.id())).collect();
+        let claims = self.store_claims.after(since).await?;
+        let own = claims.iter().filter(|it| self.is_hold_of(it, session, number));
+        let mut found = Vec::new();
+        for claim in own.filter(|it| !known.contains(&it.id)) {
+            let ticket = self.ticket_of(claim, session);
+            if self.registry.ended(ticket.id(), &ticket.owner).is_none() {
+                self.sessions.remember(session, &ticket);
+                found.push(Arc::new(ticket));
+            }
+        }
+        Ok(found)
+    }
+
+    fn is_hold_of(&self, claim: &StoreClaim, session: &Ticket, number: SessionNumber) -> bool {
+        claim.origin.session == Some(number)
+            && claim.origin.owner == session.owner
+            && session.locks.iter().all(|lock| lock.id() != claim.id)
+    }
+
+    /// The ticket of one claim of a session.
+    fn ticket_of(&self, claim: &StoreClaim, session: &Ticket) -> Ticket {
+        let since = self.clock.wall().saturating_sub(claim.age.unwrap_or_default());
+        let locks = vec![claim.hold(session.lease())];
+        Ticket { locks, since, max_end: None, period: None, ..session.clone() }
+    }
+
+    /// Releases the known holds of a session that the store no longer has.
+    fn abandon_all(&self, number: SessionNumber) {
+        for ticket in self.sessions.holds(number) {
+            self.abandon(Ticket::clone(&ticket));
+        }
+        self.sessions.remove(number);
+    }
+
+    /// Ends a session, and releases all of its holds.
+    ///
+    /// # Errors
+    ///
+    /// As those of a release, of the session itself; `Unreachable` if the store has not confirmed all.
+    pub(crate) async fn end_session(
+        self: &Arc<Self>,
+        text: &str,
+        caller: &Caller,
+    ) -> Result<EndedSession, Refusal> {
+        let session = self.open_session(text, caller)?;
+        let Some(number) = session.session() else { return Err(no_session()) };
+        // First the session: from then on no instance adds a hold to it.
+        let own = self.release_ticket(&session, caller).await.map_err(of_session);
+        if let Err(refusal) = &own
+            && !matches!(refusal.kind, Kind::Released | Kind::Lost | Kind::Unconfirmed)
+        {
+            return own.map(|()| EndedSession { released: 0, lost: Vec::new() });
+        }
+        let mut holds = self.sessions.holds(number);
+        if self.outlived() {
+            holds.extend(self.found(&session, number, &holds, self.clock.now()).await?);
+        }
+        let releases = holds.iter().map(|ticket| self.release_ticket(ticket, caller));
+        let mut ended = EndedSession { released: 0, lost: Vec::new() };
+        let mut failed = None;
+        for (ticket, answer) in holds.iter().zip(join_all(releases).await) {
+            let reason = match answer {
+                Ok(()) => {
+                    ended.released += ticket.locks.len();
+                    continue;
+                }
+                Err(refusal) => match refusal.kind {
+                    Kind::Released => continue,
+                    Kind::Lost => refusal.reason.unwrap_or("taken"),
+                    Kind::Unconfirmed => "unconfirmed",
+                    _ => {
+                        failed.get_or_insert(refusal);
+                        continue;
+                    }
+                },
+            };
+            ended.lost.extend(self.lost_locks(ticket, reason));
+        }
+        if let Some(refusal) = failed {
+            return Err(refusal.with_next_step("repeat this request: the others are released"));
+        }
+        self.sessions.remove(number);
+        own.map(|()| ended)
+    }
+
+    /// Releases a hold of which the ticket is at hand.
+    async fn release_ticket(
+        self: &Arc<Self>,
+        ticket: &Ticket,
+        caller: &Caller,
+    ) -> Result<(), Refusal> {
+        let released = self
+            .release_asked(
+                ticket.id(),
+                Some(Box::new(ticket.clone())),
+                caller,
+                ReleaseKind::Release,
+            )
+            .await;
+        released.map(drop)
+    }
+
+    /// Ends a session whose client has gone, in the background.
+    pub(crate) fn end_session_later(self: &Arc<Self>, text: String, caller: Caller) {
+        let service = self.clone();
+        spawn(async move { service.end_session(&text, &caller).await.map(drop) });
+    }
+
+    /// Shows a session as the store has it, and renews nothing.
+    ///
+    /// # Errors
+    ///
+    /// As [`renew_session`](Self::renew_session).
+    pub(crate) async fn show_session(
+        &self,
+        text: &str,
+        caller: &Caller,
+    ) -> Result<SessionStatus, Refusal> {
+        caller.principal.check_right(Right::Lock)?;
+        let session = self.open_session(text, caller)?;
+        let Some(number) = session.session() else { return Err(no_session()) };
+        let own = self.show_ticket(&session, caller).await.map_err(of_session)?;
+        let claims = self.store_claims.after(caller.arrival).await?;
+        let holds = claims.iter().filter(|it| self.is_hold_of(it, &session, number));
+        let held = holds.map(|it| (self.names.name_of(it.key.as_str()), it.token)).collect();
+        Ok(status(text.to_owned(), &own, Renewals { held, ..Renewals::default() }))
+    }
+
+    /// The sessions of the caller, as the store has them.
+    ///
+    /// # Errors
+    ///
+    /// Those of the store.
+    pub(crate) async fn own_sessions(&self, caller: &Caller) -> Result<Vec<OwnSession>, Refusal> {
+        caller.principal.check_right(Right::Lock)?;
+        let claims = self.store_claims.after(caller.arrival).await?;
+        let own = claims.iter().filter(|it| *it.origin.owner == *caller.principal.name);
+        let (sessions, holds): (Vec<_>, Vec<_>) = own.partition(|it| self.is_session(it));
+        let locks = |number| holds.iter().filter(|it| it.origin.session == Some(number)).count();
+        let shown = |it: &StoreClaim| {
+            let number = it.origin.session?;
+            let (holder, age, remaining) = (it.holder.text.clone(), it.age, it.remaining);
+            Some(OwnSession { number, holder, age, remaining, locks: locks(number) })
+        };
+        Ok(sessions.into_iter().filter_map(shown).collect())
+    }
+
+    /// The holds of the caller, as the store has them, sorted by name.
+    ///
+    /// # Errors
+    ///
+    /// Those of the store.
+    pub(crate) async fn own_holds(&self, caller: &Caller) -> Result<Vec<StoreClaim>, Refusal> {
+        caller.principal.check_right(Right::Lock)?;
+        let claims = self.store_claims.after(caller.arrival).await?;
+        let own = claims.iter().filter(|it| *it.origin.owner == *caller.principal.name);
+        let mut own: Vec<_> = own.filter(|it| !self.is_session(it)).cloned().collect();
+        own.sort_by(|one, other| (&one.key, one.token).cmp(&(&other.key, other.token)));
+        Ok(own)
+    }
+
+    /// Whether a claim is a session, and no hold.
+    fn is_session(&self, claim: &StoreClaim) -> bool {
+        self.names.name_of(claim.key.as_str()).starts_with(SESSION_NAMES)
+    }
+}
+
+fn status(id: String, own: &HoldStatus, renewals: Renewals) -> SessionStatus {
+    let valid_for = renewals.valid_for.unwrap_or(own.valid_for).min(own.valid_for);
+    let late = own.valid_for - valid_for;
+    SessionStatus {
+        id,
+        ttl: own.ttl,
+        valid_for,
+        renew_in: own.renew_in.saturating_sub(late),
+        held: renewals.held,
+        lost: renewals.lost,
+    }
+}
+
+/// The next step after the end of a session.
+const NEXT: &str = "treat all locks of the session as lost; begin a new one with POST /v1/sessions";
+
+/// There is no such session; there may never have been one.
+fn no_session() -> Refusal {
+    let message = "session: the service does not know this session";
+    Refusal::new(Kind::NotFound, message)
+        .with_next_step("use the id that POST /v1/sessions returned, with the token that made it")
+}
+
+/// The refusal of a session, from that of the lock that it is.
+fn of_session(refusal: Refusal) -> Refusal {
+    let message = refusal.message.replacen("hold:", "session:", 1);
+    let step = match refusal.kind {
+        Kind::Lost | Kind::Released | Kind::NotFound => NEXT.to_owned(),
+        _ => refusal.step.clone(),
+    };
+    Refusal { message, step, key: None, ..refusal }
+}
