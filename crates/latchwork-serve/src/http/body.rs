@@ -46,10 +46,14 @@ impl<S: Sync, T: DeserializeOwned> FromRequest<S> for Json<T> {
             }
         }
         let text: &[u8] = if bytes.is_empty() { b"{}" } else { &bytes };
-        serde_json::from_slice(text).map(Self).map_err(|error| {
-            let message = format!("body: {error}");
-            Refusal::invalid(message, "correct the JSON; GET /openapi.json describes it").into()
-        })
+        let step = "correct the JSON; GET /openapi.json describes it";
+        // Serde would take a list as the fields of an object in their order.
+        if text.trim_ascii_start().first() == Some(&b'[') {
+            return Err(Refusal::invalid("body: it is a list, not an object", step).into());
+        }
+        serde_json::from_slice(text)
+            .map(Self)
+            .map_err(|error| Refusal::invalid(format!("body: {error}"), step).into())
     }
 }
 

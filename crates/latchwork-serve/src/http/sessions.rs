@@ -43,6 +43,7 @@ pub(crate) struct NewSession {
 pub(crate) struct SessionRenewal {
     /// How many locks the client holds in this session: each from the answer to its acquire until that to its release.
     /// If the service has just renewed as many, they are all, and the store is not searched for more.
+    #[schema(maximum = 1000000)]
     locks: Option<u32>,
 }
 
@@ -181,6 +182,10 @@ pub(super) async fn renew(
     Id(id): Id,
     Json(asked): Json<SessionRenewal>,
 ) -> Result<Answer<SessionView>, ApiError> {
+    if asked.locks.is_some_and(|locks| locks > 1_000_000) {
+        let message = "locks: no session holds more than 1000000";
+        return Err(Refusal::invalid(message, "tell how many locks it holds").into());
+    }
     let told = asked.locks.map(|locks| locks as usize);
     Ok(view(service.renew_session(&id, &caller, told).await?, told))
 }

@@ -81,6 +81,10 @@ fn a_read_of_a_lock_waits_for_its_next_version() {
     let reading = after(&two, "free", &free, 60_000);
     let other = version(&two);
     let reading2 = after(&two, "x", &other, 60_000);
+    eventually("both", || {
+        let metrics = two.ask("GET /metrics", "").text;
+        metrics.contains("latchwork_connections 3").then_some(())
+    });
     two.process.signal(rustix::process::Signal::TERM);
     for reading in [reading, reading2] {
         let answer = read(reading).unwrap();
