@@ -44,7 +44,7 @@ use std::task::Poll;
 
 use crate::answers::Answers;
 use crate::capabilities::Capabilities;
-use crate::claim::Claim;
+use crate::claim::{Claim, ClaimId};
 use crate::doorbell::Doorbell;
 use crate::doubts::Doubts;
 use crate::error::BackendError;
@@ -192,6 +192,19 @@ pub trait Backend: fmt::Debug + Send + Sync + 'static {
     /// acquired, and so adopt its hold. `false` if a claim belongs to the session of a process.
     fn renews_for_others(&self) -> bool {
         false
+    }
+
+    /// Lets go of a claim that this process holds: from now on any process may renew and release it.
+    /// Returns the id by which they do.
+    fn detach(&self, claim: &Claim) -> ClaimId {
+        claim.id
+    }
+
+    /// Returns the claim of a hold that any process may have acquired, as this backend renews it.
+    /// `token` is the number of its grant.
+    fn adopt(&self, claim: Claim, token: u64) -> Claim {
+        let _ = token;
+        claim
     }
 
     /// Returns the descriptor on which a blocked thread can wait for the store's wake-ups.

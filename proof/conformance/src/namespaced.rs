@@ -6,8 +6,8 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use latchwork_store::{
-    Attempt, Backend, BackendError, Blocked, Capabilities, Claim, Key, Linger, Query, Released,
-    Renewal, Resized, Snapshot, Verb, Wake, Watch,
+    Attempt, Backend, BackendError, Blocked, Capabilities, Claim, ClaimId, Key, Linger, Query,
+    Released, Renewal, Resized, Snapshot, Verb, Wake, Watch,
 };
 
 /// The namespace of a store.
@@ -128,6 +128,18 @@ impl Backend for Namespaced {
 
     fn ttl_may_change(&self) -> bool {
         self.node.ttl_may_change()
+    }
+
+    fn renews_for_others(&self) -> bool {
+        self.node.renews_for_others()
+    }
+
+    fn detach(&self, claim: &Claim) -> ClaimId {
+        self.node.detach(claim)
+    }
+
+    fn adopt(&self, claim: Claim, token: u64) -> Claim {
+        self.node.adopt(claim, token)
     }
 
     fn inspect<'a>(&'a self, query: &'a Query) -> Verb<'a, Result<Vec<Snapshot>, BackendError>> {

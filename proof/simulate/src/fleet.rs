@@ -13,8 +13,8 @@ use std::time::Duration;
 use latchwork::LockManager;
 use latchwork_store::testing::{SeededRandom, paused_io};
 use latchwork_store::{
-    Attempt, Backend, BackendError, Blocked, Capabilities, Claim, Linger, MemoryBackend, Query,
-    Released, Renewal, Resized, Snapshot, Verb, Wake,
+    Attempt, Backend, BackendError, Blocked, Capabilities, Claim, ClaimId, Linger, MemoryBackend,
+    Query, Released, Renewal, Resized, Snapshot, Verb, Wake,
 };
 use tokio::runtime::Builder;
 use tokio::time::{Instant, sleep, sleep_until};
@@ -342,6 +342,14 @@ impl Backend for Busy {
 
     fn renews_for_others(&self) -> bool {
         self.store.renews_for_others()
+    }
+
+    fn detach(&self, claim: &Claim) -> ClaimId {
+        self.store.detach(claim)
+    }
+
+    fn adopt(&self, claim: Claim, token: u64) -> Claim {
+        self.store.adopt(claim, token)
     }
 
     fn ttl_may_change(&self) -> bool {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use latchwork_store::{Claim, Error, ErrorKind, Lost, LostReason, Renewal};
+use latchwork_store::{Claim, Error, ErrorKind, FencingToken, Lost, LostReason, Renewal};
 
 use crate::hold::engine::Engine;
 use crate::hold::guard::Guard;
@@ -32,12 +32,13 @@ impl Guard {
     /// again until it is adopted; after the ttl it is free. Waiters keep waiting.
     ///
     /// The ticket is a text of letters, digits, dots and dashes. Treat it as a secret: it can be used to release
-    /// the lock. A hold that was adopted can be detached again; the older ticket is void then, but for Redis.
+    /// the lock. A hold that was adopted can be detached again; the older ticket is void then, but on Redis, etcd and
+    /// Redlock.
     ///
     /// # Errors
     ///
-    /// `Unsupported` on stores that tie a claim to the session of its process (etcd, ZooKeeper) or to more than one
-    /// store (Redlock). `Invalid` for a guard of a reentrant mutex.
+    /// `Unsupported` on ZooKeeper, which ties a claim to the session of its process. `Invalid` for a guard of a reentrant
+    /// mutex.
     /// `Lost` if the lock was lost. `Unreachable` if the store does not answer. After each of them the lock is
     /// released as by a drop.
     ///
@@ -95,10 +96,16 @@ impl Guard {
         let Renewal::Held { .. } = renew(&engine, &kept, &rules).await?.answer else {
             return Err(self.lost_before(Lost::new(LostReason::Taken, engine.io.now())));
         };
-        let ticket = Ticket::of(claim, self.token());
+        let token = self.token();
         self.give_up()?;
-        Ok(ticket.write())
+        let id = engine.backend.detach(&claim);
+        Ok(Ticket::of(claim.with(|it| it.id = id), token).write())
     }
+}
+
+/// The claim of a hold with this token, as its store renews it for any process.
+pub(crate) fn adopted(engine: &Engine, rules: &Rules, claim: Claim, token: FencingToken) -> Claim {
+    engine.backend.adopt(claim, rules.grant(token).unwrap_or(0))
 }
 
 /// Renews one claim now.
@@ -115,5 +122,5 @@ pub(crate) fn unsupported(engine: &Engine) -> Error {
     let message = "detach: this store ties a lock to the process that acquired it";
     Error::new(ErrorKind::Unsupported, message)
         .with_store(engine.capabilities.store.clone())
-        .with_next_step("let the process that acquired the lock do the work, or use Redis or files")
+        .with_next_step("let the process that acquired the lock do the work, or use another store than ZooKeeper")
 }

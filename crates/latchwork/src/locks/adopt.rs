@@ -5,7 +5,7 @@ use std::time::Duration;
 use latchwork_store::validity;
 use latchwork_store::{Error, ErrorKind, Key, Lost, LostReason, Query, Renewal};
 
-use crate::hold::detach::{Renewed, renew, unsupported};
+use crate::hold::detach::{Renewed, adopted, renew, unsupported};
 use crate::hold::guard::Guard;
 use crate::hold::lease::{Granted, Lease};
 use crate::hold::ticket::Ticket;
@@ -16,6 +16,9 @@ use crate::rules::token_base;
 /// In which steps stores say how long a hold lasts, at the most.
 const GRAIN: Duration = Duration::from_secs(1);
 
+/// A store may grant so much of the ttl beyond it.
+const SPARE: u32 = 10;
+
 impl LockManager {
     /// Adopts a hold that another process has [detached](Guard::detach), with the same key and
     /// token.
@@ -24,8 +27,8 @@ impl LockManager {
     /// `max_hold` and the observer are those of this manager.
     ///
     /// Adopt a ticket once. Two processes that adopt the same ticket would both hold the lock. A ticket
-    /// from before a later [`detach`](Guard::detach) of the same hold is refused, but for Redis, which does
-    /// not keep their number.
+    /// from before a later [`detach`](Guard::detach) of the same hold is refused, but on Redis, etcd and Redlock, which
+    /// do not keep their number.
     ///
     /// # Errors
     ///
@@ -67,7 +70,7 @@ impl LockManager {
         not_held: impl Fn() -> Error,
     ) -> Result<Guard, Error> {
         let (engine, rules, key) = (self.engine(), self.plan()?.rules, &ticket.key);
-        let claim = ticket.claim(engine);
+        let claim = adopted(engine, &rules, ticket.claim(engine), ticket.token);
         let Renewed { sent, answer } = renew(engine, &claim, &rules).await?;
         let Renewal::Held { ttl, token, store_time, .. } = answer else { return Err(not_held()) };
         let ttl = ttl.saturating_sub(claim.holder.room_for_delay());
@@ -126,6 +129,7 @@ impl LockManager {
         }
         // A store may say the remaining time in steps of its own, rounded up.
         let whole = ticket.ttl.saturating_add(kept.room_for_delay()).saturating_add(GRAIN);
+        let whole = whole.saturating_add(whole / SPARE);
         if let Some(left) = party.remaining.filter(|left| *left > whole) {
             return Err(differs(&format!(
                 "ttl, {:?}, is less than the lock has left, {left:?}",

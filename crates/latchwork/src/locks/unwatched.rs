@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::hold::answered::Release;
-use crate::hold::detach::{Renewed, renew, unsupported};
+use crate::hold::detach::{Renewed, adopted, renew, unsupported};
 use crate::hold::engine::Engine;
 use crate::hold::guard::Guard;
 use crate::hold::reaper::{Job, Withdrawal};
@@ -71,11 +71,15 @@ impl Unwatched {
             return Err(unsupported(guard.engine()).with_key(guard.key()));
         }
         guard.settled().await;
-        let valid_until = guard.valid_until();
-        let claim = guard.hold().0.lease.claim_as_kept();
-        let hold = Self(Ticket::of(claim, guard.token()));
+        let lease = &guard.hold().0.lease;
+        let claim = lease.claim_as_kept();
+        // A store that counts whole seconds grants more than was asked for.
+        let spare = lease.granted_ttl().saturating_sub(claim.ttl);
+        let valid_until = guard.valid_until().minus(spare);
+        let (engine, token) = (guard.engine().clone(), guard.token());
         guard.stop()?;
-        Ok((hold, valid_until))
+        let id = engine.backend.detach(&claim);
+        Ok((Self(Ticket::of(claim.with(|it| it.id = id), token)), valid_until))
     }
 
     /// Takes several holds out of their guard, as [`of`](Self::of).
@@ -175,6 +179,7 @@ impl Unwatched {
         let (engine, rules) = (locks.engine(), locks.plan()?.rules);
         engine.check_open(Some(self.key()))?;
         let claim = self.claim(engine).with(|it| it.ttl = ttl);
+        let claim = adopted(engine, &rules, claim, self.token());
         let Renewed { sent, answer } = renew(engine, &claim, &rules).await?;
         let Renewal::Held { ttl, token, .. } = answer else { return Err(self.lost(engine)) };
         let first = rules.token(token);
@@ -243,8 +248,11 @@ impl Unwatched {
 
     /// Takes back the hold of a guard that [`watch`](Self::watch) has returned, as if there had been none.
     pub fn leave(guard: Guard) {
+        let (engine, claim) = (guard.engine().clone(), guard.hold().0.lease.claim_as_kept());
         // If it was lost, there is nothing to leave.
-        let _ = guard.give_up();
+        if guard.give_up().is_ok() {
+            engine.backend.detach(&claim);
+        }
     }
 
     /// Releases the hold; asks again until the store answers or the lease is over. `failed` gets the error of each

@@ -378,6 +378,11 @@ impl Rules {
         self.token_base.token(grant)
     }
 
+    /// The store's grant of a token; `None` if these rules give no such token.
+    pub(crate) fn grant(&self, token: FencingToken) -> Option<u64> {
+        self.token_base.grant(token)
+    }
+
     pub(crate) fn hold_until(&self, start: Moment) -> Moment {
         self.max_hold.map_or(Moment::NEVER, |max| start.plus(max))
     }

@@ -24,6 +24,11 @@ impl TokenBase {
         self.number(grant).and_then(FencingToken::of_grant)
     }
 
+    /// The store's grant of a token; `None` if this base gives no such token.
+    pub(crate) fn grant(self, token: FencingToken) -> Option<u64> {
+        token.grant_number().checked_sub(self.0)
+    }
+
     fn number(self, grant: u64) -> Option<u64> {
         grant.checked_add(self.0).filter(|sum| *sum <= TOP)
     }
@@ -62,6 +67,8 @@ mod tests {
         assert!(base.token(0).unwrap() > floor);
         assert!(base.token(1).unwrap() > base.token(0).unwrap().handed_over(1_023).unwrap());
         assert_eq!(base.token(TOP), None);
+        assert_eq!(base.grant(base.token(7).unwrap()), Some(7));
+        assert_eq!(base.grant(floor), None);
         assert_eq!(TokenBase::default().token(7), Some(FencingToken::from_grant(7)));
         assert_eq!(TokenBase::default().token(TOP), Some(FencingToken::from_grant(TOP)));
         assert_eq!(TokenBase::default().token(TOP + 1), None, "no token is given twice");
