@@ -87,6 +87,15 @@ impl Shared {
                 });
                 (Some(round), asked)
             }
+            // The floor is the token of its grant, which each node that counts remembers.
+            None | Some((_, State::Open)) if claim.floor > 0 => {
+                let round = self.book().adopt(claim, self.io.now());
+                let asked = round.claim.clone().with(|it| {
+                    it.floor = claim.floor;
+                    it.ttl = claim.ttl;
+                });
+                (Some(round), asked)
+            }
             _ => (None, claim.clone().with(|it| it.order = Order::Barging)),
         };
         Ballot { id: claim.id, round, asked, held: vec![], lost: vec![], failures: vec![] }
@@ -95,7 +104,13 @@ impl Shared {
     fn declare(self: &Arc<Self>, ballot: Ballot) -> Result<Renewal, BackendError> {
         match self.size.word(ballot.count()) {
             Some(Verdict::Yes) => {}
-            Some(Verdict::No) => return Ok(Renewal::Lost),
+            Some(Verdict::No) => {
+                // Nobody releases here what another process may have acquired.
+                if let Some(round) = ballot.round.filter(|round| round.claim.id == ballot.id) {
+                    self.book().forget(ballot.id, &round);
+                }
+                return Ok(Renewal::Lost);
+            }
             _ => return Err(self.unsure(&ballot)),
         }
         let renewals = ballot.held.iter().filter_map(|(_, renewal)| match renewal {

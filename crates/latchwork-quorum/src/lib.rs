@@ -218,6 +218,19 @@ impl Backend for Quorum {
         Box::pin(self.shared.renew_all(claims))
     }
 
+    fn renews_for_others(&self) -> bool {
+        self.shared.nodes.iter().all(|node| node.renews_for_others())
+    }
+
+    fn detach(&self, claim: &Claim) -> ClaimId {
+        self.shared.book().detach(claim.id)
+    }
+
+    /// The nodes may have given a larger token each, so that their answers do not tell the one that a majority confirmed.
+    fn adopt(&self, claim: Claim, token: u64) -> Claim {
+        claim.with(|it| it.floor = it.floor.max(token))
+    }
+
     fn release<'a>(
         &'a self,
         claim: &'a Claim,

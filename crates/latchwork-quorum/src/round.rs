@@ -79,6 +79,13 @@ impl Round {
         })
     }
 
+    /// A round of another process, or of this one before it was detached.
+    fn adopted(claim: &Claim) -> Arc<Self> {
+        let claim = claim.clone().with(|it| it.order = Order::Barging);
+        let (over, ends) = (AtomicBool::new(false), Mutex::default());
+        Arc::new(Self { claim, again: false, waited: false, over, ends })
+    }
+
     pub(super) fn end(&self) {
         self.over.store(true, Ordering::SeqCst);
     }
@@ -286,6 +293,33 @@ impl Book {
 
     pub(super) fn get(&self, id: ClaimId) -> Option<(Arc<Round>, State)> {
         self.entries.get(&id).map(|entry| (entry.round.clone(), entry.state.clone()))
+    }
+
+    /// Keeps a held claim under the name that the nodes know, by which any process asks for it. Returns that name.
+    pub(super) fn detach(&mut self, id: ClaimId) -> ClaimId {
+        match self.entries.remove(&id) {
+            Some(entry @ Entry { state: State::Held(_), .. }) => {
+                let name = entry.round.claim.id;
+                self.entries.insert(name, entry);
+                name
+            }
+            Some(entry) => {
+                self.entries.insert(id, entry);
+                id
+            }
+            None => id,
+        }
+    }
+
+    /// The round of a claim that another process may have acquired. It is entered before the nodes are asked: a
+    /// release in the meantime ends it.
+    pub(super) fn adopt(&mut self, claim: &Claim, now: Moment) -> Arc<Round> {
+        if let Some(entry) = self.entries.get(&claim.id) {
+            return entry.round.clone();
+        }
+        let round = Round::adopted(claim);
+        self.enter(claim.id, &round, State::Open, now);
+        round
     }
 
     /// Changes the state of this very round; false if another has taken its place, or it is over.

@@ -1,5 +1,6 @@
 //! Several quorums over shared nodes, on links that lose, delay and repeat messages.
 
+mod adopted;
 mod cases;
 mod gathering;
 mod histories;

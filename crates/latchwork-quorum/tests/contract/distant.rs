@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicU8, Ordering};
 
 use latchwork_conformance::Fault;
 use latchwork_store::{
-    Attempt, Backend, BackendError, BackendErrorKind, Blocked, Capabilities, Claim, Effect, Linger,
-    Query, Released, Renewal, Snapshot, Verb, Wake,
+    Attempt, Backend, BackendError, BackendErrorKind, Blocked, Capabilities, Claim, ClaimId,
+    Effect, Linger, Query, Released, Renewal, Snapshot, Verb, Wake,
 };
 
 /// Passes everything on, each request after a turn of its own length, so that nodes hear of things
@@ -76,6 +76,18 @@ impl Backend for Distant {
 
     fn ttl_may_change(&self) -> bool {
         self.node.ttl_may_change()
+    }
+
+    fn renews_for_others(&self) -> bool {
+        self.node.renews_for_others()
+    }
+
+    fn detach(&self, claim: &Claim) -> ClaimId {
+        self.node.detach(claim)
+    }
+
+    fn adopt(&self, claim: Claim, token: u64) -> Claim {
+        self.node.adopt(claim, token)
     }
 
     fn inspect<'a>(&'a self, query: &'a Query) -> Verb<'a, Result<Vec<Snapshot>, BackendError>> {
