@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use latchwork_store::{
-    Answers, Attempt, Backend, BackendError, Blocked, Capabilities, Claim, Doubts, Error, Io, Key,
-    Linger, Query, Released, Renewal, Snapshot, Verb, Wake, Watch,
+    Answers, Attempt, Backend, BackendError, Blocked, Capabilities, Claim, ClaimId, Doubts, Error,
+    Io, Key, Linger, Query, Released, Renewal, Snapshot, Verb, Wake, Watch,
 };
 
 use crate::config::EtcdConfig;
@@ -113,6 +113,15 @@ impl Backend for EtcdBackend {
                 Linger::End => self.0.open(&claim.key).await,
             }
         })
+    }
+
+    fn renews_for_others(&self) -> bool {
+        true
+    }
+
+    fn detach(&self, claim: &Claim) -> ClaimId {
+        self.0.claims.leave(claim.id);
+        claim.id
     }
 
     fn tries_at_once(&self) -> Option<usize> {

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::num::NonZeroI64;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -26,6 +27,9 @@ pub(crate) struct Own {
     /// How many requests that may change its key have no answer yet, or never got one. Such a
     /// request may still come, so the lease must be revoked: a put under it fails from then on.
     pub(crate) unsure: u32,
+    /// Whether another process was granted the lease, and may use it again: then it is never revoked here for what is
+    /// unsure, and no other claim takes it.
+    pub(crate) is_adopted: bool,
 }
 
 /// The last answer to a claim that is far behind. While the places that it waits for remain, it gets
@@ -46,9 +50,17 @@ struct Entry {
     held: Option<(Moment, Key)>,
     /// Ends its watch when it is dropped.
     watch: Option<Listener>,
+    /// Any process may renew and release it, so this one may never learn of its end: its place is remembered while
+    /// this process renews it.
+    is_left: bool,
 }
 
 impl Entry {
+    /// Whether this process has not renewed a claim of any process for so long that its lease may have ended.
+    fn is_stale(&self, now: Reading) -> bool {
+        self.is_left && !self.own.lease.may_be_alive(now)
+    }
+
     /// The key that it holds, and its create revision.
     fn place(&self) -> Option<(Vec<u8>, NonZeroI64)> {
         let (_, lock) = self.held.as_ref()?;
@@ -59,8 +71,15 @@ impl Entry {
 /// Boxed, for a map has room for up to twice as many as are in it.
 type Entries = HashMap<ClaimId, Box<Entry>>;
 
+/// With fewer entries none is looked through.
+const FEW: usize = 256;
+
 #[derive(Debug, Default)]
-pub(crate) struct Claims(Mutex<Entries>);
+pub(crate) struct Claims {
+    entries: Mutex<Entries>,
+    /// With so many entries, stale ones are removed.
+    crowd: AtomicUsize,
+}
 
 impl Claims {
     pub(crate) fn get(&self, id: ClaimId) -> Option<Own> {
@@ -70,10 +89,39 @@ impl Claims {
     /// A request is sent that may change the key of this claim.
     pub(crate) fn begin(&self, id: ClaimId, lease: Lease, seconds: i64) {
         let fresh = || {
-            let own = Own { lease, seconds, revision: None, granted: false, unsure: 0 };
-            Box::new(Entry { own, far: None, held: None, watch: None })
+            let (revision, granted, unsure, is_adopted) = (None, false, 0, false);
+            let own = Own { lease, seconds, revision, granted, unsure, is_adopted };
+            Box::new(Entry { own, far: None, held: None, watch: None, is_left: false })
         };
-        self.lock().entry(id).or_insert_with(fresh).own.unsure += 1;
+        let mut claims = self.lock();
+        self.clear_up(&mut claims, lease.alive_at);
+        claims.entry(id).or_insert_with(fresh).own.unsure += 1;
+    }
+
+    /// Any process may renew and release this claim from now on.
+    pub(crate) fn leave(&self, id: ClaimId) {
+        if let Some(entry) = self.lock().get_mut(&id) {
+            (entry.held, entry.watch, entry.is_left) = (None, None, true);
+        }
+    }
+
+    /// Remembers where the store has a claim that another process may have acquired.
+    pub(crate) fn adopt(&self, id: ClaimId, lease: Lease, revision: i64) {
+        let mut claims = self.lock();
+        self.clear_up(&mut claims, lease.alive_at);
+        claims.entry(id).or_insert_with(|| {
+            let (revision, granted, is_adopted) = (NonZeroI64::new(revision), true, true);
+            let own = Own { lease, seconds: 0, revision, granted, unsure: 0, is_adopted };
+            Box::new(Entry { own, far: None, held: None, watch: None, is_left: true })
+        });
+    }
+
+    fn clear_up(&self, claims: &mut Entries, now: Reading) {
+        if claims.len() >= self.crowd.load(Ordering::Relaxed).max(FEW) {
+            claims.retain(|_, entry| !entry.is_stale(now));
+            self.crowd.store(2 * claims.len(), Ordering::Relaxed);
+            room::give_back(claims);
+        }
     }
 
     /// A request was answered: it did this, or certainly nothing.
@@ -207,7 +255,7 @@ impl Claims {
     }
 
     fn lock(&self) -> MutexGuard<'_, Entries> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.entries.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -230,6 +278,29 @@ mod tests {
         claims.answered(id, lease, |own| own.revision = NonZeroI64::new(7));
         claims.granted(id, lease, Key::new("k").unwrap(), since, None);
         id
+    }
+
+    /// Another process may have ended it, and this one would never learn of that.
+    #[test]
+    fn h439_a_hold_that_others_keep_is_not_remembered_for_ever() {
+        let claims = Claims::default();
+        for number in 0..10_000 {
+            let id = held(&claims, number, at(number as u64 * 100));
+            claims.leave(id);
+            let own = claims.get(id).unwrap();
+            assert!(own.granted && own.revision.is_some(), "it is renewed without a search");
+        }
+        // Each has a lease of 9 s, and one is begun every 100 ms.
+        let count = claims.lock().len();
+        assert!(count < 1_000, "{count}");
+        let kept = held(&claims, 1 << 20, at(0));
+        for number in 0..1_000 {
+            let lease = Lease { id: number, ..claims.get(kept).unwrap().lease };
+            let alive_at = Reading::of(at(1_000_000 + number as u64 * 100));
+            claims.adopt(ClaimId::random(), Lease { alive_at, ..lease }, 7);
+        }
+        assert!(claims.lock().len() < 1_000);
+        assert!(claims.get(kept).is_some(), "a hold of this process stays");
     }
 
     #[test]

@@ -61,6 +61,11 @@ impl Lease {
         now.since(self.alive_at).is_some_and(|since| since <= self.spare)
     }
 
+    /// Whether it may be alive, as far as this process knows.
+    pub(crate) fn may_be_alive(&self, now: Reading) -> bool {
+        now.since(self.alive_at).is_some_and(|since| since <= (self.ttl + self.spare) * 2)
+    }
+
     /// Whether it may end soon, or may have ended.
     fn is_old(&self, now: Reading) -> bool {
         now.since(self.alive_at).is_none_or(|since| since >= self.ttl / 4 * 3)

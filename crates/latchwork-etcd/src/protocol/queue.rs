@@ -106,6 +106,11 @@ impl Place {
         self.closed.is_some() && self.term != Some(term)
     }
 
+    /// At which revision its key was put last.
+    pub(crate) fn put_at(&self) -> i64 {
+        self.closed.unwrap_or(self.revision)
+    }
+
     /// Reads a key of a queue.
     pub(crate) fn read(entry: KeyValue) -> Self {
         let ours = std::str::from_utf8(&entry.value).ok().and_then(|text| {

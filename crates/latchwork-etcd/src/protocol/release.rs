@@ -20,7 +20,9 @@ impl Shared {
         let prefix = names::queue(&claim.key);
         self.claims.let_go(claim.id);
         match self.claims.get(claim.id) {
-            Some(Own { unsure: 0, revision: Some(revision), lease, .. }) => {
+            Some(Own { unsure, is_adopted, revision: Some(revision), lease, .. })
+                if unsure == 0 || is_adopted =>
+            {
                 self.release_known(claim, &names::claim(&prefix, lease.id), revision.get()).await
             }
             Some(own) => self.revoke(claim, own.lease.id).await,
@@ -89,7 +91,7 @@ impl Shared {
         let mut released = Released::NotHeld;
         for place in queue.places.iter().filter(|place| place.closed.is_some()) {
             let answer = self.members.ask(|link| {
-                let request = requests::delete(&place.key, place.revision);
+                let request = requests::delete(&place.key, place.put_at());
                 async move { link.txn(request).await }
             });
             if answer.await.map_err(error)?.succeeded {
@@ -119,8 +121,8 @@ impl Shared {
         revision: i64,
     ) -> Result<Released, BackendError> {
         let Some(own) = self.claims.get(claim.id) else { return Ok(Released::NotHeld) };
-        // A delete that compares the revision harms nobody, however late it comes. But a try of
-        // this claim may be sent while it is under way.
+        // However late it comes, a delete that compares the revision ends nothing else, not even what a success has
+        // left in its place. But a try of this claim may be sent while it is under way.
         self.claims.begin(claim.id, own.lease, own.seconds);
         let answer = self
             .members
@@ -163,7 +165,7 @@ impl Shared {
         let queue = self.queue(prefix).await?;
         let Some(place) = queue.find_claim(claim.id) else { return Ok(Released::NotHeld) };
         let answer = self.members.ask(|link| {
-            let request = requests::delete(&place.key, place.revision);
+            let request = requests::delete(&place.key, place.put_at());
             async move { link.txn(request).await }
         });
         let succeeded = answer.await.map_err(error)?.succeeded;

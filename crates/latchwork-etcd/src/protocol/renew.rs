@@ -140,8 +140,12 @@ impl Shared {
         if me.is_none_or(|me| queue.admission(me) != Admission::Granted) {
             return Ok(None);
         }
-        let (key, revision, lease) = (place.key.clone(), place.revision, place.lease);
-        held_at(Held { number, claim, key, revision, lease, spare: Duration::ZERO }).map(Some)
+        let (key, revision, id) = (place.key.clone(), place.revision, place.lease);
+        let spare = Duration::ZERO;
+        let held = held_at(Held { number, claim, key, revision, lease: id, spare })?;
+        let lease = Lease { id, ttl: claim.ttl, spare, alive_at: self.clocks() };
+        self.claims.adopt(claim.id, lease, revision);
+        Ok(Some(held))
     }
 
     /// Renews claims by one transaction, or by smaller ones if the server refuses this one: it may

@@ -158,11 +158,11 @@ pub(crate) fn found(answer: TxnResponse) -> impl Iterator<Item = Option<KeyValue
     })
 }
 
-/// Deletes the key if it is still the one that was created at this revision.
+/// Deletes the key if it is still the one that was put last at this revision.
 pub(crate) fn delete(key: &[u8], revision: i64) -> TxnRequest {
     let delete = DeleteRangeRequest { key: key.to_vec(), range_end: Vec::new() };
     TxnRequest {
-        compare: vec![created(key, revision)],
+        compare: vec![put_at(key, revision)],
         success: vec![op(Request::RequestDeleteRange(delete))],
         failure: Vec::new(),
     }
@@ -171,11 +171,7 @@ pub(crate) fn delete(key: &[u8], revision: i64) -> TxnRequest {
 /// Deletes the keys of waiters, if none of these and of the others has been changed since it was
 /// created.
 pub(crate) fn remove(waiters: &[Place], others: &[&Place]) -> TxnRequest {
-    let unchanged = |place: &Place| Compare {
-        target: CompareTarget::Mod as i32,
-        target_union: Some(TargetUnion::ModRevision(place.revision)),
-        ..created(&place.key, 0)
-    };
+    let unchanged = |place: &Place| put_at(&place.key, place.revision);
     let delete = |place: &Place| {
         let key = place.key.clone();
         op(Request::RequestDeleteRange(DeleteRangeRequest { key, range_end: Vec::new() }))
@@ -227,6 +223,14 @@ fn created(key: &[u8], revision: i64) -> Compare {
         key: key.to_vec(),
         range_end: Vec::new(),
         target_union: Some(TargetUnion::CreateRevision(revision)),
+    }
+}
+
+fn put_at(key: &[u8], revision: i64) -> Compare {
+    Compare {
+        target: CompareTarget::Mod as i32,
+        target_union: Some(TargetUnion::ModRevision(revision)),
+        ..created(key, 0)
     }
 }
 

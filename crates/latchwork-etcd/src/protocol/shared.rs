@@ -124,7 +124,7 @@ impl Shared {
 
     /// Puts the lease of a claim that is over into the pool, if nothing of it is unknown.
     pub(crate) fn give_back(self: &Arc<Self>, own: Own) {
-        if own.unsure == 0 {
+        if own.unsure == 0 && !own.is_adopted {
             self.pool.put(own.seconds, own.lease);
         }
     }

@@ -211,6 +211,52 @@ fn h24_a_release_whose_answer_is_lost_harms_no_later_lock() {
     });
 }
 
+/// Another process releases a hold that its own process has released before, and whose lease is that of a later lock:
+/// also when an answer was lost, it does not end the lease.
+#[test]
+fn h434_a_repeated_release_of_a_hold_elsewhere_ends_no_later_lock() {
+    let world = World::new(&EtcdOptions::new());
+    run(async {
+        let (owner, other) = (bare(&world.server.url()).await, world.client().await);
+        let one = claim("k");
+        owner.granted(&one).await;
+        owner.detach(&one);
+        assert!(other.held(&one).await);
+        let lease = lease_of(&world.keys("k")[0]).to_owned();
+        assert_eq!(owner.released(&one).await, Released::Yes);
+        let mut later = Vec::new();
+        while world.keys("later").iter().all(|key| lease_of(key) != lease) {
+            assert!(later.len() < 9, "the lease is not used again");
+            let next = claim("later").with(|it| it.mode = latchwork_store::Mode::Read);
+            owner.granted(&next).await;
+            later.push(next);
+        }
+        unknown(world.lost("Txn", other.release(&one, Linger::None)).await);
+        assert_eq!(other.released(&one).await, Released::NotHeld);
+        assert!(world.is_alive(&lease));
+        for next in &later {
+            assert!(owner.held(next).await);
+        }
+    });
+}
+
+/// The key that a success has left closed is not deleted by the release of a process that believes to have the claim.
+#[test]
+fn h432_a_late_release_elsewhere_opens_no_closed_key() {
+    let world = World::new(&EtcdOptions::new());
+    run(async {
+        let (owner, other) = (world.client().await, world.client().await);
+        let one = claim("k");
+        owner.granted(&one).await;
+        owner.detach(&one);
+        assert!(other.held(&one).await);
+        assert_eq!(other.release(&one, Linger::For(60 * SEC)).await.unwrap(), Released::Yes);
+        assert_eq!(owner.released(&one).await, Released::NotHeld);
+        assert_eq!(world.keys("k").len(), 1);
+        owner.blocked(&claim("k")).await;
+    });
+}
+
 #[test]
 fn h19_a_revocation_with_a_lost_answer_is_repeated() {
     let world = World::new(&EtcdOptions::new());
