@@ -283,7 +283,7 @@ pub(super) const SERVE: &str = "\
 Clients take, renew and release locks by HTTP: `latchwork help service` and GET /openapi.json
 describe it. On this machine they need no token; for other hosts the service demands TLS and tokens.
 With the same --seal-key-file, several instances at one store renew and release each other's holds, but
-not on etcd, ZooKeeper and Redlock; without it, holds end with the process. SIGTERM stops it when the
+not on ZooKeeper; without it, holds end with the process. SIGTERM stops it when the
 holds that end with it have ended. SIGHUP reads tokens, seal keys, certificates and the login again. The log goes to standard error, with --json as JSON.
 
 Examples:

@@ -153,6 +153,15 @@ impl Refusal {
         Self { retry_after: Some(PAUSE), ..refusal }
     }
 
+    /// A newer version of the service has granted the hold.
+    pub(crate) fn newer() -> Self {
+        let message = "hold: a newer version of the service has granted it, and this instance cannot read its id";
+        let refusal = Self::new(Kind::Closed, message).with_next_step(
+            "repeat the request, so that an instance of the newer version gets it; update this instance",
+        );
+        Self { retry_after: Some(PAUSE), ..refusal }
+    }
+
     /// The token is in no file of tokens, or no longer in it.
     pub(crate) fn unknown_token() -> Self {
         Self::new(Kind::Unauthorized, "token: the service does not know it")

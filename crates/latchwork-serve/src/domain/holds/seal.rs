@@ -89,9 +89,12 @@ impl Seals {
 
     /// Seals a ticket, as text for a path. `None` if the machine gives no random bytes.
     pub(crate) fn seal(&self, purpose: Purpose, ticket: &Ticket) -> Option<String> {
+        self.seal_bytes(purpose, ticket.write())
+    }
+
+    fn seal_bytes(&self, purpose: Purpose, mut sealed: Vec<u8>) -> Option<String> {
         let mut nonce = [0; NONCE_LEN];
         self.random.fill(&mut nonce).ok()?;
-        let mut sealed = ticket.write();
         let keys = self.keys.read().unwrap_or_else(PoisonError::into_inner);
         let (nonce_bytes, nonce) = (nonce, Nonce::assume_unique_for_key(nonce));
         let context = self.context(purpose);
@@ -103,13 +106,22 @@ impl Seals {
 
     /// Opens a sealed ticket. `None` whatever is wrong with it.
     pub(crate) fn open(&self, purpose: Purpose, text: &str) -> Option<Ticket> {
+        Ticket::read(&self.unseal(purpose, text)?)
+    }
+
+    /// Whether an instance of a newer version with one of the same keys has sealed this.
+    pub(crate) fn is_newer(&self, purpose: Purpose, text: &str) -> bool {
+        self.unseal(purpose, text).is_some_and(|bytes| Ticket::is_newer(&bytes))
+    }
+
+    fn unseal(&self, purpose: Purpose, text: &str) -> Option<Vec<u8>> {
         let sealed = URL_SAFE_NO_PAD.decode(text).ok()?;
         let (nonce, sealed) = sealed.split_first_chunk::<NONCE_LEN>()?;
         let keys = self.keys.read().unwrap_or_else(PoisonError::into_inner);
         keys.iter().find_map(|key| {
             let (nonce, mut sealed) = (Nonce::assume_unique_for_key(*nonce), sealed.to_vec());
             let opened = key.open_in_place(nonce, self.context(purpose), &mut sealed).ok()?;
-            Ticket::read(opened)
+            Some(opened.to_vec())
         })
     }
 }
@@ -253,6 +265,19 @@ mod tests {
         assert!(one.seals("shop2").open(Purpose::Hold, &text).is_none());
         assert!(two.seals("shop").open(Purpose::Hold, &text).is_none());
         assert!(Seals::new(None, "shop").unwrap().open(Purpose::Hold, &text).is_none());
+    }
+
+    #[test]
+    fn a_ticket_of_a_newer_version_is_told_from_nonsense() {
+        let seals = File::new(ONE, 0o600).seals("shop");
+        let newer = seals.seal_bytes(Purpose::Hold, [&[0, 2][..], &ticket().write()].concat()).unwrap();
+        assert!(seals.open(Purpose::Hold, &newer).is_none() && seals.is_newer(Purpose::Hold, &newer));
+        let known = seals.seal(Purpose::Hold, &ticket()).unwrap();
+        for text in [&*known, "", "x", &newer[1..]] {
+            assert!(!seals.is_newer(Purpose::Hold, text), "{text}");
+        }
+        assert!(!File::new(TWO, 0o600).seals("shop").is_newer(Purpose::Hold, &newer));
+        assert!(!File::new(ONE, 0o600).seals("").is_newer(Purpose::Hold, &newer));
     }
 
     #[test]

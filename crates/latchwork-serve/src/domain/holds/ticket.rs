@@ -186,7 +186,12 @@ impl Ticket {
         out
     }
 
-    /// Reads what [`write`](Self::write) wrote.
+    /// Whether a newer version of the service wrote these bytes: then they begin with a zero, which no name's length is.
+    pub(crate) fn is_newer(bytes: &[u8]) -> bool {
+        bytes.first() == Some(&0)
+    }
+
+    /// Reads what [`write`](Self::write) wrote. A newer version that writes other fields writes a zero before them.
     pub(crate) fn read(bytes: &[u8]) -> Option<Self> {
         let mut from = Reader(bytes);
         let owner = from.text()?.into();
@@ -268,6 +273,20 @@ impl<'a> Reader<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// The fields as the first version has written them: instances of two versions work side by side.
+    #[test]
+    fn a_ticket_of_the_first_version_is_read_and_written() {
+        let bytes =
+            b"\x03web\x98\x75\xe8\x07\0\0\0\x98\x75\x02me\x01\0\x01\x02\x03\x04\x05\x06\x07\
+            \x08\x09\x0a\x0b\x0c\x0d\x0e\x0f\0\x07\x05stock";
+        let ticket = Ticket::read(bytes).unwrap();
+        assert_eq!((&*ticket.owner, ticket.ttl), ("web", Duration::from_secs(15)));
+        assert_eq!((ticket.locks[0].key().as_str(), ticket.locks[0].token().get()), ("stock", 7));
+        assert_eq!(ticket.locks[0].id().as_u128(), 0x0001_0203_0405_0607_0809_0a0b_0c0d_0e0f);
+        assert_eq!(ticket.write(), bytes);
+        assert!(!Ticket::is_newer(bytes) && Ticket::is_newer(&[0, 2]));
+    }
 
     #[test]
     fn a_ticket_is_read_as_it_was_written() {

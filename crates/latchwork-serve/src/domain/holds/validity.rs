@@ -85,10 +85,7 @@ pub(crate) fn lease(
     keeper: Keeper,
 ) -> Result<Duration, Error> {
     let longest = longest_ttl(range, keeper);
-    let shortest = match keeper {
-        Keeper::Client => SHORTEST_TTL.max(*range.start()),
-        Keeper::Process => SHORTEST_TTL,
-    };
+    let shortest = SHORTEST_TTL;
     if ttl < shortest || ttl > longest {
         let message = format!(
             "ttl_ms: {} is outside of what this service gives, {} to {}",
@@ -100,7 +97,8 @@ pub(crate) fn lease(
             .with_next_step("choose a ttl_ms within the range, or leave it out"));
     }
     Ok(match keeper {
-        Keeper::Client => ttl,
+        // A store with longer leases keeps the lock of a client that is gone so much longer.
+        Keeper::Client => ttl.max(*range.start()),
         Keeper::Process => (ttl * LEASE).clamp(*range.start(), *range.end()),
     })
 }
@@ -199,7 +197,8 @@ mod tests {
         for ttl in [2_000, 20_000] {
             assert_eq!(lease(ttl * MS, &range, Keeper::Client).unwrap(), ttl * MS);
         }
-        for bad in [1_999, 20_001] {
+        assert_eq!(lease(500 * MS, &range, Keeper::Client).unwrap(), 2_000 * MS);
+        for bad in [99, 20_001] {
             assert!(lease(bad * MS, &range, Keeper::Client).is_err(), "{bad}");
         }
     }

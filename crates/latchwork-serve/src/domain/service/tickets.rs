@@ -94,6 +94,9 @@ impl Service {
             return Ok(Asked::Kept(id));
         }
         let ticket = self.seals.open(Purpose::Hold, text);
+        if ticket.is_none() && self.seals.is_newer(Purpose::Hold, text) {
+            return Err(Refusal::newer());
+        }
         let own = ticket.filter(|ticket| *ticket.owner == *caller.principal.name);
         own.map(Box::new).map(Asked::Ticket).ok_or_else(Refusal::no_hold)
     }
@@ -166,13 +169,15 @@ impl Service {
     ///
     /// `Lost`. Without an answer, the validity is that of the grant.
     pub(super) async fn lengthened(&self, ticket: &Ticket, until: Moment) -> Result<Moment, Error> {
-        let lease = self.lease_of(ticket);
-        if until.since(self.clock.now()) >= lease / 2 {
+        let (lease, now) = (self.lease_of(ticket), self.clock.now());
+        // The store's shortest lease may be longer than the ttl.
+        let until = until.minus(ticket.lease().saturating_sub(ticket.ttl));
+        if until.since(now) >= lease.min(ticket.ttl) / 2 {
             return Ok(until);
         }
         match ticket.renew(&self.locks, lease).await {
             Err(error) if error.kind() != ErrorKind::Lost => Ok(until),
-            renewed => renewed,
+            renewed => renewed.map(|until| renewed_until(now, until, ticket.ttl)),
         }
     }
 
