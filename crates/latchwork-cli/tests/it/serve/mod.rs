@@ -10,6 +10,7 @@ mod events;
 mod forced;
 mod given_up;
 mod holds;
+mod instances;
 mod kinds;
 mod operation;
 mod page;

@@ -12,8 +12,8 @@ use super::client::{Address, Answer, Connection, Events, read};
 use crate::common::{Running, eventually};
 
 /// A proxy before a service, in the foreground.
-struct Proxy {
-    address: Address,
+pub(super) struct Proxy {
+    pub(super) address: Address,
     _process: Running,
     _port: Port,
 }
@@ -57,6 +57,27 @@ impl Proxy {
 
     /// The defaults of Debian's package, and a check that is nothing but switched on.
     fn haproxy(service: &Service) -> Self {
+        Self::haproxy_before(service, "")
+    }
+
+    /// The same before several instances.
+    pub(super) fn haproxy_of(services: [&Service; 2]) -> Self {
+        let Address::Tcp(other) = services[1].address else { unreachable!() };
+        let more = format!("    server two 127.0.0.1:{other} check inter 100 fall 1\n");
+        Self::haproxy_before(services[0], &more)
+    }
+
+    /// nginx before several instances, with nothing but their addresses.
+    pub(super) fn nginx_of(services: [&Service; 2]) -> Self {
+        let Address::Tcp(other) = services[1].address else { unreachable!() };
+        let server = format!(
+            "location / {{ proxy_pass http://locks; }} }}
+             upstream locks {{ server 127.0.0.1:$TO; server 127.0.0.1:{other};"
+        );
+        Self::nginx(services[0], "balancing", &server)
+    }
+
+    fn haproxy_before(service: &Service, more: &str) -> Self {
         let settings = "global
     maxconn 100
 defaults
@@ -74,7 +95,8 @@ backend locks
     option httpchk
     server one 127.0.0.1:$TO check inter 100 fall 1
 ";
-        let it = Self::start(service, "haproxy", settings, &["haproxy", "-db", "-f"]);
+        let settings = format!("{settings}{more}");
+        let it = Self::start(service, "haproxy", &settings, &["haproxy", "-db", "-f"]);
         // A server that fails its check gets no request, after the first look.
         eventually("a few checks", || {
             let checked = service.ask("GET /metrics", "").text;

@@ -84,6 +84,13 @@ impl Service {
         Self::at(store, port, options)
     }
 
+    /// Starts it again at the same place, after it was killed.
+    pub(super) fn revived(self, options: &[&str]) -> Self {
+        let Self { mut process, store, port, .. } = self;
+        process.wait();
+        Self::at(store, port, options)
+    }
+
     /// Sends a request, and reads its answer.
     #[track_caller]
     pub(super) fn ask(&self, line: &str, body: &str) -> Answer {

@@ -9,17 +9,18 @@ use std::thread::{scope, sleep};
 use std::time::{Duration, Instant};
 
 use latchwork_services::{
-    EtcdOptions, EtcdServer, KubernetesServer, Port, PostgresServer, RedisOptions, RedisServer,
+    KubernetesServer, Port, PostgresServer, RedisOptions, RedisServer, ZooKeeperOptions,
+    ZooKeeperServer,
 };
 use rustix::process::Signal;
 
 use super::client::{AT_ONCE, Address, Answer, Events, Kept};
-use super::{Service, security};
+use super::{Service, instances, security};
 use crate::common::{Running, Store, eventually};
 use crate::doctor::at;
 
-const ONE: &str = "000102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f";
-const TWO: &str = "//79/Pv6+fj39vX08/Lx8O/u7ezr6uno5+bl5OPi4eA=";
+pub(super) const ONE: &str = "000102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f";
+pub(super) const TWO: &str = "//79/Pv6+fj39vX08/Lx8O/u7ezr6uno5+bl5OPi4eA=";
 
 /// A store, and the key that all instances share.
 pub(super) struct Team {
@@ -34,11 +35,11 @@ impl Team {
         team
     }
 
-    fn key_file(&self) -> PathBuf {
+    pub(super) fn key_file(&self) -> PathBuf {
         self.folder.path().join("key")
     }
 
-    fn write_key(&self, text: &str) {
+    pub(super) fn write_key(&self, text: &str) {
         fs::write(self.key_file(), text).unwrap();
         fs::set_permissions(self.key_file(), fs::Permissions::from_mode(0o600)).unwrap();
     }
@@ -71,7 +72,7 @@ pub(super) fn kill(service: Service) {
     process.wait();
 }
 
-fn ask(service: &Service, verb: &str, hold: &str) -> Answer {
+pub(super) fn ask(service: &Service, verb: &str, hold: &str) -> Answer {
     service.ask(&format!("POST /v1/holds/{hold}/{verb}"), "")
 }
 
@@ -84,7 +85,7 @@ pub(super) fn whole(ttl: u64) -> u64 {
     ttl - ttl / 100 - 2
 }
 
-fn any_instance_keeps_a_hold(url: &str) {
+pub(super) fn any_instance_keeps_a_hold(url: &str) {
     let team = Team::at(url);
     let (one, two) = (team.instance(), team.instance());
     let held = one.lock("x", r#"{"ttl_ms": 20000, "holder": "web"}"#);
@@ -139,10 +140,8 @@ fn h375_any_instance_keeps_a_hold_on_kubernetes() {
 }
 
 /// A balancer sends each request to the next instance; each is stopped and started again in turn.
-#[test]
-fn h375_a_rolling_restart_loses_no_hold() {
-    let server = redis();
-    let team = Team::at(&server.url());
+pub(super) fn a_rolling_restart_loses_no_hold(url: &str) {
+    let team = Team::at(url);
     let mut services = vec![team.instance(), team.instance()];
     let addresses: Vec<_> = services.iter().map(|it| it.address.clone()).collect();
     let held = services[0].lock("x", r#"{"ttl_ms": 6000}"#);
@@ -185,8 +184,13 @@ fn h375_a_rolling_restart_loses_no_hold() {
     assert!(!services[0].is_held("x"));
 }
 
+#[test]
+fn h375_a_rolling_restart_loses_no_hold() {
+    a_rolling_restart_loses_no_hold(&redis().url());
+}
+
 /// `None` if the service does not answer.
-fn try_ask(address: &Address, line: &str) -> Option<Answer> {
+pub(super) fn try_ask(address: &Address, line: &str) -> Option<Answer> {
     let Address::Tcp(port) = address else { unreachable!() };
     let mut stream = std::net::TcpStream::connect(("127.0.0.1", *port)).ok()?;
     stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
@@ -267,7 +271,7 @@ fn h376_a_ticket_that_is_not_whole_and_own_is_unknown() {
     }
 }
 
-fn a_forced_release_shows_at_the_next_renewal(url: &str) {
+pub(super) fn a_forced_release_shows_at_the_next_renewal(url: &str) {
     let team = Team::at(url);
     let service = team.instance();
     let hold = service.hold("x", r#"{"ttl_ms": 60000}"#);
@@ -452,10 +456,8 @@ fn h379_a_repeat_at_another_instance_is_never_a_false_success() {
     }
 }
 
-#[test]
-fn another_instance_upgrades_and_downgrades_a_hold() {
-    let server = redis();
-    let team = Team::at(&server.url());
+pub(super) fn another_instance_upgrades_and_downgrades(url: &str) {
+    let team = Team::at(url);
     let (one, two) = (team.instance(), team.instance());
     let read = r#"{"mode": "read", "ttl_ms": 20000}"#;
     let first = one.lock("x", read);
@@ -484,8 +486,15 @@ fn another_instance_upgrades_and_downgrades_a_hold() {
 }
 
 #[test]
+fn another_instance_upgrades_and_downgrades_a_hold() {
+    another_instance_upgrades_and_downgrades(&redis().url());
+}
+
+#[test]
 fn a_service_says_whether_its_holds_outlive_it() {
-    let (server, etcd) = (redis(), EtcdServer::start(&EtcdOptions::new()).unwrap());
+    let server = redis();
+    let zookeeper = ZooKeeperServer::start(&ZooKeeperOptions::new()).unwrap();
+    let (etcd, (_servers, redlock)) = (instances::etcd(), instances::redlock(instances::GUARDED));
     let tells = |options: &[&str], line: Option<&str>| {
         let (store, port) = (Store::new(), Port::reserve().unwrap());
         let listen = format!("127.0.0.1:{}", port.number());
@@ -504,7 +513,10 @@ fn a_service_says_whether_its_holds_outlive_it() {
     let key = team.key_file().display().to_string();
     tells(&["--store", &team.url, "--seal-key-file", &key], None);
     tells(&["--store", &team.url], Some("without --seal-key-file"));
-    tells(&["--store", &etcd.url(), "--seal-key-file", &key], Some("ties a lock to the process"));
+    tells(&["--store", &etcd.url(), "--seal-key-file", &key], None);
+    tells(&["--store", &redlock, "--seal-key-file", &key], None);
+    let zookeeper = zookeeper.url();
+    tells(&["--store", &zookeeper, "--seal-key-file", &key], Some("ties a lock to the process"));
 }
 
 /// With the same key, a service that was stopped or killed goes on with its holds; without one, their ids are unknown.
@@ -646,7 +658,7 @@ fn a_hold_takes_little_memory() {
 }
 
 /// A grant that a store pushes to a waiter lasts for moments at first; what its client gets is the whole ttl.
-fn a_grant_after_a_wait_has_the_whole_ttl(url: &str) {
+pub(super) fn a_grant_after_a_wait_has_the_whole_ttl(url: &str) {
     let team = Team::at(url);
     let (one, two) = (team.instance(), team.instance());
     let long = r#"{"ttl_ms": 60000, "wait_ms": 30000}"#;

@@ -118,6 +118,9 @@ impl Service {
     /// `NotFound`, whatever is wrong with the id.
     pub(super) fn open_session(&self, text: &str, caller: &Caller) -> Result<Box<Ticket>, Refusal> {
         let ticket = self.seals.open(Purpose::Session, text);
+        if ticket.is_none() && self.seals.is_newer(Purpose::Session, text) {
+            return Err(Refusal::newer());
+        }
         let own = ticket.filter(|ticket| *ticket.owner == *caller.principal.name);
         own.map(Box::new).ok_or_else(no_session)
     }
