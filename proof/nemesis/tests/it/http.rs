@@ -12,7 +12,7 @@ use latchwork_nemesis::redis::{Kind, Servers};
 use latchwork_nemesis::run::{Outcome, Plan};
 use latchwork_nemesis::schedule::Schedule;
 use latchwork_nemesis::service::Fault;
-use latchwork_nemesis::stores::Store;
+use latchwork_nemesis::stores::{self, Store};
 
 const TTL: Duration = Duration::from_secs(1);
 
@@ -116,10 +116,8 @@ fn h156_the_service_is_killed_stopped_and_restarted() {
 
 /// Two instances with one key, and one of them at a time killed, stopped or restarted: a client that reaches the other
 /// one loses no hold, and no two believe at once.
-#[test]
-fn h375_clients_of_two_instances_lose_no_hold() {
+fn clients_of_two_instances_lose_no_hold(servers: &dyn Store, (most, renewals): (usize, usize)) {
     let folder = tempfile::tempdir().unwrap();
-    let servers = Servers::start(Kind::Single, "").unwrap();
     let plan = plan(&servers.url(), &folder).ttl(TTL * 2);
     let schedule = Schedule { length: Duration::from_millis(9_000), ..plan.schedule };
     let plan = Plan { schedule, longest: 3.0, ..plan };
@@ -130,7 +128,7 @@ fn h375_clients_of_two_instances_lose_no_hold() {
     let held = outcome.history.attempts.iter().filter(|one| one.granted.is_some());
     let renewed = outcome.history.events.iter();
     let renewed = renewed.filter(|event| matches!(event.what, What::Renewed { .. })).count();
-    assert!(held.count() > 100 && renewed > 50, "{outcome}");
+    assert!(held.count() > most && renewed > renewals, "{outcome}");
     // An instance that was stopped may answer an acquire when there is no time left for a renewal.
     let mut late = HashSet::new();
     for event in &outcome.history.events {
@@ -143,6 +141,26 @@ fn h375_clients_of_two_instances_lose_no_hold() {
             }
             _ => {}
         }
+    }
+}
+
+#[test]
+fn h375_clients_of_two_instances_lose_no_hold() {
+    let servers = Servers::start(Kind::Single, "").unwrap();
+    clients_of_two_instances_lose_no_hold(&servers, (100, 50));
+}
+
+#[test]
+fn h436_clients_of_two_instances_lose_no_hold_on_redlock() {
+    let servers = Servers::start(Kind::Redlock, "").unwrap();
+    clients_of_two_instances_lose_no_hold(&servers, (50, 20));
+}
+
+#[test]
+fn h436_clients_of_two_instances_lose_no_hold_on_other_stores() {
+    for kind in ["etcd", "postgres", "kubernetes"] {
+        let servers = stores::start(kind, "").unwrap();
+        clients_of_two_instances_lose_no_hold(&*servers, (20, 20));
     }
 }
 
