@@ -27,15 +27,15 @@ pub enum Admission {
     Granted,
     /// It waits until this place in the queue leaves.
     Behind(usize),
-    /// It waits until any of these places leaves.
+    /// It waits until any of these places leaves. Without a place, its limit admits it never.
     BehindAny(Vec<usize>),
 }
 
 /// Decides whether the node at the place `me` holds the key.
 ///
 /// All nodes must be of one shape; a node of another one is taken for a claim that shares with
-/// nobody. Permits are judged by the limit of their own node; more than that are admitted only to
-/// the first place.
+/// nobody. Permits are judged by the limit of their own node; a claim that takes more than that waits,
+/// also at the first place.
 ///
 /// # Panics
 ///
@@ -62,6 +62,9 @@ pub fn admission<I>(queue: &[Node<I>], me: usize) -> Admission {
             // The nearest ones ahead that take too many by themselves: while all of them stay, no
             // other departure matters.
             let mut taken = u64::from(take);
+            if taken > u64::from(of) {
+                return Admission::BehindAny(Vec::new());
+            }
             for place in (0..me).rev() {
                 taken += takes(place);
                 if taken > u64::from(of) {
@@ -86,7 +89,7 @@ pub fn holding<I>(queue: &[Node<I>]) -> Vec<bool> {
         Mode::Read => only_readers,
         Mode::Permits { take, of } => {
             taken += u64::from(take);
-            place == 0 || taken <= u64::from(of)
+            taken <= u64::from(of)
         }
     };
     queue.iter().enumerate().map(holds).collect()

@@ -5,7 +5,9 @@
 //!   compared with.
 //! - [`lineup`]: a queue of ordered nodes, for stores that order them (ZooKeeper, etcd).
 //! - [`replace`]: a claim that replaces a hold, in such a queue.
+//! - [`limit`]: a limit of permits that was changed, in such a queue.
 
+pub mod limit;
 pub mod lineup;
 pub mod record;
 pub mod replace;
