@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use latchwork_store::{
     Answers, Attempt, Backend, BackendError, Blocked, Capabilities, Claim, ClaimId, Doubts, Error,
-    Io, Key, Linger, Query, Released, Renewal, Snapshot, Verb, Wake, Watch,
+    Io, Key, Linger, Query, Released, Renewal, Resized, Snapshot, Verb, Wake, Watch,
 };
 
 use crate::config::EtcdConfig;
@@ -62,7 +62,7 @@ impl Drop for EtcdBackend {
 impl Backend for EtcdBackend {
     fn capabilities(&self) -> Capabilities {
         let mut can = Capabilities::full(self.0.store.clone());
-        can.mixed_limits = true;
+        (can.mixed_limits, can.resize) = (true, true);
         can.with_ttl(SHORTEST..=LONGEST, DEFAULT_TTL)
     }
 
@@ -122,6 +122,10 @@ impl Backend for EtcdBackend {
     fn detach(&self, claim: &Claim) -> ClaimId {
         self.0.claims.leave(claim.id);
         claim.id
+    }
+
+    fn resize<'a>(&'a self, claim: &'a Claim) -> Verb<'a, Result<Resized, BackendError>> {
+        Box::pin(self.0.resize(claim))
     }
 
     fn tries_at_once(&self) -> Option<usize> {

@@ -85,7 +85,10 @@ fn hostile_answers() {
     let samples: Vec<&[u8]> = samples.iter().map(Vec::as_slice).collect();
     survives("answers", &samples, |bytes| {
         if let Ok(answer) = TxnResponse::decode(bytes) {
-            requests::queue_of(answer.clone(), b"k/1f", b"", 0x1f);
+            for has_limit in [false, true] {
+                requests::queue_of(answer.clone(), b"k/1f", b"", 0x1f, has_limit);
+            }
+            requests::limit_in(answer.clone());
             assert!(requests::found(answer).count() <= bytes.len());
         }
         if let Ok(answer) = RangeResponse::decode(bytes) {

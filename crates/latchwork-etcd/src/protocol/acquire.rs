@@ -35,8 +35,9 @@ pub(super) enum Round {
 impl Shared {
     pub(crate) async fn try_claim(
         self: &Arc<Self>,
-        claim: &Claim,
+        asked: &Claim,
     ) -> Result<Attempt, BackendError> {
+        let claim = asked;
         if claim.floor > 0 {
             return Err(unsupported(
                 "etcd does not support token floors inside a claim; use `token_floor`",
@@ -47,15 +48,6 @@ impl Shared {
         }
         self.members.identity().may_grant()?;
         let prefix = names::queue(&claim.key);
-        let followed;
-        let claim = if claim.resize == Resize::Follow && self.claims.get(claim.id).is_none() {
-            // Its limit is written with its place.
-            let queue = self.queue(&prefix).await?;
-            followed = claim.following(queue.used_as(queue.places.len()));
-            &followed
-        } else {
-            claim
-        };
         let takes_place = claim.waits && (claim.order == Order::Fifo || claim.beside.is_some());
         let hold = claim.beside.and_then(|hold| self.claims.get(hold)?.revision);
         let mut condition = match hold {
@@ -63,8 +55,16 @@ impl Shared {
             Some(hold) => If::NobodyBut(hold.get()),
             None => If::NobodyThere,
         };
+        let mut followed = None;
         for _ in 0..ROUNDS {
-            match self.round(claim, &prefix, condition, takes_place).await? {
+            if asked.resize == Resize::Follow && self.claims.get(asked.id).is_none() {
+                followed = Some(self.follow(asked, &prefix).await?);
+            }
+            let (claim, seen) = match &followed {
+                Some((claim, changed)) => (claim, Some(*changed)),
+                None => (asked, None),
+            };
+            match self.round(claim, &prefix, condition, takes_place, seen).await? {
                 Round::Done(attempt) => return Ok(attempt),
                 Round::Again => {}
                 Round::Seen(queue) => condition = If::NobodyJoinedSince(queue.revision),
@@ -76,12 +76,25 @@ impl Shared {
         ))
     }
 
+    /// A follower that has no place yet as a claim of the limit that it finds, and when that was changed. The
+    /// limit is written with its place; a later change applies to it.
+    async fn follow(
+        &self,
+        claim: &Claim,
+        prefix: &[u8],
+    ) -> Result<(Claim, i64), BackendError> {
+        let queue = self.queue_and_limit(prefix).await?;
+        let followed = claim.following(queue.used_as(queue.places.len()));
+        Ok((followed, queue.limit_changed.unwrap_or(0)))
+    }
+
     async fn round(
         self: &Arc<Self>,
         claim: &Claim,
         prefix: &[u8],
         condition: If,
         takes_place: bool,
+        followed: Option<i64>,
     ) -> Result<Round, BackendError> {
         let known = self.claims.get(claim.id);
         if let Some(own) = known
@@ -97,6 +110,8 @@ impl Shared {
             None => self.lease(seconds).await?,
         };
         let key = names::claim(prefix, lease.id);
+        let limit = claim.mode.limit().map(|_| names::limit(prefix));
+        let limit = limit.as_deref();
         let value = value(claim, self.io.clock().wall());
         let sent_at = self.clocks();
         let is_fresh = is_new || lease.lasts(sent_at);
@@ -107,8 +122,13 @@ impl Shared {
             .ask(|link| {
                 // A claim with a place only reads: a transaction that may put costs the servers a write.
                 let request = match revision.filter(|_| takes_place) {
+                    Some(own) if limit.is_some() => {
+                        Ask::ReadBoth(requests::queue_and_limit(prefix, Some(own)))
+                    }
                     Some(own) => Ask::Read(requests::queue_up_to(prefix, own)),
-                    None => Ask::Put(requests::put(condition, prefix, &key, &value, lease.id)),
+                    None => {
+                        Ask::Put(requests::put(condition, prefix, &key, &value, lease.id, limit))
+                    }
                 };
                 let (key, value) = (&key, &value);
                 async move {
@@ -117,9 +137,13 @@ impl Shared {
                             Ask::Read(read) => {
                                 link.range(read).await.map(requests::queue_in).map(Some)
                             }
+                            Ask::ReadBoth(read) => {
+                                let answer = link.txn(read).await.map_err(Failure::of_a_read);
+                                answer.map(|it| requests::queue_of(it, key, value, 0, true))
+                            }
                             Ask::Put(put) => {
-                                let answer = link.txn(put).await;
-                                answer.map(|it| requests::queue_of(it, key, value, lease.id))
+                                let (answer, has) = (link.txn(put).await, limit.is_some());
+                                answer.map(|it| requests::queue_of(it, key, value, lease.id, has))
                             }
                         }
                     };
@@ -157,6 +181,11 @@ impl Shared {
             return Err(went_back(newest, queue.revision));
         }
         self.newest.fetch_max(queue.revision, Ordering::SeqCst);
+        if let Some(changed) = queue.idle_limit() {
+            let shared = self.clone();
+            let prefix = prefix.to_vec();
+            self.io.spawn(async move { shared.delete_limit(&prefix, changed).await });
+        }
         // The transaction's effect is known; the lease's ttl must be, too.
         let ttl = match alive {
             Ok(Some(granted)) => lease.usable(granted),
@@ -176,6 +205,12 @@ impl Shared {
         };
         let alive_at = if is_fresh { lease.alive_at } else { sent_at };
         self.claims.alive(claim.id, lease.id, ttl, alive_at);
+        let is_outdated = followed.is_some_and(|changed| queue.limit_changed != Some(changed));
+        if is_outdated && revision.is_none() && me.is_some() {
+            // The limit that it follows was changed before it took its place.
+            self.withdraw(claim).await?;
+            return Ok(Round::Again);
+        }
         match me {
             Some(me) => self.in_queue(claim, &queue, me, prefix, ttl, takes_place).await,
             // A request without an answer made its place again, further behind.

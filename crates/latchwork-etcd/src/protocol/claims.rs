@@ -39,6 +39,8 @@ pub(crate) struct LastAnswer {
     pub(crate) behind: Vec<Target>,
     /// The key of the first in queue.
     pub(crate) first: Vec<u8>,
+    /// Of permits: when the limit beside the queue was changed; 0 if there was none.
+    pub(crate) limit_changed: Option<i64>,
     pub(crate) blocked: Blocked,
 }
 

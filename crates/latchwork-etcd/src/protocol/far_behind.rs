@@ -1,9 +1,9 @@
 //! Checks of claims that are far behind in a long queue.
 //!
 //! A claim checks every few seconds to keep its place. Among thousands, each check would read
-//! thousands of places to learn that the claim still waits. While its own place and those that it
-//! waits for are the same as at the last check, it gets the same answer; if one of them is not, it
-//! reads the queue.
+//! thousands of places to learn that the claim still waits. While its own place, those that it
+//! waits for and the limit of permits are the same as at the last check, it gets the same answer; if
+//! one of them is not, it reads the queue.
 
 use latchwork_store::{BackendError, Blocked, Cause, Claim};
 
@@ -29,12 +29,14 @@ impl Shared {
         let sent_at = self.clocks();
         let newest = self.newest();
         let own_key = names::claim(prefix, lease.id);
+        let limit = names::limit(prefix);
         let behind: Vec<_> =
             far.behind.iter().map(|t| ([prefix, &t.suffix].concat(), t.revision)).collect();
         let ask = self.members.ask(|link| {
             let behind = behind.iter().map(|(key, revision)| (&**key, *revision));
             let places = behind.chain([(&*own_key, revision.get())]);
-            let request = requests::unchanged(places, &far.first);
+            let limit = far.limit_changed.map(|changed| (&*limit, changed));
+            let request = requests::unchanged(places, &far.first, limit);
             async move {
                 let (answer, alive) =
                     tokio::join!(link.txn(request), link.keep_alive(Lane::Try, lease.id));

@@ -28,15 +28,14 @@ enum Left {
 
 impl Shared {
     pub(crate) async fn look(&self, query: &Query) -> Result<Vec<Snapshot>, BackendError> {
-        let mut queues: BTreeMap<Key, Vec<Place>> = BTreeMap::new();
         let prefix = match query {
             Query::Key(key) => {
-                let found = self.read(requests::queue(&names::queue(key))).await?;
-                queues.insert(key.clone(), found.kvs.into_iter().map(Place::read).collect());
-                return self.show(queues).await;
+                let queue = self.queue(&names::queue(key)).await?;
+                return Ok(vec![self.snapshot(key.clone(), queue).await?]);
             }
             Query::Prefix(prefix) => names::escape(prefix),
         };
+        let mut queues: BTreeMap<Key, Vec<Place>> = BTreeMap::new();
         // A key that is not named like a claim is data of somebody. The server returns the lease of a
         // key only with its value: since 3.7 not in a read of keys alone. A place that keeps a key
         // closed has another lease than the claim that it was.
@@ -64,8 +63,13 @@ impl Shared {
 
     async fn show(&self, queues: BTreeMap<Key, Vec<Place>>) -> Result<Vec<Snapshot>, BackendError> {
         let shown = queues.into_iter().map(|(key, places)| {
-            let queue = Queue::of(places, 0);
-            Box::pin(self.snapshot(key, queue))
+            Box::pin(async move {
+                let queue = match places.iter().any(|place| place.mode.limit().is_some()) {
+                    true => self.queue_and_limit(&names::queue(&key)).await?,
+                    false => Queue::of(places, 0),
+                };
+                self.snapshot(key, queue).await
+            })
         });
         stream::iter(shown).buffered(AT_ONCE).try_collect().await
     }
@@ -80,8 +84,7 @@ impl Shared {
             let name = String::from_utf8_lossy(&name);
             snapshot.notes.push(format!("its name for etcdctl is {name:?}"));
         }
-        let open = queue.places.iter().find(|place| place.closed.is_none());
-        snapshot.shape = open.map(|place| place.mode.shape());
+        snapshot.shape = queue.used_as(queue.places.len());
         let holding = queue.holding();
         for ((place, left), holds) in queue.places.iter().zip(left).zip(holding) {
             let Left::For(left) = left? else { continue };
@@ -94,7 +97,7 @@ impl Shared {
             }
             let token = holds.then_some(place.revision as u64);
             snapshot.token = snapshot.token.max(token.unwrap_or(0));
-            let party = Party::new(place.mode, place.holder.clone()).with(|it| {
+            let party = Party::new(queue.mode_of(place), place.holder.clone()).with(|it| {
                 it.id = place.id;
                 it.token = token;
                 it.remaining = left;

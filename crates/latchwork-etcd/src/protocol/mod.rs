@@ -4,7 +4,7 @@
 //! | --- | --- |
 //! | `acquire.rs`, `far_behind.rs` | the try; the short try of a claim with many places ahead |
 //! | `replace.rs` | the try of a claim that is to replace a hold |
-//! | `wait.rs`, `renew.rs`, `release.rs`, `inspect.rs`, `observe.rs` | the other verbs |
+//! | `wait.rs`, `renew.rs`, `release.rs`, `inspect.rs`, `observe.rs`, `resize.rs` | the other verbs |
 //! | `lookout.rs` | watches the keys of held claims, so that a loss is known early |
 //! | `claims.rs`, `pool.rs` | this client's claims, and the leases that it has to spare |
 //! | `requests.rs`, `pages.rs` | transactions and reads; answers in pages |
@@ -27,5 +27,6 @@ pub(crate) mod release;
 pub(crate) mod renew;
 pub(crate) mod replace;
 pub(crate) mod requests;
+pub(crate) mod resize;
 pub(crate) mod shared;
 pub(crate) mod wait;

@@ -27,6 +27,12 @@ pub(crate) fn escape(text: &str) -> Vec<u8> {
     name
 }
 
+/// The key of the changed limit of the lock with this queue. No name of a lock has such a `%`, and no other
+/// client lists it with the queue.
+pub(crate) fn limit(queue: &[u8]) -> Vec<u8> {
+    [queue.strip_suffix(b"/").unwrap_or(queue), b"%limit"].concat()
+}
+
 /// The key of a claim with this lease.
 pub(crate) fn claim(queue: &[u8], lease: i64) -> Vec<u8> {
     let mut name = queue.to_vec();
@@ -77,6 +83,8 @@ mod tests {
             let queue = queue(&key);
             assert_eq!(queue.iter().filter(|b| **b == b'/').count(), 1, "{text:?}");
             assert_eq!(lock_of(&claim(&queue, 0x1f), 0x1f), Some(key));
+            let limit = limit(&queue);
+            assert!(!limit.starts_with(&queue) && !limit.contains(&b'/'), "{text:?}");
         }
         for (name, lease) in
             [(&b"a/1f"[..], 0x1e), (b"a/b/1f", 0x1f), (b"a%/1f", 0x1f), (b"a/0", 0)]

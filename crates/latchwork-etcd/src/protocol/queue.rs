@@ -9,6 +9,7 @@
 
 use std::time::Duration;
 
+use latchwork_store::kit::limit::Limit;
 use latchwork_store::kit::lineup::{self, Admission, Node};
 use latchwork_store::kit::replace::{self, Seat, Verdict};
 use latchwork_store::{BackendError, Blocked, Cause, Claim, ClaimId, Holder, Mode, Shape};
@@ -146,6 +147,19 @@ pub(crate) struct Queue {
     pub(crate) revision: i64,
     /// The term of the leader then; 0 if it was not told.
     pub(crate) term: u64,
+    /// The changed limit of permits.
+    pub(crate) limit: Option<Limit>,
+    /// When that was changed, 0 if there is none; `None` if it was not read.
+    pub(crate) limit_changed: Option<i64>,
+}
+
+/// Whose view of a place it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum View {
+    /// Of its own claim, which has not been granted.
+    Waiter,
+    /// Of others, or of its claim once that was granted.
+    Holder,
 }
 
 impl Queue {
@@ -175,7 +189,39 @@ impl Queue {
 
     pub(crate) fn of(mut places: Vec<Place>, revision: i64) -> Self {
         places.sort_unstable_by_key(|place| place.revision);
-        Self { places, revision, term: 0 }
+        Self { places, revision, ..Self::default() }
+    }
+
+    /// With what was read of the limit.
+    pub(crate) fn with_limit(self, found: Option<KeyValue>) -> Self {
+        let changed = found.as_ref().map_or(0, |found| found.mod_revision);
+        let limit = found.and_then(|found| Limit::parse(&found.value, changed));
+        Self { limit, limit_changed: Some(changed), ..self }
+    }
+
+    /// When the limit was changed that applies to no place any more, if there is such a one.
+    pub(crate) fn idle_limit(&self) -> Option<i64> {
+        let applies = |limit: &Limit| self.places.iter().any(|it| limit.applies_to(it.revision));
+        let is_idle = !self.limit.as_ref().is_some_and(applies);
+        self.limit_changed.filter(|changed| *changed > 0 && is_idle)
+    }
+
+    /// The places that do not only keep the key closed.
+    pub(crate) fn open_places(&self) -> impl Iterator<Item = &Place> {
+        self.places.iter().filter(|place| place.closed.is_none())
+    }
+
+    /// The mode of a place with the limit that the key has for it.
+    pub(crate) fn mode_of(&self, place: &Place) -> Mode {
+        self.limit.as_ref().map_or(place.mode, |it| it.of_place(place.revision, place.mode))
+    }
+
+    fn mode_in(&self, view: View, place: &Place) -> Mode {
+        let Some(limit) = &self.limit else { return place.mode };
+        match view {
+            View::Waiter => limit.of_waiter(place.revision, place.mode),
+            View::Holder => limit.of_holder(place.revision, place.mode),
+        }
     }
 
     /// Where the key stands.
@@ -189,21 +235,26 @@ impl Queue {
 
     /// Why a claim cannot share the key with the places ahead, if it cannot.
     pub(crate) fn clash(&self, claim: &Claim, ahead_of: usize) -> Option<BackendError> {
-        claim.judged_mode(self.used_as(ahead_of), None).err()
+        // A place whose limit was changed keeps the new one.
+        let applies = |place: &&Place| {
+            self.limit.as_ref().is_some_and(|limit| limit.applies_to(place.revision))
+        };
+        let kept = self.places.get(ahead_of).filter(applies).map(|place| self.mode_of(place));
+        claim.judged_mode(self.used_as(ahead_of), kept).err()
     }
 
     /// What the first of these places uses the key as.
     pub(crate) fn used_as(&self, ahead_of: usize) -> Option<Shape> {
         let mut ahead = self.places[..ahead_of].iter().filter(|place| place.closed.is_none());
-        Some(ahead.next()?.mode.shape())
+        Some(self.mode_of(ahead.next()?).shape())
     }
 
     /// The queue as seen by a claim that came at this revision. A claim that was there when a place
     /// was closed is behind the claim that it was; other claims pass no closed place.
-    fn seen_at(&self, revision: i64) -> Vec<Node<()>> {
+    fn seen_at(&self, revision: i64, view: View) -> Vec<Node<()>> {
         let mode = |place: &Place| match place.closed {
             Some(closed) if revision > closed => Mode::Exclusive,
-            _ => place.mode,
+            _ => self.mode_in(view, place),
         };
         self.places.iter().map(|place| Node { id: (), mode: mode(place) }).collect()
     }
@@ -215,7 +266,7 @@ impl Queue {
             beside: place.beside.and_then(|hold| self.place_of(hold)),
             yields: place.id.is_some() && place.closed.is_none(),
         };
-        self.places.iter().zip(self.seen_at(revision)).map(seat).collect()
+        self.places.iter().zip(self.seen_at(revision, View::Holder)).map(seat).collect()
     }
 
     fn place_of(&self, id: ClaimId) -> Option<usize> {
@@ -257,8 +308,12 @@ impl Queue {
         self
     }
 
-    /// Judges a place in the queue.
+    /// Judges a place in the queue, as others do or its claim once it was granted.
     pub(crate) fn admission(&self, me: usize) -> Admission {
+        self.admission_in(View::Holder, me)
+    }
+
+    fn admission_in(&self, view: View, me: usize) -> Admission {
         if self.hold_of(me).is_some() && self.closed().is_none() {
             return match self.replacing(me) {
                 Verdict::Granted => Admission::Granted,
@@ -266,7 +321,7 @@ impl Queue {
                 _ => Admission::Behind(me - 1),
             };
         }
-        lineup::admission(&self.seen_at(self.places[me].revision), me)
+        lineup::admission(&self.seen_at(self.places[me].revision, view), me)
     }
 
     /// How many places ahead of this one hold the key. One pass over the queue.
@@ -297,7 +352,7 @@ impl Queue {
         if !alone && let Some(closed) = self.closed() {
             return closed;
         }
-        self.admission(me)
+        self.admission_in(View::Waiter, me)
     }
 
     /// Judges a claim as if it came last.
@@ -305,7 +360,7 @@ impl Queue {
         if let Some(closed) = self.closed() {
             return closed;
         }
-        let mut nodes = self.seen_at(i64::MAX);
+        let mut nodes = self.seen_at(i64::MAX, View::Holder);
         nodes.push(Node { id: (), mode });
         lineup::admission(&nodes, self.places.len())
     }
@@ -379,10 +434,11 @@ impl Queue {
             return None;
         }
         let behind = self.targets(admission, prefix);
-        // With the own one they are compared by one transaction.
-        (behind.len() < MOST_OPS).then(|| LastAnswer {
+        // With the own one and the limit they are compared by one transaction.
+        (behind.len() + 2 <= MOST_OPS).then(|| LastAnswer {
             behind,
             first: self.places[0].key.clone(),
+            limit_changed: self.limit_changed,
             blocked: blocked.clone(),
         })
     }
@@ -391,20 +447,27 @@ impl Queue {
     pub(crate) fn blocked(&self, me: usize, admission: &Admission, prefix: usize) -> Blocked {
         let resume = self.targets(admission, prefix).into_iter().map(|target| target.to_string());
         // A place in the queue of a read-write lock may be removed while its claim waits, and a watch may
-        // tell that later than the end of the place ahead.
-        let stays = |place: &Place| place.mode.shape() != Shape::ReadWrite;
+        // tell that later than the end of the place ahead. The same is true of a limit that falls below
+        // what a claim takes.
+        let stays = |place: &Place| match place.mode {
+            Mode::Exclusive => true,
+            Mode::Permits { take, .. } => take == 1,
+            Mode::Read | Mode::Write => false,
+        };
         let is_next = me == 1 && self.places.get(me).is_some_and(stays);
-        let resume = resume.chain(is_next.then(|| NEXT.to_owned()));
-        let first = &self.places[0];
-        let cause = match first.id {
+        let limit = self.limit_changed.map(|changed| format!("{LIMIT}{changed}"));
+        let resume = resume.chain(is_next.then(|| NEXT.to_owned())).chain(limit);
+        // The first one waits if the limit is smaller than what it takes.
+        let first = self.places.first().filter(|_| me > 0);
+        let cause = match first {
             _ if self.closed().is_some() => Cause::Linger,
-            Some(_) => Cause::Held,
-            None => Cause::Foreign,
+            Some(Place { id: None, .. }) => Cause::Foreign,
+            _ => Cause::Held,
         };
         Blocked::by(cause).with(|it| {
             let closed = self.last_closed();
             it.ahead = Some((me - self.holders_ahead_of(me)) as u32);
-            it.holder = Some(closed.unwrap_or(first).holder.clone());
+            it.holder = closed.or(first).map(|place| place.holder.clone());
             it.resume = Some(resume.collect::<Vec<_>>().join(" ").into());
         })
     }
@@ -413,6 +476,14 @@ impl Queue {
 /// Stands among the targets of a claim that has one place ahead, and no more, and whose own place
 /// is removed by nobody.
 pub(crate) const NEXT: &str = "next";
+
+/// Stands before the revision at which the limit beside the queue was changed; 0 if there was none.
+const LIMIT: &str = "limit=";
+
+/// The revision at which the limit was changed, as `Blocked::resume` says it.
+pub(crate) fn limit_changed_in(resume: &str) -> Option<i64> {
+    resume.split(' ').find_map(|word| word.strip_prefix(LIMIT)?.parse().ok())
+}
 
 /// A place whose end is waited for: what follows the lock's name in its key, and its revision.
 #[derive(Debug, Clone, PartialEq, Eq)]

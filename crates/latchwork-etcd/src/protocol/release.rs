@@ -23,7 +23,8 @@ impl Shared {
             Some(Own { unsure, is_adopted, revision: Some(revision), lease, .. })
                 if unsure == 0 || is_adopted =>
             {
-                self.release_known(claim, &names::claim(&prefix, lease.id), revision.get()).await
+                let key = names::claim(&prefix, lease.id);
+                self.release_known(claim, &prefix, &key, revision.get()).await
             }
             Some(own) => self.revoke(claim, own.lease.id).await,
             None => self.release_of_another(claim, &prefix).await,
@@ -91,7 +92,7 @@ impl Shared {
         let mut released = Released::NotHeld;
         for place in queue.places.iter().filter(|place| place.closed.is_some()) {
             let answer = self.members.ask(|link| {
-                let request = requests::delete(&place.key, place.put_at());
+                let request = requests::delete(&place.key, place.put_at(), None);
                 async move { link.txn(request).await }
             });
             if answer.await.map_err(error)?.succeeded {
@@ -104,30 +105,36 @@ impl Shared {
         Ok(released)
     }
 
-    /// The queue as a majority has it.
+    /// The queue as a majority has it; of permits with their limit.
     pub(crate) async fn queue(&self, prefix: &[u8]) -> Result<Queue, BackendError> {
         let answer = self.members.ask(|link| {
             let request = requests::queue(prefix);
             async move { link.range(request).await }
         });
-        Ok(requests::queue_in(answer.await.map_err(error)?))
+        let queue = requests::queue_in(answer.await.map_err(error)?);
+        match queue.places.iter().any(|place| place.mode.limit().is_some()) {
+            true => self.queue_and_limit(prefix).await,
+            false => Ok(queue),
+        }
     }
 
     /// One transaction; the lease is used again.
     async fn release_known(
         self: &Arc<Self>,
         claim: &Claim,
+        prefix: &[u8],
         key: &[u8],
         revision: i64,
     ) -> Result<Released, BackendError> {
         let Some(own) = self.claims.get(claim.id) else { return Ok(Released::NotHeld) };
+        let limit = claim.mode.limit().map(|_| names::limit(prefix));
         // However late it comes, a delete that compares the revision ends nothing else, not even what a success has
         // left in its place. But a try of this claim may be sent while it is under way.
         self.claims.begin(claim.id, own.lease, own.seconds);
         let answer = self
             .members
             .ask(|link| {
-                let request = requests::delete(key, revision);
+                let request = requests::delete(key, revision, limit.as_deref());
                 async move { link.txn(request).await }
             })
             .await
@@ -140,6 +147,9 @@ impl Shared {
         }
         if let Some(own) = forgotten {
             self.give_back(own);
+        }
+        if limit.is_some() && requests::limit_in(answer).is_some() {
+            self.tidy_limit(prefix).await;
         }
         Ok(Released::Yes)
     }
@@ -165,10 +175,13 @@ impl Shared {
         let queue = self.queue(prefix).await?;
         let Some(place) = queue.find_claim(claim.id) else { return Ok(Released::NotHeld) };
         let answer = self.members.ask(|link| {
-            let request = requests::delete(&place.key, place.put_at());
+            let request = requests::delete(&place.key, place.put_at(), None);
             async move { link.txn(request).await }
         });
         let succeeded = answer.await.map_err(error)?.succeeded;
+        if succeeded && queue.limit.is_some() {
+            self.tidy_limit(prefix).await;
+        }
         Ok(if succeeded { Released::Yes } else { Released::NotHeld })
     }
 }

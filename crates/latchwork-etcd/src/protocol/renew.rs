@@ -130,11 +130,7 @@ impl Shared {
         claim: &'a Claim,
     ) -> Result<Option<Held<'a>>, BackendError> {
         let prefix = names::queue(&claim.key);
-        let answer = self.members.ask(|link| {
-            let request = requests::queue(&prefix);
-            async move { link.range(request).await }
-        });
-        let queue = requests::queue_in(answer.await.map_err(error)?);
+        let queue = self.queue(&prefix).await?;
         let Some(place) = queue.find_claim(claim.id) else { return Ok(None) };
         let me = queue.find(&place.key);
         if me.is_none_or(|me| queue.admission(me) != Admission::Granted) {

@@ -8,9 +8,9 @@ use crate::proto::request_op::Request;
 use crate::proto::response_op::Response;
 use crate::proto::{
     Compare, DeleteRangeRequest, KeyValue, PutRequest, RangeRequest, RangeResponse, RequestOp,
-    TxnRequest, TxnResponse,
+    ResponseOp, TxnRequest, TxnResponse,
 };
-use crate::protocol::names::end_of;
+use crate::protocol::names::{self, end_of};
 use crate::protocol::queue::{Place, Queue};
 
 /// The whole queue whose keys start so, in order.
@@ -27,6 +27,46 @@ pub(crate) fn queue(prefix: &[u8]) -> RangeRequest {
 /// The queue up to the place that was made at this revision.
 pub(crate) fn queue_up_to(prefix: &[u8], own: NonZeroI64) -> RangeRequest {
     RangeRequest { max_create_revision: own.get(), ..queue(prefix) }
+}
+
+/// The queue, up to a place if one is named, and the limit beside it.
+pub(crate) fn queue_and_limit(prefix: &[u8], own: Option<NonZeroI64>) -> TxnRequest {
+    let queue = own.map_or_else(|| queue(prefix), |own| queue_up_to(prefix, own));
+    let reads = [queue, one(&names::limit(prefix))];
+    let success = reads.map(|read| op(Request::RequestRange(read))).into();
+    TxnRequest { success, ..TxnRequest::default() }
+}
+
+/// Sets the limit beside a queue if it is the one that was changed at this revision. At the first step
+/// of a change it reads the queue, and a place that was read has to be there still.
+pub(crate) fn set_limit(
+    prefix: &[u8],
+    changed: i64,
+    text: &str,
+    first_step: Option<&Place>,
+) -> TxnRequest {
+    let limit = names::limit(prefix);
+    let put = op(Request::RequestPut(put_under(&limit, text.as_bytes(), 0)));
+    let read = first_step.map(|_| op(Request::RequestRange(queue(prefix))));
+    let is_there = first_step.map(|place| created(&place.key, place.revision));
+    TxnRequest {
+        compare: [put_at(&limit, changed)].into_iter().chain(is_there).collect(),
+        success: [put].into_iter().chain(read).collect(),
+        failure: Vec::new(),
+    }
+}
+
+/// Deletes the limit beside a queue if it is the one that was changed at this revision.
+pub(crate) fn delete_limit(prefix: &[u8], changed: i64) -> TxnRequest {
+    let key = names::limit(prefix);
+    TxnRequest {
+        compare: vec![put_at(&key, changed)],
+        success: vec![op(Request::RequestDeleteRange(DeleteRangeRequest {
+            key,
+            range_end: Vec::new(),
+        }))],
+        failure: Vec::new(),
+    }
 }
 
 /// One key.
@@ -46,6 +86,8 @@ pub(crate) enum Ask {
     Put(TxnRequest),
     /// It has one, and need not know who stands behind.
     Read(RangeRequest),
+    /// The same for permits, with the limit.
+    ReadBoth(TxnRequest),
 }
 
 /// When a claim may put its key.
@@ -62,13 +104,14 @@ pub(crate) enum If {
 }
 
 /// Puts the key of a claim under its lease, and reads the queue. Who put it where nobody was is all
-/// there is of a queue, and reads nothing.
+/// there is of a queue, and reads nothing. For permits the limit is read last.
 pub(crate) fn put(
     condition: If,
     prefix: &[u8],
     key: &[u8],
     value: &[u8],
     lease: i64,
+    limit: Option<&[u8]>,
 ) -> TxnRequest {
     let absent = created(key, 0);
     let compare = match condition {
@@ -91,23 +134,31 @@ pub(crate) fn put(
     };
     let put = op(Request::RequestPut(put_under(key, value, lease)));
     let read = || op(Request::RequestRange(queue(prefix)));
-    let success = match condition {
+    let mut success = match condition {
         If::NobodyThere => vec![put],
         If::NoPlace | If::NobodyBut(_) | If::NobodyJoinedSince(_) => vec![put, read()],
     };
-    TxnRequest { compare, success, failure: vec![read()] }
+    let mut failure = vec![read()];
+    if let Some(limit) = limit {
+        let read = || op(Request::RequestRange(one(limit)));
+        success.push(read());
+        failure.push(read());
+    }
+    TxnRequest { compare, success, failure }
 }
 
-/// Whether these keys are still the ones that were created at these revisions; if so, the key `first`
-/// is read, too.
+/// Whether these keys are still the ones that were created at these revisions, and the limit is the one
+/// that was changed at its; if so, the key `first` is read, too.
 ///
 /// A majority is asked: a transaction without such a read may be answered by a member that is behind.
 pub(crate) fn unchanged<'a>(
     places: impl Iterator<Item = (&'a [u8], i64)>,
     first: &[u8],
+    limit: Option<(&[u8], i64)>,
 ) -> TxnRequest {
+    let limit = limit.map(|(key, changed)| put_at(key, changed));
     TxnRequest {
-        compare: places.map(|(key, revision)| created(key, revision)).collect(),
+        compare: places.map(|(key, revision)| created(key, revision)).chain(limit).collect(),
         success: vec![op(Request::RequestRange(one(first)))],
         failure: Vec::new(),
     }
@@ -158,12 +209,13 @@ pub(crate) fn found(answer: TxnResponse) -> impl Iterator<Item = Option<KeyValue
     })
 }
 
-/// Deletes the key if it is still the one that was put last at this revision.
-pub(crate) fn delete(key: &[u8], revision: i64) -> TxnRequest {
+/// Deletes the key if it is still the one that was put last at this revision. Of permits the limit is read.
+pub(crate) fn delete(key: &[u8], revision: i64, limit: Option<&[u8]>) -> TxnRequest {
     let delete = DeleteRangeRequest { key: key.to_vec(), range_end: Vec::new() };
+    let read = limit.map(|limit| op(Request::RequestRange(one(limit))));
     TxnRequest {
         compare: vec![put_at(key, revision)],
-        success: vec![op(Request::RequestDeleteRange(delete))],
+        success: [op(Request::RequestDeleteRange(delete))].into_iter().chain(read).collect(),
         failure: Vec::new(),
     }
 }
@@ -192,10 +244,19 @@ pub(crate) fn close(key: &[u8], revision: i64, value: &[u8], lease: i64) -> TxnR
     }
 }
 
-/// The queue that the transaction of [`put`] has read; or, if it has read nothing, what it has put.
-pub(crate) fn queue_of(answer: TxnResponse, key: &[u8], value: &[u8], lease: i64) -> Option<Queue> {
+/// The queue that the transaction of [`put`] has read; or, if it has read nothing, what it has put. With
+/// the limit, if it has read that.
+pub(crate) fn queue_of(
+    answer: TxnResponse,
+    key: &[u8],
+    value: &[u8],
+    lease: i64,
+    has_limit: bool,
+) -> Option<Queue> {
     let (revision, term) = answer.header.as_ref().map(|it| (it.revision, it.raft_term))?;
-    let places = match answer.responses.into_iter().next_back()?.response? {
+    let mut responses = answer.responses.into_iter();
+    let limit = if has_limit { Some(first_of(responses.next_back()?)?) } else { None };
+    let places = match responses.next_back()?.response? {
         Response::ResponseRange(range) => range.kvs,
         Response::ResponsePut(_) => vec![KeyValue {
             key: key.to_vec(),
@@ -207,7 +268,24 @@ pub(crate) fn queue_of(answer: TxnResponse, key: &[u8], value: &[u8], lease: i64
         }],
         Response::ResponseDeleteRange(_) => return None,
     };
-    Some(Queue::new(places, revision).in_term(term))
+    let queue = Queue::new(places, revision).in_term(term);
+    Some(match limit {
+        Some(limit) => queue.with_limit(limit),
+        None => queue,
+    })
+}
+
+/// The first key that an operation has read.
+fn first_of(op: ResponseOp) -> Option<Option<KeyValue>> {
+    match op.response? {
+        Response::ResponseRange(range) => Some(range.kvs.into_iter().next()),
+        _ => None,
+    }
+}
+
+/// The limit that the transaction of [`delete`] has read, if there is one.
+pub(crate) fn limit_in(answer: TxnResponse) -> Option<KeyValue> {
+    first_of(answer.responses.into_iter().next_back()?)?
 }
 
 /// The queue that a read has found.

@@ -7,6 +7,9 @@
 //! One request may delete both places, and their watches tell it one after the other, in any order. So
 //! the own watch goes on as that of a holder, without a gap: if it tells of an end, the engine is asked to
 //! renew the claim, and learns that it is lost.
+//!
+//! A claim for permits watches the limit beside the queue as well. Which revision of it the claim has
+//! seen is told with the places ahead.
 
 use std::future::{Future, poll_fn};
 use std::num::NonZeroI64;
@@ -16,14 +19,15 @@ use std::time::Duration;
 use latchwork_store::{BackendError, Blocked, Claim, Grant, Wake};
 
 use crate::config::Endpoint;
+use crate::proto::KeyValue;
 use crate::protocol::claims::Own;
 use crate::protocol::names::{self, end_of};
-use crate::protocol::queue::{NEXT, Target};
+use crate::protocol::queue::{NEXT, Target, limit_changed_in};
 use crate::protocol::requests::{self, Freshness};
 use crate::protocol::shared::Shared;
 use crate::server::errors::{Failure, error};
 use crate::server::link::Link;
-use crate::server::watch::{Listener, Watch};
+use crate::server::watch::{Listener, Observation, Watch};
 use crate::server::watchers::Notice;
 
 /// With more places than these one watch is on the whole queue. Each of the others is shared by all
@@ -44,6 +48,8 @@ struct Watched<'a> {
     prefix: &'a [u8],
     ahead: &'a [Target],
     own: Option<Place<'a>>,
+    /// Of permits: the revision at which the limit was changed that the claim has seen.
+    limit_changed: Option<i64>,
 }
 
 /// The claim's own place.
@@ -73,7 +79,8 @@ impl Shared {
         let prefix = names::queue(&claim.key);
         let resume = blocked.resume.as_deref().unwrap_or_default();
         let ahead = Target::read_all(resume);
-        if ahead.is_empty() {
+        let limit_changed = limit_changed_in(resume);
+        if ahead.is_empty() && limit_changed.is_none() {
             // Nothing to watch for: the engine checks again by itself.
             return std::future::pending().await;
         }
@@ -87,7 +94,7 @@ impl Shared {
             },
             revision,
         });
-        let watched = Watched { prefix: &prefix, ahead: &ahead, own: place };
+        let watched = Watched { prefix: &prefix, ahead: &ahead, own: place, limit_changed };
         let seen = self.members.follow(|link| {
             let watched = &watched;
             async move { link.listen(watch(&link, watched)).await }
@@ -121,6 +128,12 @@ async fn watch(link: &Link, watched: &Watched<'_>) -> Result<Seen, Failure> {
         }
         _ => vec![link.watches().open(watched.prefix.to_vec(), end_of(watched.prefix))],
     };
+    let mut limit = watched
+        .limit_changed
+        .map(|_| link.watches().observe(names::limit(watched.prefix), Vec::new()));
+    if let Some(limit) = &mut limit {
+        changes(limit, link).await?;
+    }
     let mut last = i64::MIN;
     for watch in &mut watches {
         match watch.notice(&link.endpoint).await? {
@@ -129,17 +142,30 @@ async fn watch(link: &Link, watched: &Watched<'_>) -> Result<Seen, Failure> {
         }
     }
     // All places were there when the own one was taken.
-    let missed_nothing = watched.own.as_ref().is_some_and(|own| last <= own.revision.get());
+    let missed_nothing =
+        limit.is_none() && watched.own.as_ref().is_some_and(|own| last <= own.revision.get());
     if !missed_nothing {
         // What went before the watches were open; this member sees what its watches do.
-        let there = look(link, watched, &targets).await?;
+        let Some(there) = look(link, watched, &targets).await? else { return Ok(Seen::Something) };
         if there.contains(&false) {
             let is_own_there = there.first() == Some(&true);
             return Ok(if is_own_there { ahead(link, watched) } else { Seen::Something });
         }
     }
     loop {
-        let Notice::Gone(gone) = next_notice(&mut watches, &link.endpoint).await? else { continue };
+        let notice = tokio::select! {
+            notice = next_notice(&mut watches, &link.endpoint) => notice?,
+            changed = async {
+                match &mut limit {
+                    Some(limit) => changes(limit, link).await,
+                    None => std::future::pending().await,
+                }
+            } => {
+                changed?;
+                return Ok(Seen::Something);
+            }
+        };
+        let Notice::Gone(gone) = notice else { continue };
         let is_gone = |t: &Target| gone.iter().any(|gone| gone.ended(&watched.key(t), t.revision));
         if watched.own.as_ref().is_some_and(|own| is_gone(&own.target)) {
             return Ok(Seen::Something);
@@ -148,6 +174,12 @@ async fn watch(link: &Link, watched: &Watched<'_>) -> Result<Seen, Failure> {
             return Ok(ahead(link, watched));
         }
     }
+}
+
+/// Waits for the next hint of a watch on a limit, the first of which says that it is open.
+async fn changes(limit: &mut Observation, link: &Link) -> Result<(), Failure> {
+    let hint = limit.hint().await;
+    hint.map(drop).ok_or_else(|| Failure::broken(&link.endpoint, "watches").of_a_read())
 }
 
 /// What one of these watches tells, the first of them first.
@@ -173,26 +205,43 @@ fn ahead(link: &Link, watched: &Watched<'_>) -> Seen {
     }
 }
 
-/// Which of the places this member has, at one revision.
+/// Which of the places this member has, at one revision; `None` if it has another limit than the one
+/// that the claim has seen.
 async fn look(
     link: &Link,
     watched: &Watched<'_>,
     targets: &[&Target],
-) -> Result<Vec<bool>, Failure> {
-    let keys: Vec<_> = targets.iter().map(|t| watched.key(t)).collect();
+) -> Result<Option<Vec<bool>>, Failure> {
+    let mut keys: Vec<_> = targets.iter().map(|t| watched.key(t)).collect();
+    let limit = names::limit(watched.prefix);
+    let changed = |found: Option<KeyValue>| {
+        watched.limit_changed != Some(found.map_or(0, |found| found.mod_revision))
+    };
     if targets.len() > MOST_WATCHES {
         let queue = requests::local(requests::queue(watched.prefix));
+        if watched.limit_changed.is_some() {
+            let found = link.range(requests::local(requests::one(&limit))).await?.kvs;
+            if changed(found.into_iter().next()) {
+                return Ok(None);
+            }
+        }
         let found = link.range(queue).await?.kvs;
         let is_there = |(key, t): (&Vec<u8>, &&Target)| {
             found.iter().any(|e| e.key == *key && e.create_revision == t.revision)
         };
-        return Ok(keys.iter().zip(targets).map(is_there).collect());
+        return Ok(Some(keys.iter().zip(targets).map(is_there).collect()));
+    }
+    if watched.limit_changed.is_some() {
+        keys.push(limit);
     }
     let glance = requests::glance(keys.iter().map(|key| &**key), Freshness::OfOneMember);
-    let found = requests::found(link.txn(glance).await.map_err(Failure::of_a_read)?);
-    let is_there = |(found, t): (Option<_>, &&Target)| {
-        found.is_some_and(|e: crate::proto::KeyValue| e.create_revision == t.revision)
+    let mut found = requests::found(link.txn(glance).await.map_err(Failure::of_a_read)?);
+    let is_there = |(found, t): (Option<KeyValue>, &&Target)| {
+        found.is_some_and(|e| e.create_revision == t.revision)
     };
-    let there: Vec<_> = found.zip(targets).map(is_there).collect();
-    Ok(if there.len() == targets.len() { there } else { vec![false; targets.len()] })
+    let there: Vec<_> = found.by_ref().take(targets.len()).zip(targets).map(is_there).collect();
+    if watched.limit_changed.is_some() && changed(found.next().flatten()) {
+        return Ok(None);
+    }
+    Ok(Some(if there.len() == targets.len() { there } else { vec![false; targets.len()] }))
 }

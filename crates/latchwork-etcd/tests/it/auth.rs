@@ -6,7 +6,7 @@ use crate::common::*;
 use futures_util::future::join_all;
 use latchwork_services::{EtcdOptions, EtcdServer, etcdctl};
 use latchwork_store::doctor::{Finding, Severity};
-use latchwork_store::{Backend, ErrorKind, Linger, LostReason, Mode};
+use latchwork_store::{Backend, ErrorKind, Linger, LostReason, Mode, Resized};
 
 /// A server whose tokens end when they were not used for a second or two.
 fn server_with_short_tokens() -> EtcdServer {
@@ -155,6 +155,11 @@ fn the_documented_rights_are_enough() {
             shared.mode = mode;
             first.granted(&shared).await;
             assert!(first.held(&shared).await);
+            if mode.limit().is_some() {
+                let five = shared.clone().with(|it| it.mode = mode.with_limit(5));
+                let from = second.resize(&five).await.unwrap();
+                assert_eq!(from, Resized::Yes { from: 2, to: 5, held: 1 });
+            }
             first.released(&shared).await;
         }
         let last = claim("app:linger");

@@ -22,6 +22,7 @@ mod leader;
 mod lost_answers;
 mod outside;
 mod replace;
+mod resize;
 mod surroundings;
 mod tls;
 mod trips;
