@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use latchwork_store::{
     Attempt, Backend, BackendError, Blocked, Capabilities, Claim, Error, ErrorKind, Io, Key,
-    Linger, Query, Released, Renewal, Snapshot, Verb, Wake, Watch,
+    Linger, Query, Released, Renewal, Resized, Snapshot, Verb, Wake, Watch,
 };
 use tokio::sync::{Notify, mpsc};
 
@@ -56,7 +56,7 @@ impl Backend for ZooKeeperBackend {
         let (shortest, longest) = self.shared.sessions.ttls();
         let usual = USUAL_TTL.clamp(shortest, longest);
         let mut can = Capabilities::full(self.shared.store.clone());
-        can.mixed_limits = true;
+        (can.mixed_limits, can.resize) = (true, true);
         can.with_ttl(shortest..=longest, usual)
     }
 
@@ -94,6 +94,10 @@ impl Backend for ZooKeeperBackend {
             };
             self.shared.allowed(release).await
         })
+    }
+
+    fn resize<'a>(&'a self, claim: &'a Claim) -> Verb<'a, Result<Resized, BackendError>> {
+        Box::pin(self.shared.allowed(|| self.shared.resize(claim)))
     }
 
     fn tries_at_once(&self) -> Option<usize> {

@@ -10,7 +10,7 @@ use latchwork_store::{
     Shape,
 };
 
-use crate::protocol::answers::{lives_for, pulse_in, queue_in, token_of};
+use crate::protocol::answers::{lives_for, pulse_in, queue_of, reads, token_of};
 use crate::protocol::claims::{Entry, LastAnswer, Node, Own};
 use crate::protocol::lingers::closed_by;
 use crate::protocol::queue::{Queue, Told, behind, data_of, name_of};
@@ -27,6 +27,10 @@ const ROUNDS: u32 = 4;
 /// After this, a waiter checks again to learn which claim holds the key. A waiter that gets the key
 /// sooner did not need to know, and has spared the server a request.
 const NAMED_AFTER: Duration = Duration::from_secs(1);
+
+/// Stands before the version of the limit that a claim for permits has seen, behind the names of the nodes
+/// that it waits for.
+pub(super) const LIMIT: &str = "limit=";
 
 /// A claim behind more claims than this does not read the whole queue at each further check.
 const FAR: u32 = 64;
@@ -61,7 +65,8 @@ const fn length_of(lock: &str, name: &str) -> usize {
 }
 
 impl Shared {
-    pub(crate) async fn try_claim(&self, claim: &Claim) -> Result<Attempt, BackendError> {
+    pub(crate) async fn try_claim(&self, asked: &Claim) -> Result<Attempt, BackendError> {
+        let claim = asked;
         if claim.floor > 0 {
             return Err(unsupported("ZooKeeper cannot lift its transaction number to a floor"));
         }
@@ -69,19 +74,17 @@ impl Shared {
             return Err(cannot_replace(claim.mode.word(), claim.mode));
         }
         let lock = self.names.lock(&claim.key);
-        let followed;
-        let claim = if claim.resize == Resize::Follow && self.claims.get(claim.id).is_none() {
-            // Its limit is in the name of its node.
-            let session = self.sessions.of(claim.ttl);
-            let (queue, _) = read(&session, &session.up().await?, &lock).await?;
-            followed = claim.following(queue.used_as(queue.places.len()));
-            &followed
-        } else {
-            claim
-        };
         let mut rounds = ROUNDS;
+        let mut followed = None;
         loop {
             rounds -= 1;
+            if asked.resize == Resize::Follow && self.claims.get(asked.id).is_none() {
+                followed = Some(self.follow(asked, &lock).await?);
+            }
+            let (claim, seen) = match &followed {
+                Some((claim, version)) => (claim, Some(*version)),
+                None => (asked, None),
+            };
             let (session, round) = match self.claims.get(claim.id) {
                 Some(own) if own.ends => {
                     // It came too late: it restarts when all of it is gone.
@@ -104,7 +107,16 @@ impl Shared {
                     (room.session().clone(), round)
                 }
             };
+            // The limit that it follows was changed before it took its place.
+            let is_outdated = |seen: Option<i32>| {
+                self.claims.get(claim.id).is_some_and(|own| own.limit_version != seen)
+            };
             match round {
+                Ok(Round::Done(Attempt::Blocked(_)))
+                    if rounds > 0 && seen.is_some_and(is_outdated) =>
+                {
+                    self.release_claim(claim).await?;
+                }
                 Ok(Round::Done(attempt)) => return Ok(attempt),
                 Ok(Round::Gone) if rounds > 0 => {}
                 Ok(Round::Gone) => return Err(restless()),
@@ -113,6 +125,19 @@ impl Shared {
                 Err(error) => return Err(error),
             }
         }
+    }
+
+    /// A follower that has no node yet as a claim of the limit that it finds, and the version of that. The limit is
+    /// in the name of its node; a later change applies to it.
+    async fn follow(
+        &self,
+        claim: &Claim,
+        lock: &str,
+    ) -> Result<(Claim, Option<i32>), BackendError> {
+        let session = self.sessions.of(claim.ttl);
+        let (queue, _) = read(&session, &session.up().await?, lock).await?;
+        let followed = claim.following(queue.used_as(queue.places.len()));
+        Ok((followed, queue.limit_version.or(Some(0))))
     }
 
     /// Makes a node for the claim, and reads the queue, in one flight.
@@ -137,7 +162,7 @@ impl Shared {
             if self.claims.begin(claim, room, sent.at) {
                 self.sooner.notify_one();
             }
-            let entering = [node.clone(), Request::children(lock)];
+            let entering = [node.clone()].into_iter().chain(reads(lock, claim.mode));
             let requests = above.requests(self.access()).chain(entering);
             let departed = (session.depart(requests.collect()), above);
             let departed = tokio::sync::Mutex::new(Some(departed));
@@ -165,7 +190,7 @@ impl Shared {
             return Ok(Round::Gone);
         };
         let me = queue.find(&node.name);
-        if me.is_some_and(|me| queue.admission(me) == Admission::Granted) {
+        if me.is_some_and(|me| queue.admission_of_waiter(me) == Admission::Granted) {
             // Its ttl begins with this try: what was asked before it proves less.
             let mut own = own.clone();
             own.node = Some(node);
@@ -223,7 +248,8 @@ impl Shared {
         let name = path.rsplit('/').next().unwrap_or_default().into();
         let node = Node { name, created: stat.created };
         self.claims.change(claim.id, |own| own.node = Some(node.clone()));
-        let queue = queue_in(&mut landed, lock, Some(&node.name))?;
+        let queue = queue_of(&mut landed, lock, claim.mode, Some(&node.name))?;
+        self.claims.change(claim.id, |own| own.limit_version = queue.limit_version);
         Ok(Some((node, queue, stat.created_ms)))
     }
 
@@ -235,16 +261,14 @@ impl Shared {
         if let (Some(node), Some(far)) = (&own.node, &own.far)
             && far.behind.iter().all(|path| session.watches(path))
         {
-            return self
-                .look_from_afar(claim, &format!("{lock}/{}", node.name), &own, &up, far)
-                .await;
+            return self.look_from_afar(claim, lock, &node.name, &own, &up, far).await;
         }
         let sent = Reading::now(&self.io);
-        let requests = vec![Request::set(&up.pulse), Request::children(lock)];
-        let mut landed = session.fly(requests).await;
+        let requests = [Request::set(&up.pulse)].into_iter().chain(reads(lock, claim.mode));
+        let mut landed = session.fly(requests.collect()).await;
         let now_ms = pulse_in(&mut landed, &up.pulse)?;
         let known = own.node.as_ref().map(|node| &*node.name);
-        let queue = queue_in(&mut landed, lock, known)?;
+        let queue = queue_of(&mut landed, lock, claim.mode, known)?;
         let node = match own.node {
             Some(node) => Some(node),
             None => self.find(claim, &up.id, lock, session, &queue).await?,
@@ -261,15 +285,26 @@ impl Shared {
     async fn look_from_afar(
         &self,
         claim: &Claim,
-        own_path: &str,
+        lock: &str,
+        name: &str,
         own: &Own,
         up: &Up,
         far: &LastAnswer,
     ) -> Result<Round, BackendError> {
-        let requests =
-            vec![Request::set(&up.pulse), Request::exists(own_path), Request::get(&far.first)];
-        let mut landed = own.session.fly(requests).await;
+        let own_path = &format!("{lock}/{name}");
+        let limit = far.limit_version.map(|_| Request::get(lock));
+        let looks = [Request::exists(own_path), Request::get(&far.first)];
+        let requests = [Request::set(&up.pulse)].into_iter().chain(limit).chain(looks);
+        let mut landed = own.session.fly(requests.collect()).await;
         pulse_in(&mut landed, &up.pulse)?;
+        if let Some(version) = far.limit_version {
+            let found = landed.next()?.ok().and_then(|body| messages::data(&body));
+            if found.is_none_or(|(_, stat)| stat.version != version) {
+                // It reads the queue.
+                self.claims.change(claim.id, |own| own.far = None);
+                return Ok(Round::Gone);
+            }
+        }
         match landed.next()? {
             Ok(_) => {}
             Err(Refusal::NO_NODE) => {
@@ -334,10 +369,10 @@ impl Shared {
             return Ok(Round::Gone);
         };
         if let Some(mismatch) = queue.clash(claim, me) {
-            let requests = vec![Request::delete(&own_path), Request::children(lock)];
-            let mut landed = self.withdraw(claim, session, requests).await?;
+            let requests = [Request::delete(&own_path)].into_iter().chain(reads(lock, claim.mode));
+            let mut landed = self.withdraw(claim, session, requests.collect()).await?;
             // It may have been another who came in vain, and is gone by now.
-            let queue = queue_in(&mut landed, lock, None)?;
+            let queue = queue_of(&mut landed, lock, claim.mode, None)?;
             return match queue.clash(claim, queue.places.len()) {
                 Some(_) => Err(mismatch),
                 None => Ok(Round::Gone),
@@ -352,7 +387,8 @@ impl Shared {
         let closed_until = queue.closed_until(now_ms).filter(|_| !is_held);
         let (admission, first) = match is_replacing {
             true => beside(&queue, me),
-            false => (queue.admission(me), 0),
+            false if is_held => (queue.admission(me), 0),
+            false => (queue.admission_of_waiter(me), 0),
         };
         if admission == Admission::Granted && closed_until.is_none() {
             let ttl = lives_for(session, claim, sent)?;
@@ -371,12 +407,15 @@ impl Shared {
         // The claim to name: the holder or, of a closed key, the one that closed it.
         let closed = queue.closed_last(now_ms).filter(|_| closed_until.is_some());
         let named = closed.map(|closed| &closed.name);
-        let first = named.or(queue.places.get(first).map(|place| &place.name));
+        // The first one waits if the limit is smaller than what it takes.
+        let first = queue.places.get(first).filter(|_| me > 0);
+        let first = named.or(first.map(|place| &place.name));
         let first = first.map(|name| path(name));
         let ahead = queue.waiting_before(me);
         let mut blocked = Blocked::by(Cause::Held).with(|it| {
             it.ahead = Some(ahead);
-            it.resume = Some(targets.join("\n").into());
+            let limit = queue.limit_version.map(|version| format!("\n{LIMIT}{version}"));
+            it.resume = Some((targets.join("\n") + &limit.unwrap_or_default()).into());
         });
         let takes_place = claim.order == Order::Fifo || claim.beside.is_some();
         let said = if claim.waits && takes_place {
@@ -385,7 +424,13 @@ impl Shared {
                 ahead > FAR && !is_replacing && closed_until.is_none() && queue.closed.is_empty();
             let far = first.as_deref().filter(|_| is_far).map(|first| {
                 let blocked = blocked.clone();
-                Box::new(LastAnswer { first: first.into(), behind: behind.clone(), blocked })
+                let limit_version = queue.limit_version;
+                Box::new(LastAnswer {
+                    first: first.into(),
+                    behind: behind.clone(),
+                    blocked,
+                    limit_version,
+                })
             });
             self.claims.change(claim.id, |own| own.far = far);
             self.watch(session, behind, first.as_deref(), is_new).await

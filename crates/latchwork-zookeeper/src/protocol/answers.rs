@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-use latchwork_store::{BackendError, BackendErrorKind, Claim, Effect};
+use latchwork_store::{BackendError, BackendErrorKind, Claim, Effect, Mode};
 
 use crate::protocol::claims::Node;
 use crate::protocol::queue::Queue;
 use crate::server::errors::{refused, strange};
-use crate::server::session::messages::{self, Refusal};
+use crate::server::session::messages::{self, Refusal, Request};
 use crate::server::session::{Landed, Reading, Session};
 
 /// The queue that the next reply has, up to a place in it if one is named; a lock without a node has
@@ -26,6 +26,37 @@ pub(crate) fn queue_in(
         Err(refusal) => Err(refused(refusal, lock)),
     }
 }
+
+/// The reads of a queue: of permits also that of the limit, which must not be the older one. By a limit from
+/// before a change a newer queue could admit a claim that did not hold the key at the change.
+pub(crate) fn reads(lock: &str, mode: Mode) -> Vec<Request> {
+    let limit = mode.limit().map(|_| Request::get(lock));
+    [Request::children(lock)].into_iter().chain(limit).collect()
+}
+
+/// What the replies to [`reads`] say, as [`queue_in`].
+pub(crate) fn queue_of(
+    landed: &mut Landed,
+    lock: &str,
+    mode: Mode,
+    up_to: Option<&str>,
+) -> Result<Queue, BackendError> {
+    let queue = queue_in(landed, lock, up_to)?;
+    if mode.limit().is_none() {
+        return Ok(queue);
+    }
+    match landed.next()? {
+        Ok(body) => {
+            let (data, stat) = messages::data(&body).ok_or_else(|| strange("a read"))?;
+            Ok(queue.with_limit(&data, stat.version))
+        }
+        Err(Refusal::NO_NODE) => Ok(Queue::default()),
+        Err(refusal) => Err(refused(refusal, lock)),
+    }
+}
+
+/// Stands for a semaphore where the kind of lock is not known, so that the limit is read as well.
+pub(crate) const ANY: Mode = Mode::Permits { take: 1, of: 1 };
 
 /// When a pulse was written, by the leader's clock, in ms.
 pub(crate) fn pulse_in(landed: &mut Landed, pulse: &str) -> Result<i64, BackendError> {

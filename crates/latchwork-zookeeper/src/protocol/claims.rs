@@ -22,6 +22,8 @@ pub(crate) struct Own {
     pub(crate) ends: bool,
     /// Its node on its way, while that was not answered.
     pub(crate) entry: Option<Arc<Entry>>,
+    /// Of permits: the version of the limit when its node was made.
+    pub(crate) limit_version: Option<i32>,
     /// What it has seen of the queue, if it stands far behind. Boxed: it is large, and most claims have none.
     pub(crate) far: Option<Box<LastAnswer>>,
     /// When the engine asked for it last.
@@ -60,6 +62,8 @@ pub(crate) struct LastAnswer {
     pub(crate) behind: Vec<String>,
     /// The answer that it got then.
     pub(crate) blocked: Blocked,
+    /// Of permits: the version of the limit.
+    pub(crate) limit_version: Option<i32>,
 }
 
 #[derive(Debug)]
@@ -97,6 +101,7 @@ impl Claims {
             granted: false,
             ends: false,
             entry: None,
+            limit_version: None,
             far: None,
             asked_at: now,
             ttl: claim.ttl,

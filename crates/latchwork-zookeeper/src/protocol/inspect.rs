@@ -5,7 +5,7 @@ use std::time::Duration;
 use latchwork_store::{BackendError, BackendErrorKind, Key, Party, Query, Snapshot};
 
 use crate::names::key_of;
-use crate::protocol::answers::{pulse_in, queue_in};
+use crate::protocol::answers::{ANY, pulse_in, queue_in, queue_of, reads};
 use crate::protocol::lingers::closed_by;
 use crate::protocol::queue::{Queue, Told};
 use crate::protocol::shared::Shared;
@@ -64,6 +64,13 @@ impl Shared {
                 if !is_one && !queue.strangers.is_empty() && queue.places.is_empty() {
                     continue;
                 }
+                let queue = match queue.places.iter().any(|place| place.mode.limit().is_some()) {
+                    true => {
+                        let mut landed = session.fly(reads(lock, ANY)).await;
+                        queue_of(&mut landed, lock, ANY, None)?
+                    }
+                    false => queue,
+                };
                 let snapshot = match self.snapshot(&session, key, lock, &queue, now_ms).await {
                     Err(error) if !is_one && error.kind == BackendErrorKind::Denied => {
                         Snapshot::unreadable(key.clone(), UNREADABLE, error)
@@ -124,7 +131,7 @@ impl Shared {
             let told = Told::read(&data);
             // Other clients do not know of closed keys.
             let holds = holds || (is_first && !told.is_ours());
-            snapshot.shape = snapshot.shape.or(Some(place.mode.shape()));
+            snapshot.shape = snapshot.shape.or(Some(queue.mode_of(place).shape()));
             let token = holds.then_some(stat.created as u64);
             snapshot.token = snapshot.token.max(token.unwrap_or(0));
             if stat.owner == 0 {
@@ -134,7 +141,7 @@ impl Shared {
             }
             // Curator's nodes carry an id too; they are not ours to evict.
             let id = place.id().filter(|_| told.is_ours());
-            let party = Party::new(place.mode, told.holder).with(|it| {
+            let party = Party::new(queue.mode_of(place), told.holder).with(|it| {
                 it.id = id;
                 it.token = token;
                 // So long at most, if its process dies now.

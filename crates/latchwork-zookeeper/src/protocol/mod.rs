@@ -4,6 +4,7 @@
 //! | --- | --- |
 //! | `acquire.rs`, `wait.rs`, `renew.rs`, `release.rs`, `inspect.rs`, `observe.rs` | the verbs |
 //! | `replace.rs` | the try of a claim that is to replace a hold |
+//! | `resize.rs` | a change of the limit of permits |
 //! | `claims.rs`, `lingers.rs` | this client's claims, and the keys that it keeps closed |
 //! | `janitor.rs` | the task that releases abandoned claims and ends lingers |
 //! | `queue.rs`, `answers.rs` | formats: the queue of a lock, and what answers say |
@@ -22,5 +23,6 @@ pub(crate) mod queue;
 mod release;
 mod renew;
 mod replace;
+mod resize;
 pub(crate) mod shared;
 mod wait;

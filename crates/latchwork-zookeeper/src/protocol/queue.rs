@@ -5,12 +5,15 @@
 //! where the uuid is the claim's id. Permits are ours: `_c_<uuid>-permits-<take>-<of>-<number>`. A claim
 //! that replaces a hold names it: `_c_<uuid>-beside-<uuid>-__WRIT__<number>`. A key that was released with a linger has a child `closed-<until>-<uuid>`, which outlives every session.
 //!
-//! The data of a node is `lw1 <ttl, ms> <since, ms> <holder>`; other clients write what they like. That of a child
+//! The data of the lock's node is its changed limit of permits, if it has one ([`Limit`]).
+//!
+//! The data of a claim's node is `lw1 <ttl, ms> <since, ms> <holder>`; other clients write what they like. That of a child
 //! that keeps the key closed is the holder that closed it.
 
 use std::sync::Arc;
 use std::time::Duration;
 
+use latchwork_store::kit::limit::Limit;
 use latchwork_store::kit::lineup::{self, Admission, Node};
 use latchwork_store::kit::replace::{self, Seat, Verdict};
 use latchwork_store::{
@@ -100,6 +103,11 @@ impl Place {
     pub(crate) fn id(&self) -> Option<ClaimId> {
         id_in(&self.name).map(|(id, _)| id)
     }
+
+    /// Its order: past the largest number come the negative ones, from the smallest on.
+    pub(crate) fn order(&self) -> i64 {
+        i64::from(self.number as u32)
+    }
 }
 
 /// The mode of a claim whose name goes on with its number.
@@ -156,6 +164,21 @@ pub(crate) struct Queue {
     pub(crate) strangers: Vec<Arc<str>>,
     /// The queue holds both signs of numbers: the counter of the lock has gone past its largest.
     has_both_signs: bool,
+    /// The changed limit of permits.
+    pub(crate) limit: Option<Limit>,
+    /// The version of the data of the lock's node, which that is; `None` if it was not read.
+    pub(crate) limit_version: Option<i32>,
+    /// The data of the lock's node is of somebody else.
+    pub(crate) has_foreign_data: bool,
+}
+
+/// Whose view of a place it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum View {
+    /// Of its own claim, which has not been granted.
+    Waiter,
+    /// Of others, or of its claim once that was granted.
+    Holder,
 }
 
 impl Queue {
@@ -179,23 +202,51 @@ impl Queue {
         }
         queue.has_both_signs = queue.places.iter().any(|place| place.number < 0)
             && queue.places.iter().any(|place| place.number >= 0);
-        // Past the largest number come the negative ones, from the smallest on.
         // The holder of a write lock may make a node to read with the same number.
+        queue.places.sort_by_key(|place| (place.order(), place.mode == Mode::Read));
         queue
-            .places
-            .sort_by_key(|place| (place.number < 0, place.number, place.mode == Mode::Read));
-        queue
+    }
+
+    /// With the data of the lock's node, and its version.
+    pub(crate) fn with_limit(self, data: &[u8], version: i32) -> Self {
+        let limit = Limit::parse(data, Limit::HERE);
+        let has_foreign_data = limit.is_none() && !data.is_empty();
+        Self { limit, limit_version: Some(version), has_foreign_data, ..self }
+    }
+
+    /// The mode of a place with the limit that the key has for it.
+    pub(crate) fn mode_of(&self, place: &Place) -> Mode {
+        self.limit.as_ref().map_or(place.mode, |it| it.of_place(place.order(), place.mode))
+    }
+
+    fn nodes<'a>(&self, view: View, places: impl Iterator<Item = &'a Place>) -> Vec<Node<()>> {
+        let mode = |place: &Place| match (&self.limit, view) {
+            (None, _) => place.mode,
+            (Some(limit), View::Waiter) => limit.of_waiter(place.order(), place.mode),
+            (Some(limit), View::Holder) => limit.of_holder(place.order(), place.mode),
+        };
+        places.map(|place| Node { id: (), mode: mode(place) }).collect()
     }
 
     pub(crate) fn find(&self, name: &str) -> Option<usize> {
         self.places.iter().position(|place| &*place.name == name)
     }
 
-    /// Judges a place: with both signs of numbers in the queue nobody knows the order that others go by,
-    /// so it must be admitted by each.
+    /// Judges a place, as others do or its claim once it was granted.
     pub(crate) fn admission(&self, me: usize) -> Admission {
+        self.admission_in(View::Holder, me)
+    }
+
+    /// Judges a place whose claim has not learned yet that it holds the key.
+    pub(crate) fn admission_of_waiter(&self, me: usize) -> Admission {
+        self.admission_in(View::Waiter, me)
+    }
+
+    /// With both signs of numbers in the queue nobody knows the order that others go by, so a place must be
+    /// admitted by each.
+    fn admission_in(&self, view: View, me: usize) -> Admission {
         let judged = match self.hold_of(me).map(|_| self.replacing(me)) {
-            None => lineup::admission(&nodes(self.places.iter()), me),
+            None => lineup::admission(&self.nodes(view, self.places.iter()), me),
             Some(Verdict::Granted) => Admission::Granted,
             Some(_) => Admission::Behind(me - 1),
         };
@@ -204,13 +255,14 @@ impl Queue {
         }
         let by_text = self.by_text();
         let there = by_text.iter().position(|place| *place == me).unwrap_or(me);
-        let nodes = nodes(by_text.iter().map(|place| &self.places[*place]));
+        let nodes = self.nodes(view, by_text.iter().map(|place| &self.places[*place]));
         let mut behind = behind(&judged);
         let others = lineup::admission(&nodes, there);
         behind.extend(self::behind(&others).into_iter().map(|place| by_text[place]));
         behind.sort_unstable();
         behind.dedup();
-        if behind.is_empty() { Admission::Granted } else { Admission::BehindAny(behind) }
+        let is_granted = judged == Admission::Granted && others == Admission::Granted;
+        if is_granted { Admission::Granted } else { Admission::BehindAny(behind) }
     }
 
     /// The place of the hold that the claim at this place replaces, if that is there.
@@ -233,12 +285,13 @@ impl Queue {
     }
 
     fn seats(&self) -> Vec<Seat> {
-        let seat = |(me, place): (usize, &Place)| Seat {
-            mode: place.mode,
+        let nodes = self.nodes(View::Holder, self.places.iter()).into_iter().enumerate();
+        let seat = |(me, node): (usize, Node<()>)| Seat {
+            mode: node.mode,
             beside: self.hold_of(me),
             yields: true,
         };
-        self.places.iter().enumerate().map(seat).collect()
+        nodes.map(seat).collect()
     }
 
     /// Why a claim cannot stand in this queue behind so many.
@@ -250,12 +303,16 @@ impl Queue {
             let step = "use another key, or find out which client created it";
             return Some(mismatch(what).with_next_step(step));
         }
-        claim.judged_mode(self.used_as(ahead), None).err()
+        // A place whose limit was changed keeps the new one.
+        let applies =
+            |place: &&Place| self.limit.as_ref().is_some_and(|it| it.applies_to(place.order()));
+        let kept = self.places.get(ahead).filter(applies).map(|place| self.mode_of(place));
+        claim.judged_mode(self.used_as(ahead), kept).err()
     }
 
     /// What the first of so many places uses the key as.
     pub(crate) fn used_as(&self, ahead: usize) -> Option<Shape> {
-        Some(self.places[..ahead].first()?.mode.shape())
+        Some(self.mode_of(self.places[..ahead].first()?).shape())
     }
 
     /// The places in the order of clients that sort the numbers as text.
@@ -270,7 +327,7 @@ impl Queue {
         let mut holding = replace::holding(&self.seats());
         if self.has_both_signs {
             let by_text = self.by_text();
-            let nodes = nodes(by_text.iter().map(|place| &self.places[*place]));
+            let nodes = self.nodes(View::Holder, by_text.iter().map(|place| &self.places[*place]));
             for (place, holds) in by_text.into_iter().zip(lineup::holding(&nodes)) {
                 holding[place] &= holds;
             }
@@ -293,10 +350,6 @@ impl Queue {
     pub(crate) fn waiting_before(&self, me: usize) -> u32 {
         self.holding()[..me].iter().filter(|holds| !**holds).count() as u32
     }
-}
-
-fn nodes<'a>(places: impl Iterator<Item = &'a Place>) -> Vec<Node<()>> {
-    places.map(|place| Node { id: (), mode: place.mode }).collect()
 }
 
 /// The places whose departure a judgement waits for.

@@ -6,7 +6,7 @@ use std::time::Duration;
 use latchwork_store::kit::lineup::Admission;
 use latchwork_store::{BackendError, Claim, Key, Released};
 
-use crate::protocol::answers::{pulse_in, queue_in};
+use crate::protocol::answers::{ANY, pulse_in, queue_of, reads};
 use crate::protocol::claims::Own;
 use crate::protocol::lingers::Linger;
 use crate::protocol::queue::{Queue, closed_name};
@@ -138,15 +138,16 @@ impl Shared {
     }
 }
 
-/// The queue as a majority has it, and when that was, by the leader's clock, in ms.
+/// The queue as a majority has it, with the limit, and when that was, by the leader's clock, in ms.
 pub(crate) async fn read(
     session: &Arc<Session>,
     up: &Up,
     lock: &str,
 ) -> Result<(Queue, i64), BackendError> {
-    let mut landed = session.fly(vec![Request::set(&up.pulse), Request::children(lock)]).await;
+    let requests = [Request::set(&up.pulse)].into_iter().chain(reads(lock, ANY));
+    let mut landed = session.fly(requests.collect()).await;
     let now_ms = pulse_in(&mut landed, &up.pulse)?;
-    Ok((queue_in(&mut landed, lock, None)?, now_ms))
+    Ok((queue_of(&mut landed, lock, ANY, None)?, now_ms))
 }
 
 async fn delete(session: &Arc<Session>, paths: Vec<String>) -> Result<Released, BackendError> {

@@ -4,8 +4,9 @@ use std::sync::Arc;
 
 use latchwork_store::{BackendError, Claim, Effect, Renewal};
 
-use crate::protocol::answers::{lives_for, pulse_in, queue_in, token_of};
+use crate::protocol::answers::{lives_for, pulse_in, token_of};
 use crate::protocol::claims::{Node, Own};
+use crate::protocol::release::read;
 use crate::protocol::shared::Shared;
 use crate::server::errors::{refused, strange, unsupported};
 use crate::server::session::messages::{Refusal, Request, Stat};
@@ -127,9 +128,7 @@ impl Shared {
         let lock = self.names.lock(&claim.key);
         let session = self.sessions.any();
         let up = session.up().await?;
-        let mut landed = session.fly(vec![Request::set(&up.pulse), Request::children(&lock)]).await;
-        pulse_in(&mut landed, &up.pulse)?;
-        let queue = queue_in(&mut landed, &lock, None)?;
+        let (queue, _) = read(&session, &up, &lock).await?;
         let me = queue.places.iter().position(|place| place.id() == Some(claim.id));
         match me.map(|me| queue.admission(me)) {
             // Only a try makes a claim of it, and only by its own session.

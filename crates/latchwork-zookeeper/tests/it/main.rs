@@ -18,6 +18,7 @@ mod hazards;
 mod interop;
 mod lock_delay;
 mod replace;
+mod resize;
 mod rights;
 mod sasl;
 mod storm;

@@ -159,6 +159,10 @@ fn hostile_rights_transactions_and_news() {
     survives("together", &[&done, &refused], |bytes| {
         let _ = messages::together(bytes);
     });
+    let children = body(|w| {
+        stat(w.int(1).text("_c_0-lock-0000000003"));
+    });
+    survives("children", &[&children], |bytes| drop(messages::children_and_stat(bytes)));
     let news = body(|w| {
         w.int(2).int(3).text("/k/_c_0-lock-0000000003");
     });

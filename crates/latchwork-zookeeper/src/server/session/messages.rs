@@ -11,6 +11,7 @@ pub(crate) mod code {
     pub(crate) const SET_DATA: i32 = 5;
     pub(crate) const GET_ACL: i32 = 6;
     pub(crate) const GET_CHILDREN: i32 = 8;
+    pub(crate) const GET_CHILDREN_AND_STAT: i32 = 12;
     pub(crate) const CHECK: i32 = 13;
     pub(crate) const MULTI: i32 = 14;
     pub(crate) const CREATE: i32 = 15;
@@ -28,6 +29,7 @@ impl Refusal {
     pub(crate) const UNIMPLEMENTED: Self = Self(-6);
     pub(crate) const NO_NODE: Self = Self(-101);
     pub(crate) const NO_AUTH: Self = Self(-102);
+    pub(crate) const BAD_VERSION: Self = Self(-103);
     pub(crate) const NO_CHILDREN_FOR_EPHEMERALS: Self = Self(-108);
     pub(crate) const NODE_EXISTS: Self = Self(-110);
     pub(crate) const SESSION_EXPIRED: Self = Self(-112);
@@ -122,9 +124,26 @@ impl Request {
         Self { watched: Some(path.into()), ..watch }
     }
 
+    /// Reads a node and watches its data alone, for [`data_news`].
+    pub(crate) fn watch_data(path: &str) -> Self {
+        Self { watched: Some(data_news(path).into()), ..Self::watch(path) }
+    }
+
     pub(crate) fn set(path: &str) -> Self {
+        Self::set_data(path, b"", -1)
+    }
+
+    /// Sets the data of a node that has this version; -1 is any.
+    pub(crate) fn set_data(path: &str, data: &[u8], version: i32) -> Self {
         Self::new(code::SET_DATA, |w| {
-            w.text(path).buffer(b"").int(-1);
+            w.text(path).buffer(data).int(version);
+        })
+    }
+
+    /// Lists a node's children, with the stat of the node at that time.
+    pub(crate) fn children_and_stat(path: &str) -> Self {
+        Self::new(code::GET_CHILDREN_AND_STAT, |w| {
+            w.text(path).bool(false);
         })
     }
 
@@ -269,6 +288,10 @@ pub(crate) struct Stat {
     /// When it was made and last changed, in ms on the leader's clock.
     pub(crate) created_ms: i64,
     pub(crate) changed_ms: i64,
+    /// How often its data was set.
+    pub(crate) version: i32,
+    /// How often a child was made or has gone.
+    pub(crate) children_version: i32,
     /// The session that it ends with; 0 if it does not.
     pub(crate) owner: i64,
 }
@@ -278,14 +301,13 @@ impl Stat {
         let created = r.long()?;
         r.long()?;
         let (created_ms, changed_ms) = (r.long()?, r.long()?);
-        for _ in 0..3 {
-            r.int()?;
-        }
+        let (version, children_version) = (r.int()?, r.int()?);
+        r.int()?;
         let owner = r.long()?;
         r.int()?;
         r.int()?;
         r.long()?;
-        Some(Self { created, created_ms, changed_ms, owner })
+        Some(Self { created, created_ms, changed_ms, version, children_version, owner })
     }
 
     pub(crate) fn read(body: &[u8]) -> Option<Self> {
@@ -310,6 +332,14 @@ pub(crate) fn children(body: &[u8]) -> Option<Vec<&str>> {
     let mut r = Reader(body);
     let count = r.int()?.max(0);
     (0..count).map(|_| r.text()).collect()
+}
+
+/// The names of a node's children, and its stat.
+pub(crate) fn children_and_stat(body: &[u8]) -> Option<(Vec<&str>, Stat)> {
+    let mut r = Reader(body);
+    let count = r.int()?.max(0);
+    let names: Option<_> = (0..count).map(|_| r.text()).collect();
+    Some((names?, Stat::read_from(&mut r)?))
 }
 
 /// Who may do something with a node: the rights, the scheme, the id.
@@ -346,20 +376,29 @@ pub(crate) fn together(body: &[u8]) -> Option<Result<(), Refusal>> {
     }
 }
 
+/// Under this name the data of a node is watched, and not its children. No path ends so.
+pub(crate) fn data_news(path: &str) -> String {
+    format!("{path}/")
+}
+
 /// News of a watch: what happened, and where.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct News {
     pub(crate) path: String,
+    /// Of the data of the node too, if somebody watches it.
+    pub(crate) is_of_data: bool,
 }
 
 impl News {
     /// `None` for what is of no node.
     pub(crate) fn read(body: &[u8]) -> Option<Self> {
         let mut r = Reader(body);
+        /// The node has gone; its data was set.
+        const OF_DATA: [i32; 2] = [2, 3];
         let kind = r.int()?;
         r.int()?;
         let path = r.text()?.to_owned();
-        (kind > 0).then_some(Self { path })
+        (kind > 0).then_some(Self { path, is_of_data: OF_DATA.contains(&kind) })
     }
 }
 
@@ -369,7 +408,7 @@ mod tests {
 
     fn stat(writer: &mut Writer, created: i64, owner: i64) {
         writer.long(created).long(0).long(7).long(8);
-        writer.int(0).int(0).int(0).long(owner).int(0).int(0).long(0);
+        writer.int(3).int(5).int(0).long(owner).int(0).int(0).long(0);
     }
 
     #[test]
@@ -379,7 +418,10 @@ mod tests {
         stat(&mut body, 99, 5);
         let (path, made) = created(&body.0).unwrap();
         assert_eq!(path, "/a/b0000000003");
-        assert_eq!(made, Stat { created: 99, created_ms: 7, changed_ms: 8, owner: 5 });
+        let (version, children_version) = (3, 5);
+        let expected =
+            Stat { created: 99, created_ms: 7, changed_ms: 8, version, children_version, owner: 5 };
+        assert_eq!(made, expected);
         assert_eq!(created(&body.0[..body.0.len() - 1]), None);
         let mut body = Writer::default();
         body.int(2).text("x").text("y");

@@ -13,7 +13,7 @@ use tokio::io::{AsyncReadExt, AsyncWrite as _};
 use tokio::sync::oneshot;
 
 use super::link::{Learnt, land};
-use super::messages::{NEWS, News, Refusal};
+use super::messages::{NEWS, News, Refusal, data_news};
 use super::outlet::Outlet;
 use super::proof::Reading;
 use super::transport::{Header, Wire, first_frame, malformed};
@@ -139,8 +139,11 @@ impl Mover {
             self.ensemble.saw(header.seen);
             if header.number == NEWS {
                 if let Some(news) = News::read(body) {
-                    for flight in self.shared.watches.news(&news.path) {
-                        link.take(flight, now);
+                    let data = news.is_of_data.then(|| data_news(&news.path));
+                    for path in [Some(&news.path), data.as_ref()].into_iter().flatten() {
+                        for flight in self.shared.watches.news(path) {
+                            link.take(flight, now);
+                        }
                     }
                 }
             } else if header.number >= 0 {
