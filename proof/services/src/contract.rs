@@ -54,12 +54,7 @@ impl Servers {
 
 impl Harness for Servers {
     fn expected(&self) -> Expected {
-        Expected {
-            fencing: Fencing::Linearizable,
-            floor: false,
-            resize: false,
-            ..Expected::EVERYTHING
-        }
+        Expected { fencing: Fencing::Linearizable, floor: false, ..Expected::EVERYTHING }
     }
 
     fn time(&self) -> Time {

@@ -17,6 +17,7 @@ pub(crate) fn cases() -> Vec<Case> {
         case!(another_limit_is_a_mismatch, |e| e.permits),
         case!(a_rolling_deployment_changes_the_limit, |e| e.mixed_limits),
         case!(a_raised_limit_admits_a_waiting_acquire, |e| e.resize),
+        case!(an_operator_changes_the_limit_under_load, |e| e.resize),
         case!(a_policy_needs_a_store_of_mixed_limits, |e| e.permits && !e.mixed_limits),
         case!(a_fixed_limit_is_not_resized, |e| e.permits && !e.resize),
         case!(an_impossible_request_is_refused_at_once),
@@ -123,7 +124,8 @@ async fn take_turns(stage: &Stage, fleet: &[Semaphore], held: &Held, stop: &Atom
     let turns = fleet.iter().enumerate().map(async |(n, semaphore)| {
         let take = 1 + n as u32 % 2;
         while !stop.load(Ordering::SeqCst) {
-            let guard = semaphore.permits(take).acquire().await.expect("a deployment fails nowhere");
+            let guard =
+                semaphore.permits(take).acquire().await.expect("a deployment fails nowhere");
             held.enter(take);
             let start = stage.now();
             stage.sleep(Duration::from_millis(2)).await;
@@ -145,9 +147,8 @@ async fn a_rolling_deployment_changes_the_limit(stage: Stage) {
     let held = Held::default();
     // How many clients of six have the new limit, and the most that is held before the next step.
     for (new, wanted) in [(0, 2), (3, 4), (6, 4), (3, 4), (0, 2)] {
-        let fleet: Vec<_> = (0..6)
-            .map(|n| deployed(&peers[n % 3], if n < new { 5 } else { 3 }))
-            .collect();
+        let fleet: Vec<_> =
+            (0..6).map(|n| deployed(&peers[n % 3], if n < new { 5 } else { 3 })).collect();
         held.allowed.store(if new > 0 { 5 } else { 3 }, Ordering::SeqCst);
         held.wanted.store(wanted, Ordering::SeqCst);
         held.most.store(0, Ordering::SeqCst);
@@ -186,6 +187,26 @@ async fn a_raised_limit_admits_a_waiting_acquire(stage: Stage) {
     for guard in [full, admitted, follower] {
         guard.release().await.unwrap();
     }
+}
+
+/// An operator sets one limit after the other while clients contend. No acquire fails, no holder is evicted,
+/// and all end once the limit is large enough for each.
+async fn an_operator_changes_the_limit_under_load(stage: Stage) {
+    let peers = [stage.peer().await, stage.peer().await, stage.peer().await];
+    let held = Held::default();
+    held.allowed.store(5, Ordering::SeqCst);
+    let follower = |n: usize| peers[n % 3].locks.semaphore(NAME, 5).resize_policy(Resize::Follow);
+    let fleet: Vec<_> = (0..6).map(follower).collect();
+    let stop = AtomicBool::new(false);
+    let operator = async {
+        for of in [3, 1, 5, 2, 4, 1, 5, 3, 2, 5] {
+            peers[1].locks.semaphore(NAME, of).resize().await.expect("a limit can be set");
+            stage.sleep(Duration::from_millis(5)).await;
+        }
+        stop.store(true, Ordering::SeqCst);
+    };
+    tokio::join!(take_turns(&stage, &fleet, &held, &stop), operator);
+    assert_eq!(held.now.load(Ordering::SeqCst), 0);
 }
 
 /// A policy that the store cannot keep is refused before any request.

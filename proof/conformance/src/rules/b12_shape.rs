@@ -20,6 +20,8 @@ pub(crate) fn cases() -> Vec<Case> {
         case!(a_raised_limit_admits_those_who_wait, |e| e.resize),
         case!(a_lowered_limit_ends_no_claim, |e| e.resize),
         case!(a_waiter_keeps_the_changed_limit, |e| e.resize && e.fifo),
+        case!(a_lowered_limit_reaches_every_waiter, |e| e.resize && e.fifo),
+        case!(a_limit_below_what_a_waiter_takes_can_be_raised, |e| e.resize && e.fifo),
         case!(a_key_at_rest_has_no_limit_to_change, |e| e.resize),
     ]
 }
@@ -258,6 +260,63 @@ async fn a_waiter_keeps_the_changed_limit(stage: Stage) {
         }
         b.released(waiter, "it was held").await;
     }
+}
+
+/// Holders beyond the new limit are shown as holders, and waiters as waiters, until so many have left that
+/// the new limit admits another one.
+async fn a_lowered_limit_reaches_every_waiter(stage: Stage) {
+    let (a, b) = (stage.client().await, stage.client().await);
+    let held = [(); 4].map(|()| stage.claim(permits(1, 4)));
+    for claim in &held {
+        stage.granted(&a, claim, "4 of 4 are free").await;
+    }
+    let waiters = [(); 3].map(|()| stage.claim(permits(1, 4)));
+    for waiter in &waiters {
+        b.blocked(waiter, "none of 4 is free").await;
+    }
+    let key = &held[0].key;
+    assert_eq!(resize(&b, &stage, 2).await, Resized::Yes { from: 4, to: 2, held: 4 });
+    for left in [4, 3, 2] {
+        let shown = a.show(key).await;
+        let limits = [&shown.holders, &shown.waiters]
+            .map(|parties| parties.iter().all(|party| party.mode.limit() == Some(2)));
+        assert_eq!((shown.holders.len(), shown.waiters.len(), limits), (left, 3, [true; 2]));
+        for (place, waiter) in waiters.iter().enumerate() {
+            b.blocked(waiter, "it waits by the new limit").await;
+            b.lost(waiter, &format!("waiter {place} holds nothing")).await;
+        }
+        for claim in &held[4 - left..] {
+            a.held(claim, "a change of the limit ends no claim").await;
+        }
+        a.released(&held[4 - left], "it was held").await;
+    }
+    stage.granted(&b, &waiters[0], "1 of 2 is free").await;
+    b.blocked(&waiters[1], "none of 2 is free").await;
+    a.released(&held[3], "it was held").await;
+    stage.granted(&b, &waiters[1], "1 of 2 is free").await;
+    b.blocked(&waiters[2], "none of 2 is free").await;
+    assert_eq!(resize(&a, &stage, 3).await, Resized::Yes { from: 2, to: 3, held: 2 });
+    stage.granted(&b, &waiters[2], "1 of 3 is free").await;
+}
+
+/// The waiter is alone and waits all the same; raising the limit wakes it.
+async fn a_limit_below_what_a_waiter_takes_can_be_raised(stage: Stage) {
+    let (a, b) = (stage.client().await, stage.client().await);
+    let held = stage.claim(permits(1, 3));
+    stage.granted(&a, &held, "the key is free").await;
+    let large = stage.claim(permits(3, 3));
+    b.blocked(&large, "2 of 3 are free").await;
+    assert_eq!(resize(&a, &stage, 2).await, Resized::Yes { from: 3, to: 2, held: 1 });
+    a.released(&held, "it was held").await;
+    let blocked = b.blocked(&large, "it takes 3 of 2").await;
+    a.blocked(&stage.passer(permits(1, 2)), "a waiter is ahead of it").await;
+    assert_eq!(resize(&a, &stage, 3).await, Resized::Yes { from: 2, to: 3, held: 0 });
+    if stage.expected().push {
+        let woken = stage.now();
+        let wait = b.backend.wait(&large, &blocked);
+        stage.within(stage.lateness(woken), wait).await.expect("it may come").unwrap();
+    }
+    stage.granted(&b, &large, "3 of 3 are free").await;
 }
 
 /// A key at rest takes the limit of the next claim, so there is none to change.
