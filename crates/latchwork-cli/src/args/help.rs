@@ -253,8 +253,7 @@ is admitted until enough of them are released. A lock that nobody uses has no nu
 change: the next user brings its own.
 
 A later claim with another number is refused (exit 78), unless with --resize: `follow`
-goes by the number that was set here, `to-mine` sets its own again. etcd and ZooKeeper
-know --resize, but cannot change the number of those who hold and wait (exit 64).
+goes by the number that was set here, `to-mine` sets its own again.
 
 Examples:
   latchwork resize exports 5
