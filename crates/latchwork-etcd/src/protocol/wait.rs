@@ -8,8 +8,8 @@
 //! the own watch goes on as that of a holder, without a gap: if it tells of an end, the engine is asked to
 //! renew the claim, and learns that it is lost.
 //!
-//! A claim for permits watches the limit beside the queue as well. Which revision of it the claim has
-//! seen is told with the places ahead.
+//! A claim for permits watches the limit beside the queue as well. `Blocked::resume` has the revision that
+//! the claim has seen.
 
 use std::future::{Future, poll_fn};
 use std::num::NonZeroI64;

@@ -8,7 +8,7 @@
 //! place ever comes ahead of another one. A smaller limit must not end its hold. So a change is made in two steps, each
 //! of which compares what the store has with what was read:
 //!
-//! 1. [`Limit::begin`]: from then on a waiter judges itself by the new limit. Who holds the key is judged
+//! 1. [`Limit::begin`]: from then on a waiter judges itself by the new limit. Holders are judged
 //!    generously.
 //! 2. [`Limit::settle`], with the queue as it was at the first step: the change names the holders beyond
 //!    the new limit, and every place is judged exactly.
