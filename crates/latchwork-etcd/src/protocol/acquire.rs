@@ -78,11 +78,7 @@ impl Shared {
 
     /// A follower that has no place yet as a claim of the limit that it finds, and when that was changed. The
     /// limit is written with its place; a later change applies to it.
-    async fn follow(
-        &self,
-        claim: &Claim,
-        prefix: &[u8],
-    ) -> Result<(Claim, i64), BackendError> {
+    async fn follow(&self, claim: &Claim, prefix: &[u8]) -> Result<(Claim, i64), BackendError> {
         let queue = self.queue_and_limit(prefix).await?;
         let followed = claim.following(queue.used_as(queue.places.len()));
         Ok((followed, queue.limit_changed.unwrap_or(0)))

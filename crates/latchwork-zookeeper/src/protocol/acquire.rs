@@ -36,6 +36,7 @@ pub(super) const LIMIT: &str = "limit=";
 const FAR: u32 = 64;
 
 /// The result of a round of a try.
+#[expect(clippy::large_enum_variant, reason = "it lives for a moment, on the stack")]
 pub(super) enum Round {
     Done(Attempt),
     /// The node or the session is gone: again.

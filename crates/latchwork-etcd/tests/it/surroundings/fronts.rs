@@ -58,7 +58,8 @@ fn h417_a_server_with_too_few_streams_is_refused() {
         for n in 0..100 {
             guards.push(locks.mutex(format!("k-{n}")).acquire_within(10 * SEC).await.unwrap());
         }
-        let waits = locks.mutex("k-0").acquire_within(20 * SEC);
+        let first = locks.mutex("k-0");
+        let waits = first.acquire_within(20 * SEC);
         let others = async {
             tokio::time::sleep(5 * SEC).await;
             for guard in guards {
@@ -66,7 +67,7 @@ fn h417_a_server_with_too_few_streams_is_refused() {
                 guard.release().await.unwrap();
             }
         };
-        let (next, ()) = futures_util::join!(waits, others);
+        let (next, ()) = tokio::join!(waits, others);
         next.unwrap().release().await.unwrap();
     });
 }

@@ -270,8 +270,11 @@ mod tests {
     #[test]
     fn a_ticket_of_a_newer_version_is_told_from_nonsense() {
         let seals = File::new(ONE, 0o600).seals("shop");
-        let newer = seals.seal_bytes(Purpose::Hold, [&[0, 2][..], &ticket().write()].concat()).unwrap();
-        assert!(seals.open(Purpose::Hold, &newer).is_none() && seals.is_newer(Purpose::Hold, &newer));
+        let newer =
+            seals.seal_bytes(Purpose::Hold, [&[0, 2][..], &ticket().write()].concat()).unwrap();
+        assert!(
+            seals.open(Purpose::Hold, &newer).is_none() && seals.is_newer(Purpose::Hold, &newer)
+        );
         let known = seals.seal(Purpose::Hold, &ticket()).unwrap();
         for text in [&*known, "", "x", &newer[1..]] {
             assert!(!seals.is_newer(Purpose::Hold, text), "{text}");
