@@ -150,7 +150,7 @@ impl Proof {
 mod tests {
     use super::*;
 
-    /// H275: of two requests that were refused with the same token, one logs in anew; the other follows.
+    /// H275: of two requests that were refused with the same token, one logs in again; the other follows.
     #[tokio::test]
     async fn h275_a_token_that_another_request_has_replaced_is_superseded() {
         let login = Login { user: "app".into(), password: "secret".into() };
