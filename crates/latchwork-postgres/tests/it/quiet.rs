@@ -52,7 +52,8 @@ fn h135_handovers_use_again_what_a_vacuum_has_freed() {
         }
         println!("2,000 handovers each: {sizes:?} bytes; the keys: {}", size("latchwork"));
         assert!(sizes[0] <= 2_000 * 1_024, "{sizes:?}: a handover has a row of less than 1 kB");
-        assert!(sizes[2] <= sizes[0] + sizes[0] / 2, "{sizes:?}");
+        // A vacuum leaves what another transaction may still see.
+        assert!(sizes[2] <= sizes[1] + sizes[1] / 4, "{sizes:?}");
         // 6,000 rows of the key would be megabytes.
         assert!(size("latchwork") <= 512 << 10, "the row of the key itself is changed in place");
     });

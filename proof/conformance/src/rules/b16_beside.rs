@@ -136,7 +136,7 @@ async fn a_second_upgrade_is_refused(stage: Stage) {
     for _ in 0..2 {
         let blocked = b.blocked(&second, "another upgrade waits").await;
         assert_eq!(blocked.cause, Cause::Upgrade);
-        assert!(blocked.holder.is_none_or(|by| by == first.holder), "not by the first upgrade");
+        assert!(blocked.holder.is_none_or(|by| by.text == first.holder.text), "not by the first upgrade");
     }
     let waits = |shown: &latchwork_store::Snapshot| {
         shown.waiters.iter().filter_map(|party| party.id).collect::<Vec<_>>()
