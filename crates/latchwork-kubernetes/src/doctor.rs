@@ -116,6 +116,19 @@ pub async fn doctor(config: KubernetesConfig, io: Io) -> Result<Report, Error> {
     Ok(report)
 }
 
+const SLOW_WEBHOOK: &str = "use a longer ttl, or find out which webhook of the API server is slow";
+
+/// What the length of a write says.
+fn write_took(took: Duration) -> Finding {
+    let found = format!("a lease on trial took {took:?}");
+    match took * 20 <= TTL {
+        true => Finding::ok("write", found),
+        false => Finding::warning("write", found)
+            .consequence("renewals of a ttl of 15 s may come too late")
+            .remedy(SLOW_WEBHOOK),
+    }
+}
+
 /// What a server says of its version, if it says it as Kubernetes does.
 fn version(said: Option<Version>) -> Vec<Finding> {
     let Some(version) = said else {
@@ -228,7 +241,15 @@ impl Store {
         });
         let body = serde_json::to_vec(&lease).unwrap_or_default();
         let start = self.link.io.now();
-        let answer = self.link.ask(Method::POST, &path, Some(body)).await?;
+        let answer = match self.link.ask(Method::POST, &path, Some(body)).await {
+            Ok(answer) => answer,
+            // The server has just answered other requests.
+            Err(error) => {
+                return Ok(Finding::critical("write", error.message)
+                    .consequence("no lock can be acquired, renewed or released")
+                    .remedy(SLOW_WEBHOOK));
+            }
+        };
         let took = self.link.io.now().since(start);
         // A webhook may take no part in trials, and a name that is just there has passed.
         if !answer.is_success() && !matches!(answer.status, 400 | 409) {
@@ -237,13 +258,7 @@ impl Store {
                 .consequence("no lock can be acquired, renewed or released")
                 .remedy(refused.next_step.unwrap_or_default()));
         }
-        let found = format!("a lease on trial took {took:?}");
-        Ok(match took * 20 <= TTL {
-            true => Finding::ok("write", found),
-            false => Finding::warning("write", found)
-                .consequence("renewals of a ttl of 15 s may come too late")
-                .remedy("use a longer ttl, or find out which webhook of the API server is slow"),
-        })
+        Ok(write_took(took))
     }
 
     /// A read of a lease takes what a renewal takes, without its write.
@@ -305,6 +320,15 @@ mod tests {
     use latchwork_store::doctor::Severity;
 
     use super::*;
+
+    #[test]
+    fn h412_a_slow_write_is_a_warning() {
+        assert_eq!(write_took(Duration::from_millis(20)).severity, Severity::Ok);
+        let slow = write_took(Duration::from_secs(2));
+        assert_eq!(slow.severity, Severity::Warning);
+        let remedy = "use a longer ttl, or find out which webhook of the API server is slow";
+        assert_eq!(slow.remedy, remedy);
+    }
 
     #[test]
     fn accounts_are_named_as_kubectl_names_them() {

@@ -5,8 +5,6 @@ use std::fmt::{self, Write};
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::claim::ClaimId;
-
 /// The description of a claim for people and other clients.
 ///
 /// A store keeps all of it as the text of [`stored`](Holder::stored), and reads it with
@@ -41,9 +39,6 @@ pub struct Holder {
     pub origin: Option<Arc<str>>,
     /// What the holder says to readers of the lock, as JSON.
     pub value: Option<Arc<str>>,
-    /// The hold that a claim is to [replace](crate::Claim::beside), if a store has told it. It is no part of the stored
-    /// text: a store that keeps it there writes it behind that.
-    pub beside: Option<ClaimId>,
 }
 
 /// Separates the fields in the stored text. ASCII has this character for it, and none is in the
@@ -56,7 +51,6 @@ const CLOSED_AT: &str = "closed_at_ms=";
 const DETACHED: &str = "detached=";
 const ORIGIN: &str = "origin=";
 const VALUE: &str = "value=";
-const BESIDE: &str = "beside=";
 
 impl Holder {
     /// Creates a description that is only this text.
@@ -70,7 +64,6 @@ impl Holder {
             detached: 0,
             origin: None,
             value: None,
-            beside: None,
         }
     }
 
@@ -150,8 +143,6 @@ impl Holder {
                 holder.closed_at = millis.parse().ok().map(Duration::from_millis);
             } else if let Some(times) = field.strip_prefix(DETACHED) {
                 holder.detached = times.parse().unwrap_or_default();
-            } else if let Some(id) = field.strip_prefix(BESIDE) {
-                holder.beside = id.get(..32).and_then(ClaimId::parse);
             } else if let Some(origin) = field.strip_prefix(ORIGIN) {
                 holder.origin = Some(origin.into());
             } else if let Some(value) = field.strip_prefix(VALUE) {

@@ -317,13 +317,15 @@ pub struct Party {
     /// The time since its first try, by the clocks of its process and of this one; `None` if the
     /// store does not keep it.
     pub age: Option<Duration>,
+    /// The hold that it waits to replace ([`Claim::beside`](crate::Claim::beside)).
+    pub beside: Option<ClaimId>,
 }
 
 impl Party {
     /// Creates a claim of a foreign kind, without an id, that never expires.
     pub fn new(mode: Mode, holder: impl Into<Holder>) -> Self {
         let holder = holder.into();
-        Self { id: None, mode, holder, token: None, remaining: None, age: None }
+        Self { id: None, mode, holder, token: None, remaining: None, age: None, beside: None }
     }
 
     /// Returns the claim with this change applied.

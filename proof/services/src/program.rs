@@ -3,7 +3,7 @@
 //! What fails here fails the test.
 
 use std::fs;
-use std::io::{BufRead, BufReader, Read};
+use std::io::{BufRead, BufReader, ErrorKind, Read};
 use std::process::{Child, Command, ExitStatus};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::thread;
@@ -78,7 +78,15 @@ pub struct Running {
 impl Running {
     /// Starts a command whose standard output and standard error are pipes.
     pub fn start(mut command: Command) -> Self {
-        let mut child = command.spawn().unwrap();
+        // A program that was copied a moment ago is still open in what another thread is starting.
+        let mut child = loop {
+            match command.spawn() {
+                Err(error) if error.kind() == ErrorKind::ExecutableFileBusy => {
+                    std::thread::sleep(Duration::from_millis(5));
+                }
+                child => break child.unwrap(),
+            }
+        };
         let stdout = Lines::of(child.stdout.take().unwrap());
         let stderr = Lines::of(child.stderr.take().unwrap());
         Self { child, stdout, stderr }

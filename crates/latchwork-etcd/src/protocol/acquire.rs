@@ -57,7 +57,8 @@ impl Shared {
         };
         let mut followed = None;
         for _ in 0..ROUNDS {
-            if asked.resize == Resize::Follow && self.claims.get(asked.id).is_none() {
+            let place = self.claims.get(asked.id).and_then(|own| own.revision);
+            if asked.resize == Resize::Follow && place.is_none() {
                 followed = Some(self.follow(asked, &prefix).await?);
             }
             let (claim, seen) = match &followed {
@@ -177,7 +178,8 @@ impl Shared {
             return Err(went_back(newest, queue.revision));
         }
         self.newest.fetch_max(queue.revision, Ordering::SeqCst);
-        if let Some(changed) = queue.idle_limit() {
+        // Without the own place in it, the queue was read only up to that place: a limit may apply behind.
+        if let Some(changed) = queue.idle_limit().filter(|_| me.is_some()) {
             let shared = self.clone();
             let prefix = prefix.to_vec();
             self.io.spawn(async move { shared.delete_limit(&prefix, changed).await });

@@ -102,6 +102,7 @@ impl Shared {
                 it.token = token;
                 it.remaining = left;
                 it.age = place.since.map(|since| now.saturating_sub(since));
+                it.beside = place.beside.filter(|_| !holds);
             });
             if place.lease == 0 {
                 let name = String::from_utf8_lossy(&place.key);

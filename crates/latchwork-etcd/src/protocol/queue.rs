@@ -46,7 +46,7 @@ pub(crate) struct Place {
     /// process.
     pub(crate) since: Option<Duration>,
     /// The hold that it is to replace.
-    beside: Option<ClaimId>,
+    pub(crate) beside: Option<ClaimId>,
 }
 
 /// What is stored in the key of a claim.
@@ -202,7 +202,8 @@ impl Queue {
     /// When the limit was changed that applies to no place any more, if there is such a one.
     pub(crate) fn idle_limit(&self) -> Option<i64> {
         let applies = |limit: &Limit| self.places.iter().any(|it| limit.applies_to(it.revision));
-        let is_idle = !self.limit.as_ref().is_some_and(applies);
+        // One that cannot be read is of another version, or another program's.
+        let is_idle = self.limit.as_ref().is_some_and(|limit| !applies(limit));
         self.limit_changed.filter(|changed| *changed > 0 && is_idle)
     }
 

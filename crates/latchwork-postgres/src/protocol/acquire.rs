@@ -13,7 +13,7 @@ use crate::names::stored;
 use crate::protocol::listener::Expected;
 use crate::protocol::statements::Ask;
 use crate::protocol::store::Store;
-use crate::protocol::values::{Uuid, holder_of, micros, mode};
+use crate::protocol::values::{BESIDE, Uuid, holder_of, micros, mode};
 use crate::server::errors::is_locked;
 use crate::server::lane::Seat;
 use crate::server::reply::{column, number, strange};
@@ -104,7 +104,7 @@ impl Store {
         if let Some(hold) = claim.beside {
             // See stand.sql. Other versions pass over the field.
             take = 2;
-            holder = format!("{holder}\u{1f}beside={hold}").into();
+            holder = format!("{holder}{BESIDE}{hold}").into();
         }
         let probation = self.probation.min(claim.ttl);
         let word = random_u128();

@@ -2,13 +2,13 @@
 
 use std::time::Duration;
 
-use latchwork_store::{BackendError, Key, Party, Query, Snapshot};
+use latchwork_store::{BackendError, ClaimId, Key, Party, Query, Snapshot};
 use tokio_postgres::Row;
 
 use crate::names::{range, stored};
 use crate::protocol::statements::Ask;
 use crate::protocol::store::Store;
-use crate::protocol::values::{Uuid, holder_of, mode_of};
+use crate::protocol::values::{BESIDE, Uuid, holder_of, mode_of};
 use crate::server::reply::{column, number, strange};
 
 impl Store {
@@ -45,15 +45,22 @@ fn read(rows: &[Row]) -> Result<Vec<Snapshot>, BackendError> {
         let (mode, take, of) = (column(row, 11)?, column(row, 12)?, column(row, 13)?);
         let mode = mode_of(mode, take, of).ok_or_else(|| strange(11))?;
         let token: Option<i64> = column(row, 14)?;
-        let party = Party::new(mode, holder_of(column(row, 17)?)).with(|it| {
+        let stored: &[u8] = column(row, 17)?;
+        let party = Party::new(mode, holder_of(stored)).with(|it| {
             it.id = Some(id.into());
             it.token = token.map(i64::unsigned_abs);
+            it.beside = beside_in(stored).filter(|_| token.is_none());
         });
         let party = timed(party, row, 15)?;
         snapshot.shape.get_or_insert(mode.shape());
         if token.is_some() { snapshot.holders.push(party) } else { snapshot.waiters.push(party) }
     }
     Ok(found.into_iter().map(|(_, snapshot)| snapshot).collect())
+}
+
+/// The hold that a claim is to replace: its id stands behind the holder.
+fn beside_in(stored: &[u8]) -> Option<ClaimId> {
+    ClaimId::parse(std::str::from_utf8(stored).ok()?.rsplit_once(BESIDE)?.1.get(..32)?)
 }
 
 /// What the key's own row says.

@@ -6,6 +6,9 @@ use bytes::{BufMut, BytesMut};
 use latchwork_store::{BackendError, BackendErrorKind, ClaimId, Effect, Holder, Mode};
 use tokio_postgres::types::{FromSql, IsNull, ToSql, Type, accepts, to_sql_checked};
 
+/// Stands behind the holder of a claim that replaces a hold, before the id of that.
+pub(crate) const BESIDE: &str = "\u{1f}beside=";
+
 type Failed = Box<dyn std::error::Error + Sync + Send>;
 
 /// A claim's id, or another number of 128 bits, as a UUID.

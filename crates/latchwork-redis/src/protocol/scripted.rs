@@ -36,7 +36,7 @@ const SHORT: Duration = Duration::from_secs(100_000_000);
 const LANES: Lanes = Lanes { alone: 4, all: 6, most: 64 };
 
 /// Before the hold that a claim is to replace, at the end of its holder's text, see `common.lua`.
-const BESIDE: &str = "\u{1f}beside=";
+pub(super) const BESIDE: &str = "\u{1f}beside=";
 
 /// Whether a claim holds alone, without a hold that it replaces: the short scripts decide about such claims.
 pub(crate) fn may_be_alone(claim: &Claim) -> bool {

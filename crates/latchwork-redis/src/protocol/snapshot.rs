@@ -8,6 +8,7 @@ use redis::Value;
 
 use crate::protocol::answers::foreign;
 use crate::protocol::names::Names;
+use crate::protocol::scripted::BESIDE;
 use crate::protocol::value::{KeyValue, read_holder, shown};
 use crate::server::reply::{number, pairs, text, time};
 
@@ -197,6 +198,7 @@ fn waiting(entry: &str, now: u64) -> Option<Party> {
         it.id = entry.get(..32).and_then(ClaimId::parse);
         it.remaining = Some(Duration::from_millis(left));
         it.age = age(since, now);
+        it.beside = entry.rsplit_once(BESIDE).and_then(|(_, id)| ClaimId::parse(id));
     }))
 }
 

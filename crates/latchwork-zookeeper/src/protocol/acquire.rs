@@ -36,7 +36,6 @@ pub(super) const LIMIT: &str = "limit=";
 const FAR: u32 = 64;
 
 /// The result of a round of a try.
-#[expect(clippy::large_enum_variant, reason = "it lives for a moment, on the stack")]
 pub(super) enum Round {
     Done(Attempt),
     /// The node or the session is gone: again.
@@ -113,9 +112,7 @@ impl Shared {
                 self.claims.get(claim.id).is_some_and(|own| own.limit_version != seen)
             };
             match round {
-                Ok(Round::Done(Attempt::Blocked(_)))
-                    if rounds > 0 && seen.is_some_and(is_outdated) =>
-                {
+                Ok(Round::Done(_)) if rounds > 0 && seen.is_some_and(is_outdated) => {
                     self.release_claim(claim).await?;
                 }
                 Ok(Round::Done(attempt)) => return Ok(attempt),

@@ -147,7 +147,7 @@ impl Shared {
                 // So long at most, if its process dies now.
                 it.remaining = told.ttl.filter(|_| stat.owner != 0);
                 it.age = told.since.map(|since| now.saturating_sub(since));
-                it.holder.beside = place.beside;
+                it.beside = place.beside.filter(|_| !holds);
             });
             let parties = if holds { &mut snapshot.holders } else { &mut snapshot.waiters };
             parties.push(party);

@@ -246,6 +246,8 @@ fn data_of_others_in_the_locks_node_stays() {
         data(&server, Some("mine"));
         let error = client.0.resize(&permits(1, 5)).await.unwrap_err();
         assert_eq!(error.kind, BackendErrorKind::Mismatch, "{error:?}");
+        let step = "use another key, or remove the data of that node";
+        assert_eq!(error.next_step.as_deref(), Some(step));
         assert_eq!(data(&server, None), "mine");
         client.granted(&permits(1, 3)).await;
         let mutex = claim(20 * SEC).with(|it| it.key = latchwork_store::Key::new("m").unwrap());

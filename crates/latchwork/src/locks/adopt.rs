@@ -112,7 +112,8 @@ impl LockManager {
         let Some(party) = holders.find(|party| party.id == Some(ticket.id)) else {
             return Err(self.not_held(&ticket.key, "adopt: the lock is no longer held"));
         };
-        if party.mode != ticket.mode {
+        // The limit of permits may have been changed since.
+        if party.mode.with_limit(0) != ticket.mode.with_limit(0) {
             let (mode, theirs) = (ticket.mode.word(), party.mode.word());
             return Err(differs(&format!("mode, {mode}, is not that of the lock, {theirs}")));
         }

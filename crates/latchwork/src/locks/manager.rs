@@ -345,7 +345,7 @@ impl LockManager {
         let plan = self.settings.plan(&engine.capabilities)?;
         let limit = plan.rules.op_timeout(plan.ttl);
         // A reader whose upgrade waits goes first, and the upgrade with it. Without the other readers, it would be granted.
-        let upgrades: Vec<_> = seen.waiters.iter().filter_map(|it| it.holder.beside).collect();
+        let upgrades: Vec<_> = seen.waiters.iter().filter_map(|it| it.beside).collect();
         let mut holders: Vec<_> = seen.holders.iter().collect();
         holders.sort_by_key(|it| it.id.is_none_or(|id| !upgrades.contains(&id)));
         for party in holders {

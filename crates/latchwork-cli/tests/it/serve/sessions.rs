@@ -327,12 +327,12 @@ fn bad_fields_of_sessions_are_named() {
     with(json!({ "value": "v".repeat(1_022) })).is(200);
 }
 
-/// etcd ties a claim to the lease of the process that acquired it.
+/// ZooKeeper ties a claim to the session of the process that acquired it.
 #[test]
 fn a_store_without_tickets_says_that_it_has_no_sessions() {
-    let etcd =
-        latchwork_services::EtcdServer::start(&latchwork_services::EtcdOptions::new()).unwrap();
-    let service = Service::start(&["--store", &etcd.url()]);
+    let options = latchwork_services::ZooKeeperOptions::new();
+    let server = latchwork_services::ZooKeeperServer::start(&options).unwrap();
+    let service = Service::start(&["--store", &server.url()]);
     let refused = service.ask("POST /v1/sessions", "");
     refused.is(422).kind("Unsupported");
     service.hold("x", "{}");

@@ -160,6 +160,8 @@ fn a_bad_address_of_a_webhook_is_refused_and_not_shown() {
         let refused = service.store.output(&args);
         assert_eq!(refused.code(), 64, "{address}: {refused:?}");
         assert!(refused.stderr.contains("webhook-lost: "), "{refused:?}");
+        let step = "write http://HOST[:PORT]/PATH or https://HOST[:PORT]/PATH";
+        assert!(refused.stderr.contains(step), "{refused:?}");
         assert!(!refused.stderr.contains("secret"), "{refused:?}");
     }
 }

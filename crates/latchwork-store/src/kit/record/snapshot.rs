@@ -28,6 +28,7 @@ impl Record {
                     token: Some(m.token),
                     remaining: remaining(m.expires),
                     age: age(m.asked),
+                    beside: None,
                 })
                 .collect(),
             waiters: live
@@ -36,10 +37,11 @@ impl Record {
                 .map(|w| Party {
                     id: Some(w.id),
                     mode: w.mode,
-                    holder: w.holder.clone().with(|it| it.beside = w.beside),
+                    holder: w.holder.clone(),
                     token: None,
                     remaining: remaining(w.expires),
                     age: age(w.asked),
+                    beside: w.beside,
                 })
                 .collect(),
             token: live.token,
