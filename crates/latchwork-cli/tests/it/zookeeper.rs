@@ -46,6 +46,12 @@ fn doctor_and_init_know_it() {
     assert_eq!(latchwork(&store, &server, &["init"]).finish().code(), 0);
 }
 
+fn post(url: &str, body: &str) -> Value {
+    let mut curl = std::process::Command::new("curl");
+    curl.args(["-s", "-H", "content-type: application/json", "-d", body, url]);
+    serde_json::from_slice(&curl.output().unwrap().stdout).unwrap()
+}
+
 /// H410: the servers as they are installed grant less than the service's usual ttl.
 #[test]
 fn h410_the_service_grants_every_ttl_of_its_range() {
@@ -54,12 +60,7 @@ fn h410_the_service_grants_every_ttl_of_its_range() {
     let listen = format!("127.0.0.1:{}", port.number());
     let service = latchwork(&store, &server, &["serve", "--listen", &listen]);
     service.stderr.until("ready");
-    let ask = |name: &str, body: &str| {
-        let url = format!("http://{listen}/v1/locks/{name}");
-        let mut curl = std::process::Command::new("curl");
-        curl.args(["-s", "-H", "content-type: application/json", "-d", body, &url]);
-        serde_json::from_slice::<Value>(&curl.output().unwrap().stdout).unwrap()
-    };
+    let ask = |name: &str, body: &str| post(&format!("http://{listen}/v1/locks/{name}"), body);
     let usual = ask("usual", "{}");
     assert!(usual["hold"].is_string(), "{usual}");
     let refused = ask("x", r#"{"ttl_ms": 9999999}"#)["error"].as_str().unwrap().to_owned();
@@ -74,19 +75,22 @@ fn h410_the_service_grants_every_ttl_of_its_range() {
 /// if it is longer than they read.
 #[test]
 fn h411_a_dead_process_keeps_no_server_from_starting() {
-    let options = ZooKeeperOptions::new().flag("-Djute.maxbuffer=100000");
+    let options = ZooKeeperOptions::new();
     let (store, mut server) = (Store::new(), ZooKeeperServer::start(&options).unwrap());
-    let names: Vec<_> = (0..20).map(|n| format!("{n:02}{}", "x".repeat(60_000))).collect();
-    let mut args = vec!["run", "--ttl", "2s"];
-    args.extend(names.iter().map(String::as_str));
-    args.extend(["--", "sh", "-c", "echo runs; sleep 60"]);
-    let mut run = latchwork(&store, &server, &args);
-    run.stdout.until("runs");
-    run.child.kill().unwrap();
-    run.wait();
+    let port = latchwork_services::Port::reserve().unwrap();
+    let listen = format!("127.0.0.1:{}", port.number());
+    let mut service = latchwork(&store, &server, &["serve", "--listen", &listen]);
+    service.stderr.until("ready");
+    let names: Vec<_> = (0..40).map(|n| format!("{n:02}{}", "x".repeat(60_000))).collect();
+    for name in &names {
+        let body = format!(r#"{{"ttl_ms": 2500, "locks": [{{"name": "{name}"}}]}}"#);
+        assert!(post(&format!("http://{listen}/v1/holds"), &body)["hold"].is_string());
+    }
+    service.child.kill().unwrap();
+    service.wait();
     let next = ["run", "--wait", "30s", &names[0], "--", "true"];
     assert_eq!(latchwork(&store, &server, &next).finish().code(), 0);
-    let next = ["run", "--wait", "30s", &names[19], "--", "true"];
+    let next = ["run", "--wait", "30s", &names[39], "--", "true"];
     assert_eq!(latchwork(&store, &server, &next).finish().code(), 0);
     server.restart().unwrap();
     assert_eq!(

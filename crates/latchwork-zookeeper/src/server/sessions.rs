@@ -21,7 +21,7 @@ const PATIENCE: Duration = Duration::from_secs(2);
 const PAUSE: Duration = Duration::from_millis(400);
 
 /// How many bytes the paths of a session's claims have at most. Servers 3.6 to 3.9 write all of them into the transaction
-/// that ends the session (ZOOKEEPER-4306), and read none back that is longer than `jute.maxbuffer` and 1 MiB: they would
+/// that ends the session (ZOOKEEPER-4306), and read none back that is longer than twice `jute.maxbuffer`: they would
 /// not start again. The lists that leaders send to followers have that limit, too.
 const MOST_PATHS: usize = 1_000_000;
 
