@@ -10,6 +10,7 @@ use latchwork_store::{ClaimId, Clock, Holder, Key, Mode, Moment, Party};
 
 use super::holds::origin::Origin;
 use super::refusal::Refusal;
+use crate::time::{pause, spawn};
 
 /// A claim that holds a lock, with its origin.
 #[derive(Debug, Clone)]
@@ -49,33 +50,34 @@ impl StoreClaim {
 /// All claims of the service at one time.
 type List = Arc<[StoreClaim]>;
 
+/// How long a list is kept for requests that wait for it.
+const KEPT: Duration = Duration::from_secs(1);
+
+/// The newest list, and when its request went to the store.
+type Newest = Arc<tokio::sync::Mutex<Option<(Moment, List)>>>;
+
 /// Reads the claims of the service.
 #[derive(Debug)]
 pub(crate) struct StoreClaims {
     locks: LockManager,
     clock: Arc<dyn Clock>,
-    /// The newest list, and when its request went to the store.
-    newest: tokio::sync::Mutex<(Moment, std::sync::Weak<[StoreClaim]>)>,
+    newest: Newest,
 }
 
 impl StoreClaims {
     pub(crate) fn new(locks: LockManager, clock: Arc<dyn Clock>) -> Self {
-        let none: List = Arc::default();
-        let newest = tokio::sync::Mutex::new((Moment::from_nanos(0), Arc::downgrade(&none)));
-        Self { locks, clock, newest }
+        Self { locks, clock, newest: Newest::default() }
     }
 
-    /// The claims at a time after `since`. Requests that wait for the same list share one; nothing of it is kept.
+    /// The claims at a time after `since`. Requests that wait for the same list share one.
     ///
     /// # Errors
     ///
     /// Those of the store.
     pub(crate) async fn after(&self, since: Moment) -> Result<List, Refusal> {
         let mut newest = self.newest.lock().await;
-        if let (read_at, Some(list)) = (newest.0, newest.1.upgrade())
-            && read_at >= since
-        {
-            return Ok(list);
+        if let Some((_, list)) = newest.as_ref().filter(|(read_at, _)| *read_at >= since) {
+            return Ok(list.clone());
         }
         let read_at = self.clock.now();
         let seen = self.locks.list("").await.map_err(|error| Refusal::of(&error, None))?;
@@ -83,7 +85,16 @@ impl StoreClaims {
             it.holders.iter().filter_map(|party| StoreClaim::of(&it.key, party)).collect()
         };
         let list: List = seen.iter().flat_map(of).collect();
-        *newest = (read_at, Arc::downgrade(&list));
+        *newest = Some((read_at, list.clone()));
+        drop(newest);
+        let newest = self.newest.clone();
+        spawn(async move {
+            pause(KEPT).await;
+            let mut newest = newest.lock().await;
+            if newest.as_ref().is_some_and(|(newest, _)| *newest == read_at) {
+                *newest = None;
+            }
+        });
         Ok(list)
     }
 }

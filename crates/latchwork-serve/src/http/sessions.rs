@@ -37,16 +37,6 @@ pub(crate) struct NewSession {
     value: Option<serde_json::Value>,
 }
 
-/// A renewal of a session.
-#[derive(Debug, Default, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields, default)]
-pub(crate) struct SessionRenewal {
-    /// How many locks the client holds in this session: each from the answer to its acquire until that to its release.
-    /// If the service has just renewed as many, they are all, and the store is not searched for more.
-    #[schema(maximum = 1000000)]
-    locks: Option<u32>,
-}
-
 /// A session, and for how long the client may rely on all of its locks.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct SessionView {
@@ -61,9 +51,8 @@ pub(crate) struct SessionView {
     renew_in_ms: u64,
     /// How many locks the session holds.
     locks: usize,
-    /// These locks, unless the request told their right number. A lock of the client that is not among them is lost.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    held: Option<Vec<TokenView>>,
+    /// These locks. A lock of the client that is not among them is lost.
+    held: Vec<TokenView>,
     /// The locks that this instance knew, and that the store does not have any more.
     lost: Vec<LostView>,
 }
@@ -122,15 +111,13 @@ fn held(status: &SessionStatus) -> Vec<TokenView> {
     status.held.iter().map(|(name, token)| TokenView::new(name, *token)).collect()
 }
 
-/// `told` is the number of locks that the client has told.
-fn view(status: SessionStatus, told: Option<usize>) -> Answer<SessionView> {
-    let locks = status.held.len();
+fn view(status: SessionStatus) -> Answer<SessionView> {
     Answer(SessionView {
         ttl_ms: millis(status.ttl),
         valid_for_ms: millis(status.valid_for),
         renew_in_ms: millis(status.renew_in),
-        locks,
-        held: (told != Some(locks)).then(|| held(&status)),
+        locks: status.held.len(),
+        held: held(&status),
         lost: status.lost.into_iter().map(Into::into).collect(),
         session: status.id,
     })
@@ -149,7 +136,7 @@ pub(super) async fn create(
 ) -> Result<Answer<SessionView>, ApiError> {
     let options = options(asked.ttl_ms, None, asked.holder, None);
     let options = marked(options, None, asked.value);
-    Ok(view(service.create_session(options, &caller).await?, None))
+    Ok(view(service.create_session(options, &caller).await?))
 }
 
 /// Lists the sessions of the caller's token, as the store has them; without their ids
@@ -159,6 +146,7 @@ pub(super) async fn list(
     State(service): State<Arc<Service>>,
     caller: Caller,
 ) -> Result<Answer<SessionList>, ApiError> {
+    let _place = service.lists.enter(&caller.principal.name)?;
     let of = |it: OwnSession| OwnSessionView {
         name: it.number.name(),
         holder: it.holder.to_string(),
@@ -174,20 +162,14 @@ pub(super) async fn list(
 ///
 /// With `503` the store has not confirmed all of them: the validity of the last answer counts, and a repeat renews them.
 #[utoipa::path(post, path = "/v1/sessions/{session}/renew", operation_id = "renew_session", tag = "sessions",
-    request_body = Option<SessionRenewal>, params(("session" = String, Path, description = "The id of the session")),
+    params(("session" = String, Path, description = "The id of the session")),
     responses((status = 200, description = "Renewed", body = SessionView), Errors))]
 pub(super) async fn renew(
     State(service): State<Arc<Service>>,
     caller: Caller,
     Id(id): Id,
-    Json(asked): Json<SessionRenewal>,
 ) -> Result<Answer<SessionView>, ApiError> {
-    if asked.locks.is_some_and(|locks| locks > 1_000_000) {
-        let message = "locks: no session holds more than 1000000";
-        return Err(Refusal::invalid(message, "tell how many locks it holds").into());
-    }
-    let told = asked.locks.map(|locks| locks as usize);
-    Ok(view(service.renew_session(&id, &caller, told).await?, told))
+    Ok(view(service.renew_session(&id, &caller).await?))
 }
 
 /// Shows a session of this client and its locks as the store has them, and renews nothing
@@ -199,7 +181,8 @@ pub(super) async fn show(
     caller: Caller,
     Id(id): Id,
 ) -> Result<Answer<SessionView>, ApiError> {
-    Ok(view(service.show_session(&id, &caller).await?, None))
+    let _place = service.lists.enter(&caller.principal.name)?;
+    Ok(view(service.show_session(&id, &caller).await?))
 }
 
 /// Ends a session and releases all of its holds

@@ -25,8 +25,8 @@ fn hold(service: &Service, session: &str, name: &str) -> String {
     service.lock(name, &json!({ "session": session }).to_string()).is(200).get("hold")
 }
 
-fn renew(service: &Service, session: &str, body: &str) -> Answer {
-    service.ask(&format!("POST /v1/sessions/{session}/renew"), body)
+fn renew(service: &Service, session: &str) -> Answer {
+    service.ask(&format!("POST /v1/sessions/{session}/renew"), "")
 }
 
 fn end(service: &Service, session: &str) -> Answer {
@@ -51,22 +51,25 @@ fn h390_any_instance_keeps_all_holds_of_a_session() {
     let session = begin(&one, 6_000);
     hold(&one, &session, "a");
     hold(&one, &session, "b");
-    assert_eq!(renew(&one, &session, r#"{"locks": 2}"#).is(200).json()["held"], Value::Null);
-    // What another one grants is found, also if the count of before is told.
+    assert_eq!(names(&renew(&one, &session), "held"), ["a", "b"]);
+    // What another one grants is found.
     hold(&two, &session, "c");
-    let renewed = renew(&one, &session, r#"{"locks": 3}"#);
-    assert_eq!((renewed.is(200).number("locks"), renewed.json()["held"].is_null()), (3, true));
+    let renewed = renew(&one, &session);
+    assert_eq!(
+        (renewed.number("locks"), names(&renewed, "held")),
+        (3, vec!["a".into(), "b".into(), "c".into()])
+    );
     assert!(renewed.number("valid_for_ms") <= whole(6_000), "{renewed:?}");
     hold(&two, &session, "d");
-    assert_eq!(names(&renew(&one, &session, ""), "held"), ["a", "b", "c", "d"]);
+    assert_eq!(names(&renew(&one, &session), "held"), ["a", "b", "c", "d"]);
     kill(one);
     // One that knows a part of them, and one that knows none.
-    assert_eq!(renew(&two, &session, r#"{"locks": 4}"#).is(200).number("locks"), 4);
+    assert_eq!(renew(&two, &session).is(200).number("locks"), 4);
     kill(two);
     let three = team.instance();
     let start = Instant::now();
     while start.elapsed() < Duration::from_secs(8) {
-        let renewed = renew(&three, &session, r#"{"locks": 4}"#);
+        let renewed = renew(&three, &session);
         assert_eq!((renewed.is(200).number("locks"), &renewed.json()["lost"]), (4, &json!([])));
         sleep(Duration::from_millis(1_500));
     }
@@ -97,7 +100,7 @@ fn h391_one_renewal_keeps_a_thousand_holds() {
     }
     for (service, what) in [(&one, "granted them"), (&two, "found them"), (&two, "knows them")] {
         let start = Instant::now();
-        let renewed = renew(service, &session, &format!(r#"{{"locks": {HOLDS}}}"#));
+        let renewed = renew(service, &session);
         println!("{what}: {:?}", start.elapsed());
         assert_eq!(renewed.is(200).number("locks"), HOLDS as u64);
         assert!(start.elapsed() < AT_ONCE, "{what}: {:?}", start.elapsed());
@@ -107,6 +110,23 @@ fn h391_one_renewal_keeps_a_thousand_holds() {
     assert_eq!(end(&two, &session).is(200).number("released"), HOLDS as u64);
     println!("ended: {:?}", start.elapsed());
     assert!(!one.is_held("lock-0") && !one.is_held("lock-999"));
+}
+
+/// The client has learned of as many locks as the instance that renews has granted, and they are others.
+#[test]
+fn h440_a_lost_answer_hides_no_hold_of_a_session() {
+    let server = redis();
+    let team = Team::at(&server.url());
+    let (one, two) = (team.instance(), team.instance());
+    let session = begin(&one, 2_000);
+    let _unanswered = hold(&one, &session, "unanswered");
+    hold(&two, &session, "answered");
+    let start = Instant::now();
+    while start.elapsed() < Duration::from_secs(4) {
+        assert_eq!(names(&renew(&one, &session), "held"), ["answered", "unanswered"]);
+        sleep(Duration::from_millis(500));
+    }
+    two.lock("answered", "{}").is(409);
 }
 
 /// Two instances grant, a third one renews.
@@ -135,13 +155,13 @@ fn h399_holds_that_are_granted_during_renewals_are_kept() {
             });
         }
         while granted.load(Ordering::SeqCst) < 2 * EACH {
-            renew(&services[2], &session, "").is(200);
+            renew(&services[2], &session).is(200);
             sleep(Duration::from_millis(400));
         }
     });
     let start = Instant::now();
     while start.elapsed() < Duration::from_secs(4) {
-        let renewed = renew(&services[2], &session, &json!({ "locks": EACH / 4 * 6 }).to_string());
+        let renewed = renew(&services[2], &session);
         assert_eq!(renewed.is(200).number("locks"), 30, "{renewed:?}");
         sleep(Duration::from_millis(500));
     }
@@ -160,25 +180,25 @@ fn h392_a_lost_hold_of_a_session_is_told_by_name() {
         hold(&one, &session, name);
     }
     assert_eq!(at(&team.url, &["release", "--force", "b"]).code(), 0);
-    let renewed = renew(&one, &session, r#"{"locks": 3}"#);
+    let renewed = renew(&one, &session);
     assert_eq!(
         (names(&renewed, "lost"), names(&renewed, "held")),
         (vec!["b".into()], vec!["a".into(), "c".into()])
     );
     assert_eq!(renewed.json()["lost"][0]["reason"], "taken");
-    assert_eq!(names(&renew(&one, &session, ""), "lost"), [""; 0], "told once");
+    assert_eq!(names(&renew(&one, &session), "lost"), [""; 0], "told once");
     // An instance that never knew it tells what is held.
     assert_eq!(at(&team.url, &["release", "--force", "c"]).code(), 0);
-    let renewed = renew(&two, &session, r#"{"locks": 2}"#);
+    let renewed = renew(&two, &session);
     assert_eq!(names(&renewed, "held"), ["a"]);
     // A hold that its client has changed or released here is none.
     let read = one.lock("rw", &json!({ "session": session, "mode": "read" }).to_string());
     let upgraded = one.ask(&format!("POST /v1/holds/{}/upgrade", read.is(200).get("hold")), "");
-    let renewed = renew(&one, &session, r#"{"locks": 2}"#);
+    let renewed = renew(&one, &session);
     assert!(!names(&renewed, "lost").contains(&"rw".to_owned()), "{renewed:?}");
-    assert_eq!(names(&renew(&two, &session, ""), "held"), ["a", "rw"]);
+    assert_eq!(names(&renew(&two, &session), "held"), ["a", "rw"]);
     one.release(&upgraded.is(200).get("hold")).is(200);
-    let renewed = renew(&one, &session, r#"{"locks": 1}"#);
+    let renewed = renew(&one, &session);
     assert_eq!((renewed.number("locks"), renewed.json()["lost"].clone()), (1, json!([])));
 }
 
@@ -195,7 +215,7 @@ fn h393_a_session_that_has_ended_keeps_nothing() {
     let body = json!({ "session": session }).to_string();
     for service in [&one, &two] {
         service.lock("b", &body).is(410);
-        renew(service, &session, "").is(410);
+        renew(service, &session).is(410);
         eventually("a free lock", || (!service.is_held("b")).then_some(()));
     }
     end(&one, &session).is(200);
@@ -204,7 +224,7 @@ fn h393_a_session_that_has_ended_keeps_nothing() {
     let silent = begin(&one, 2_000);
     hold(&one, &silent, "a");
     eventually("the end of the ttl", || (!two.is_held("a")).then_some(()));
-    renew(&two, &silent, "").is(410).kind("Lost");
+    renew(&two, &silent).is(410).kind("Lost");
     // By an administrator.
     let forced = begin(&one, 20_000);
     hold(&one, &forced, "a");
@@ -212,7 +232,7 @@ fn h393_a_session_that_has_ended_keeps_nothing() {
     let name = listed["sessions"][0]["name"].as_str().unwrap().to_owned();
     assert_eq!((listed["sessions"][0]["locks"].as_u64(), name.len()), (Some(1), 50), "{listed}");
     assert_eq!(at(&team.url, &["release", "--force", &name]).code(), 0);
-    let over = renew(&one, &forced, "");
+    let over = renew(&one, &forced);
     over.is(410).kind("Lost");
     assert!(over.get("error").starts_with("session: "), "{over:?}");
     eventually("a free lock", || (!two.is_held("a")).then_some(()));
@@ -316,8 +336,6 @@ fn bad_fields_of_sessions_are_named() {
         service.ask("POST /v1/sessions", &json!({ "holder": "h".repeat(1_025) }).to_string()),
         "holder:",
     );
-    named(renew(&service, &session, r#"{"locks": -1}"#), "body:");
-    named(renew(&service, &session, r#"{"locks": 1000001}"#), "locks:");
     named(service.ask("POST /v1/sessions", "[5000]"), "body:");
     named(service.lock("latchwork-session%2Fx", "{}"), "name:");
     named(service.ask("GET /v1/holds?limit=0", ""), "limit:");
@@ -350,12 +368,12 @@ fn a_session_without_a_seal_key_lasts_as_long_as_its_service() {
     service.release(&kept).is(200);
     let start = Instant::now();
     while start.elapsed() < Duration::from_secs(4) {
-        assert_eq!(names(&renew(&service, &session, ""), "held"), ["b"]);
+        assert_eq!(names(&renew(&service, &session), "held"), ["b"]);
         sleep(Duration::from_millis(500));
     }
     assert_eq!(end(&service, &session).is(200).number("released"), 1);
     let other = Service::start(&["--store", &server.url()]);
-    renew(&other, &session, "").is(404);
+    renew(&other, &session).is(404);
 }
 
 #[test]
@@ -400,7 +418,7 @@ fn a_stream_keeps_a_session_and_a_bound_one_ends_with_it() {
     let start = Instant::now();
     eventually("the end of the session", || (!one.is_held("bound")).then_some(()));
     assert!(start.elapsed() < Duration::from_secs(15), "{:?}", start.elapsed());
-    renew(&one, &bound, "").is(410);
+    renew(&one, &bound).is(410);
     // An instance that stops ends nothing.
     let bound = begin(&one, 30_000);
     hold(&one, &bound, "bound");
@@ -410,5 +428,5 @@ fn a_stream_keeps_a_session_and_a_bound_one_ends_with_it() {
     while stream.next().is_some() {}
     let Service { process, .. } = two;
     assert_eq!(process.finish().code(), 0);
-    assert_eq!(renew(&one, &bound, "").is(200).number("locks"), 1);
+    assert_eq!(renew(&one, &bound).is(200).number("locks"), 1);
 }

@@ -1,8 +1,8 @@
 //! Sessions: one renewal keeps many holds.
 //!
 //! A session is a lock of its own, whose sealed ticket is its id. The claims of its holds carry its number at the store, so
-//! any instance finds them. An instance remembers those that it has granted or found; the client's count of its locks says
-//! whether they are all.
+//! any instance finds them. An instance remembers those that it has granted or found; with a shared seal key, each renewal
+//! reads the others from the store.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -140,7 +140,7 @@ impl Service {
         }
     }
 
-    /// Renews a session and all of its holds. `told` is how many locks the client holds in it.
+    /// Renews a session and all of its holds.
     ///
     /// # Errors
     ///
@@ -149,7 +149,6 @@ impl Service {
         &self,
         text: &str,
         caller: &Caller,
-        told: Option<usize>,
     ) -> Result<SessionStatus, Refusal> {
         caller.principal.check_right(Right::Lock)?;
         let session = self.open_session(text, caller)?;
@@ -166,10 +165,8 @@ impl Service {
         let mut renewals = Renewals::default();
         let known = self.sessions.holds(number);
         self.renew_holds(&known, caller, &mut renewals).await;
-        // Another instance may have granted holds in this session. If the client counts as many as were just renewed,
-        // they are all of them.
-        let is_all = renewals.lost.is_empty() && told == Some(renewals.held.len());
-        if self.outlived() && !is_all && renewals.failed.is_none() {
+        // Another instance may have granted holds in this session.
+        if self.outlived() && renewals.failed.is_none() {
             let found = self.found(&session, number, &known, caller.arrival).await?;
             self.renew_holds(&found, caller, &mut renewals).await;
         }
@@ -195,7 +192,7 @@ impl Service {
     ) -> Result<SessionStatus, Refusal> {
         let now = self.clock.now();
         let fresh = Caller { arrival: now, ..caller.clone() };
-        let kept = self.renew_session(text, &fresh, None).await?;
+        let kept = self.renew_session(text, &fresh).await?;
         let valid_for = promised(caller.arrival, now.plus(kept.valid_for), kept.ttl);
         Ok(SessionStatus { valid_for, ..kept })
     }
