@@ -18,6 +18,9 @@ use super::refusal::Refusal;
 /// The longest text of a holder or a candidate, in bytes.
 const LONGEST_TEXT: usize = 1024;
 
+/// The most levels of lists and objects in a value.
+const DEEPEST_VALUE: usize = 16;
+
 /// The longest value of a holder, in bytes of its shortest JSON.
 const LONGEST_VALUE: usize = 1024;
 
@@ -168,6 +171,7 @@ impl Wish {
         target.names().into_iter().try_for_each(check_name)?;
         check_text("holder", holder.as_deref(), LONGEST_TEXT)?;
         check_text("value", value.as_deref(), LONGEST_VALUE)?;
+        check_depth(value.as_deref().unwrap_or_default())?;
         if let Target::Leadership { candidate, .. } = &target {
             check_text("candidate", candidate.as_deref(), LONGEST_TEXT)?;
         }
@@ -271,6 +275,26 @@ fn check_for_session(options: &Options, keeper: Keeper) -> Result<(), Refusal> {
         return Ok(());
     };
     Err(Refusal::invalid(message, step))
+}
+
+/// Refuses a value that some readers cannot read: parsers have limits of their own.
+fn check_depth(value: &str) -> Result<(), Refusal> {
+    let (mut depth, mut is_text, mut is_escaped) = (0_usize, false, false);
+    for byte in value.bytes() {
+        match byte {
+            _ if is_escaped => is_escaped = false,
+            b'\\' => is_escaped = true,
+            b'"' => is_text = !is_text,
+            b'[' | b'{' if !is_text => depth += 1,
+            b']' | b'}' if !is_text => depth -= 1,
+            _ => {}
+        }
+        if depth > DEEPEST_VALUE {
+            let message = format!("value: it has more than {DEEPEST_VALUE} levels");
+            return Err(Refusal::invalid(message, "write a flatter one"));
+        }
+    }
+    Ok(())
 }
 
 fn check_text(field: &str, text: Option<&str>, longest: usize) -> Result<(), Refusal> {

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use axum::Json as Answer;
 use axum::extract::State;
+use axum::http::{Method, StatusCode};
 use axum::response::sse::{Event, Sse};
 use futures_util::{Stream, stream};
 use latchwork_store::Moment;
@@ -239,8 +240,14 @@ pub(super) async fn keep_alive(
     State(service): State<Arc<Service>>,
     caller: Caller,
     Id(id): Id,
+    method: Method,
     Parameters(query): Parameters<KeepAliveQuery>,
 ) -> Result<Sse<impl Stream<Item = Result<Event, Infallible>>>, ApiError> {
+    // Its stream would be over at once, and the session with it.
+    if method == Method::HEAD {
+        let refusal = Refusal::invalid("method: a stream has no HEAD", "send GET");
+        return Err(ApiError::new(StatusCode::METHOD_NOT_ALLOWED, refusal));
+    }
     let place = service.streams.enter(&caller.principal.name)?;
     let first = service.keep_session(&id, &caller).await?;
     let mut stream = KeptAlive {

@@ -61,11 +61,12 @@ impl Webhook {
         if host.is_empty() {
             return Err(bad("it has no host"));
         }
+        let query = uri.query().map(|query| format!("?{query}"));
         Ok(Self {
             is_tls,
             host,
             port: authority.port_u16().unwrap_or(if is_tls { 443 } else { 80 }),
-            path: uri.path_and_query().map_or("/", |path| path.as_str()).to_owned(),
+            path: format!("{}{}", uri.path(), query.unwrap_or_default()),
             authority: authority.as_str().to_owned(),
         })
     }

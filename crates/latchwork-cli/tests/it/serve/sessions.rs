@@ -329,6 +329,11 @@ fn bad_fields_of_sessions_are_named() {
     named(with(json!({ "ttl_ms": 5_000 })), "ttl_ms:");
     named(with(json!({ "max_hold_ms": 5_000 })), "max_hold_ms:");
     named(with(json!({ "value": "v".repeat(1_023) })), "value:");
+    let nested = |levels: usize| {
+        let list = format!("{}\"[[\"{}", "[".repeat(levels), "]".repeat(levels));
+        json!({ "value": serde_json::from_str::<Value>(&list).unwrap() })
+    };
+    named(with(nested(17)), "value:");
     named(with(json!({ "session": 5 })), "body:");
     named(service.ask("POST /v1/sessions", r#"{"ttl_ms": 5}"#), "ttl_ms:");
     named(service.ask("POST /v1/sessions", r#"{"session": "x"}"#), "body:");
@@ -343,6 +348,11 @@ fn bad_fields_of_sessions_are_named() {
     let long = json!({ "session": session, "locks": [{ "name": "n".repeat(9_000) }] });
     named(service.ask("POST /v1/holds", &long.to_string()), "session:");
     with(json!({ "value": "v".repeat(1_022) })).is(200);
+    service.lock("y", &nested(16).to_string()).is(200);
+    // It would end the session at once.
+    let events = format!("HEAD /v1/sessions/{session}/events?bound=true");
+    assert_eq!(service.ask(&events, "").status, 405);
+    assert_eq!(names(&renew(&service, &session), "held"), ["x"]);
 }
 
 /// ZooKeeper ties a claim to the session of the process that acquired it.

@@ -201,9 +201,12 @@ impl Registry {
         let now = self.clock.now();
         let mut state = self.lock();
         let (mut over, mut doubtful) = (Vec::new(), Vec::new());
-        let late: Vec<_> = state.by_end.range(..=(now, FIRST)).map(|(_, id)| *id).collect();
-        for id in late {
-            let Some(hold) = state.holds.get_mut(&id) else { continue };
+        let late: Vec<_> = state.by_end.range(..=(now, FIRST)).copied().collect();
+        for (end, id) in late {
+            let Some(hold) = state.holds.get_mut(&id).filter(|hold| hold.end == end) else {
+                state.by_end.remove(&(end, id));
+                continue;
+            };
             let ending = match hold.kept.known() {
                 Some(known) if known.max_at <= now => Ending::Lost("max_hold"),
                 Some(known) if self.is_shared || known.is_lent => {

@@ -237,12 +237,12 @@ impl Registry {
         Ok(id)
     }
 
-    /// Keeps a new hold.
+    /// Keeps a new hold. A renewal of its session may have entered it before: returns that entry.
     ///
     /// # Errors
     ///
     /// `Closed` if the service stops.
-    pub(super) fn keep(&self, id: HoldId, hold: Hold) -> Result<(), Refusal> {
+    pub(super) fn keep(&self, id: HoldId, hold: Hold) -> Result<Option<Hold>, Refusal> {
         let (owner, end) = (hold.owner.clone(), hold.end);
         let mut state = self.lock();
         if state.is_closing {
@@ -250,6 +250,7 @@ impl Registry {
             drop(state);
             return Err(Refusal::closed());
         }
+        let before = state.forget(id);
         let mut locks = 0;
         for (key, token) in hold.kept.locks() {
             state.by_lock.insert((key.clone(), token), id);
@@ -263,7 +264,7 @@ impl Registry {
         if is_first {
             self.sooner.notify_one();
         }
-        Ok(())
+        Ok(before)
     }
 
     /// Shows a hold that this process keeps to the client whose request arrived at `arrival`, and renews it if asked to.

@@ -52,7 +52,10 @@ impl Sessions {
     pub(crate) fn forget(&self, ticket: &Ticket) {
         let Some(number) = ticket.session() else { return };
         if let Some(known) = self.lock().get_mut(&number) {
-            known.holds.remove(&ticket.id());
+            // One that was found has each of its locks by itself.
+            for lock in &ticket.locks {
+                known.holds.remove(&HoldId::of(lock.id()));
+            }
         }
     }
 

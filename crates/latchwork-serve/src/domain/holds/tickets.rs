@@ -210,6 +210,13 @@ impl Registry {
         hold
     }
 
+    /// Removes a hold that another instance may have released. Returns it if this instance had it.
+    pub(crate) fn forget_ticket(&self, ticket: &Ticket) -> Option<Hold> {
+        let hold = self.lock().forget(ticket.id());
+        self.fewer.notify_waiters();
+        hold
+    }
+
     /// Ends a hold that was replaced, with the id of the one that replaces it. Returns how long it has lasted.
     ///
     /// # Errors
@@ -292,17 +299,69 @@ impl Registry {
         None
     }
 
-    /// Keeps a new hold of a ticket.
+    /// Keeps a new hold of a ticket. A renewal of its session may have entered it before: returns that entry.
     ///
     /// # Errors
     ///
     /// `Closed` if the service stops.
-    pub(crate) fn insert_ticket(&self, ticket: &Ticket, until: Moment) -> Result<(), Refusal> {
+    pub(crate) fn insert_ticket(
+        &self,
+        ticket: &Ticket,
+        until: Moment,
+    ) -> Result<Option<Hold>, Refusal> {
         let (now, wall) = (self.clock.now(), self.clock.wall());
         let known = ticket.known(until, now, wall);
         let end = self.review_at(now, ticket.lease(), &known);
         let (owner, ttl): (Arc<str>, _) = (ticket.owner.clone(), ticket.ttl);
         let kept = Kept::Ticket(Box::new(known));
         self.keep(ticket.id(), Hold { owner, kept, ttl, end, since: now })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::domain::holds::registry::Limits;
+    use crate::domain::names::Names;
+    use latchwork::{Driver, Unwatched};
+    use latchwork_store::{ClaimId, Holder, Mode};
+
+    /// H441: a renewal of the session finds the claim at the store before the acquire has entered it.
+    #[test]
+    fn h441_a_hold_that_a_renewal_entered_first_is_counted_once() {
+        let driver = Driver::start().unwrap();
+        let clock = driver.io().clock().clone();
+        let limits = Limits { holds: 1, waiters: 1 };
+        let registry = Registry::new(clock.clone(), limits, Names::new(""), true);
+        let lease = Duration::from_secs(10);
+        let lock = Unwatched::new(
+            Key::new("a").unwrap(),
+            ClaimId::random(),
+            Mode::Exclusive,
+            FencingToken::from_raw(7),
+            lease,
+            Holder::new("me"),
+        );
+        let owner: Arc<str> = "me".into();
+        let since = clock.wall();
+        let ticket = Ticket {
+            owner: owner.clone(),
+            locks: vec![lock],
+            ttl: lease,
+            since,
+            max_end: None,
+            period: None,
+        };
+        let now = clock.now();
+        assert!(registry.confirm(&ticket, now.plus(lease), now, true).ok().unwrap().is_new);
+        assert!(registry.insert_ticket(&ticket, now.plus(lease)).unwrap().is_some());
+        assert_eq!(registry.lock().by_end.len(), 1, "an end of no hold");
+        // An end of no hold is removed when it comes: the loop would turn without a pause.
+        let stale = (Moment::from_nanos(0), ticket.id());
+        registry.lock().by_end.insert(stale);
+        assert!(registry.remove_late().2 > now && registry.count() == 1);
+        registry.forget_ticket(&ticket).unwrap();
+        assert!(registry.enter(&owner, 0, 1).is_ok(), "counted twice");
+        assert_eq!(registry.lock().by_end.len(), 0);
     }
 }

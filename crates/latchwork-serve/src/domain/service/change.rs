@@ -184,6 +184,11 @@ impl Service {
         let next = Ticket { locks, since, period: None, ..ticket.clone() };
         let until = self.lengthened(&next, until).await;
         let until = until.map_err(|error| self.not_renewed(ticket, &error))?;
+        // The end of the session may have released the hold as it was before.
+        if let Err(refusal) = self.check_session_of(&next).await {
+            self.abandon(next);
+            return Err(refusal);
+        }
         let replaced =
             self.seals.seal(Purpose::Hold, &next).ok_or_else(Refusal::no_hold).and_then(|text| {
                 let (hold, lasted) = self.registry.replace(ticket, &text)?;

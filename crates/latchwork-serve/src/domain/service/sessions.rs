@@ -16,7 +16,7 @@ use super::Service;
 use crate::domain::access::caller::Caller;
 use crate::domain::access::principal::Right;
 use crate::domain::holds::hold_status::HoldStatus;
-use crate::domain::holds::origin::{SESSION_NAMES, SessionNumber};
+use crate::domain::holds::origin::{Origin, SESSION_NAMES, SessionNumber};
 use crate::domain::holds::release::ReleaseKind;
 use crate::domain::holds::seal::Purpose;
 use crate::domain::holds::ticket::Ticket;
@@ -108,7 +108,7 @@ impl Service {
         let id = self.seals.seal(Purpose::Session, &ticket).ok_or_else(no_session)?;
         let owner = &caller.principal.name;
         let seen = self.registry.look(granted.id, owner, caller.arrival, false, true)?;
-        Ok(status(id, &seen, Renewals::default()))
+        Ok(self.status(id, &seen, Renewals::default(), caller.arrival))
     }
 
     /// The session with this id, if it is one of the caller's.
@@ -177,7 +177,14 @@ impl Service {
         let Renewals { held, lost, .. } = &mut renewals;
         let names: HashSet<&str> = held.iter().map(|(name, _)| &**name).collect();
         lost.retain(|lock| !names.contains(&*lock.name));
-        Ok(status(text.to_owned(), &own, renewals))
+        let renewed = self.status(text.to_owned(), &own, renewals, caller.arrival);
+        if renewed.renew_in.is_zero() {
+            let message = "session: the store has not confirmed all leases in time";
+            return Err(Refusal::new(Kind::Unreachable, message).with_next_step(
+                "stop the work before valid_for_ms of the last answer is over; renew again at once",
+            ));
+        }
+        Ok(renewed)
     }
 
     /// Renews a session for a stream, whose client counts from its one request.
@@ -199,7 +206,7 @@ impl Service {
 
     /// Renews holds at the store, all in one turn.
     async fn renew_holds(&self, holds: &[Arc<Ticket>], caller: &Caller, all: &mut Renewals) {
-        let answers = join_all(holds.iter().map(|it| self.renew_ticket(it, caller))).await;
+        let answers = join_all(holds.iter().map(|it| self.renew_in_session(it, caller))).await;
         for (ticket, answer) in holds.iter().zip(answers) {
             let reason = match answer {
                 Ok(status) => {
@@ -365,7 +372,8 @@ impl Service {
         let claims = self.store_claims.after(caller.arrival).await?;
         let holds = claims.iter().filter(|it| self.is_hold_of(it, &session, number));
         let held = holds.map(|it| (self.names.name_of(it.key.as_str()), it.token)).collect();
-        Ok(status(text.to_owned(), &own, Renewals { held, ..Renewals::default() }))
+        let seen = Renewals { held, ..Renewals::default() };
+        Ok(self.status(text.to_owned(), &own, seen, caller.arrival))
     }
 
     /// The sessions of the caller, as the store has them.
@@ -401,22 +409,37 @@ impl Service {
         Ok(own)
     }
 
+    /// The status for an answer now to a request that arrived at `arrival`.
+    fn status(
+        &self,
+        id: String,
+        own: &HoldStatus,
+        renewals: Renewals,
+        arrival: Moment,
+    ) -> SessionStatus {
+        let valid_for = renewals.valid_for.unwrap_or(own.valid_for).min(own.valid_for);
+        let left = valid_for.saturating_sub(self.clock.now().since(arrival));
+        let Renewals { held, lost, .. } = renewals;
+        SessionStatus { id, ttl: own.ttl, valid_for, renew_in: left / 3, held, lost }
+    }
+
+    /// Refuses a hold whose session has ended, as the store has it.
+    pub(super) async fn check_session_of(&self, hold: &Ticket) -> Result<(), Refusal> {
+        let Some(number) = hold.session() else { return Ok(()) };
+        let seen = self.locks.inspect(number.name()).await;
+        let seen = seen.map_err(|error| Refusal::of(&error, None))?;
+        let is_own = |party: &latchwork_store::Party| {
+            Origin::read(&party.holder).is_some_and(|it| it.session == Some(number))
+        };
+        if seen.holders.iter().any(is_own) {
+            return Ok(());
+        }
+        Err(Refusal::new(Kind::Lost, "session: it has ended").reason("taken").with_next_step(NEXT))
+    }
+
     /// Whether a claim is a session, and no hold.
     fn is_session(&self, claim: &StoreClaim) -> bool {
         self.names.name_of(claim.key.as_str()).starts_with(SESSION_NAMES)
-    }
-}
-
-fn status(id: String, own: &HoldStatus, renewals: Renewals) -> SessionStatus {
-    let valid_for = renewals.valid_for.unwrap_or(own.valid_for).min(own.valid_for);
-    let late = own.valid_for - valid_for;
-    SessionStatus {
-        id,
-        ttl: own.ttl,
-        valid_for,
-        renew_in: own.renew_in.saturating_sub(late),
-        held: renewals.held,
-        lost: renewals.lost,
     }
 }
 
@@ -431,7 +454,7 @@ fn no_session() -> Refusal {
 }
 
 /// The refusal of a session, from that of the lock that it is.
-fn of_session(refusal: Refusal) -> Refusal {
+pub(super) fn of_session(refusal: Refusal) -> Refusal {
     let message = refusal.message.replacen("hold:", "session:", 1);
     let step = match refusal.kind {
         Kind::Lost | Kind::Released | Kind::NotFound => NEXT.to_owned(),

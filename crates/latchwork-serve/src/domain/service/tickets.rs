@@ -9,6 +9,7 @@ use latchwork_store::validity::seen_until;
 use latchwork_store::{Key, Moment};
 
 use super::Service;
+use super::sessions::of_session;
 use crate::domain::access::caller::Caller;
 use crate::domain::access::principal::Right;
 use crate::domain::events::event::LockEvent;
@@ -19,7 +20,7 @@ use crate::domain::holds::id::HoldId;
 use crate::domain::holds::kept::{Keeper, Kept};
 use crate::domain::holds::origin::SESSION_NAMES;
 use crate::domain::holds::registry::Hold;
-use crate::domain::holds::release::ReleaseKind;
+use crate::domain::holds::release::{ReleaseKind, ReleaseOutcome};
 use crate::domain::holds::seal::Purpose;
 use crate::domain::holds::ticket::Ticket;
 use crate::domain::holds::tickets::{Confirmed, Doubtful, Sighting};
@@ -30,6 +31,20 @@ use crate::time::spawn;
 
 /// How many holds whose end is near are asked for at a time.
 const ASKED: usize = 64;
+
+/// A hold that the store has granted, and that its client does not know yet: it ends with this value.
+struct Unheld<'a> {
+    service: &'a Service,
+    ticket: Option<Ticket>,
+}
+
+impl Drop for Unheld<'_> {
+    fn drop(&mut self) {
+        if let Some(ticket) = self.ticket.take() {
+            self.service.undo(ticket);
+        }
+    }
+}
 
 /// The hold that a request is about.
 pub(crate) enum Asked {
@@ -125,21 +140,23 @@ impl Service {
             max_end: wish.max_hold.map(|longest| since.saturating_add(longest)),
             period,
         };
-        let until = match self.lengthened(&ticket, until).await {
-            Ok(until) => until,
-            Err(error) => {
-                let refusal = Refusal::of(&error, Some(&self.name_of(&ticket)));
-                self.abandon(ticket);
-                return Err(refusal);
-            }
-        };
-        match self.enter(&ticket, wish.session.as_deref(), until).await {
-            Ok(text) => Ok(GrantedHold { id: ticket.id(), text: text.into() }),
-            Err(refusal) => {
-                self.abandon(ticket);
-                Err(refusal)
-            }
+        // Without an entry, a renewal of the session would find and keep it.
+        let mut unheld = Unheld { service: self, ticket: Some(ticket.clone()) };
+        let until = self.lengthened(&ticket, until).await;
+        let until = until.map_err(|error| Refusal::of(&error, Some(&self.name_of(&ticket))))?;
+        let text = self.enter(&ticket, wish.session.as_deref(), until).await?;
+        unheld.ticket = None;
+        Ok(GrantedHold { id: ticket.id(), text: text.into() })
+    }
+
+    /// Ends a hold that no client has learned of, also if a renewal of its session has entered it.
+    fn undo(&self, ticket: Ticket) {
+        self.sessions.forget(&ticket);
+        let ending = Ending::Released(ReleaseKind::Release, ReleaseOutcome::Unknown);
+        if let Some(hold) = self.registry.end_ticket(&ticket, ending) {
+            self.publish_elsewhere(&hold);
         }
+        self.abandon(ticket);
     }
 
     /// Enters a new hold, unless its session has ended meanwhile, and returns its id.
@@ -155,9 +172,15 @@ impl Service {
         if let Some(session) = session {
             self.check_session(session).await?;
         }
-        self.registry.insert_ticket(ticket, until)?;
+        if let Some(before) = self.registry.insert_ticket(ticket, until)? {
+            self.ends_here(&before, None);
+        }
         if let Some(session) = session {
             self.sessions.remember(session, ticket);
+            // Its end has released the holds that it saw.
+            if let Some(ended) = self.registry.ended(session.id(), &session.owner) {
+                return Err(of_session(ended.ending.refusal(&ended.name)));
+            }
         }
         Ok(text)
     }
@@ -200,15 +223,54 @@ impl Service {
         ticket: &Ticket,
         caller: &Caller,
     ) -> Result<HoldStatus, Refusal> {
+        let renewed = self.renew_at_store(ticket, caller).await?;
+        renewed.map_err(|error| self.not_renewed(ticket, &error))
+    }
+
+    /// Renews a hold of a session. If the store does not have it, its client may have released it elsewhere: the answer
+    /// tells of a loss, and no event does.
+    pub(super) async fn renew_in_session(
+        &self,
+        ticket: &Ticket,
+        caller: &Caller,
+    ) -> Result<HoldStatus, Refusal> {
+        let error = match self.renew_at_store(ticket, caller).await? {
+            Ok(status) => return Ok(status),
+            Err(error) => error,
+        };
+        let is_elsewhere = self.outlived()
+            && error.kind() == ErrorKind::Lost
+            && self.registry.ended(ticket.id(), &ticket.owner).is_none()
+            && self.registry.gone(ticket) == Ending::Lost("taken");
+        if !is_elsewhere {
+            return Err(self.not_renewed(ticket, &error));
+        }
+        if ticket.locks.len() > 1 {
+            self.abandon(ticket.clone());
+        }
+        if let Some(hold) = self.registry.forget_ticket(ticket) {
+            self.publish_elsewhere(&hold);
+        }
+        Err(Ending::Lost("taken").refusal(&self.name_of(ticket)))
+    }
+
+    /// Renews a hold, or returns the error of the store.
+    async fn renew_at_store(
+        &self,
+        ticket: &Ticket,
+        caller: &Caller,
+    ) -> Result<Result<HoldStatus, Error>, Refusal> {
         self.check_ticket(ticket, caller)?;
         self.registry.check_open()?;
         if ticket.max_left(self.clock.wall()).is_some_and(|left| left.is_zero()) {
             return Err(self.lose(ticket, Ending::Lost("max_hold")));
         }
         let renewed = ticket.renew(&self.locks, self.lease_of(ticket)).await;
-        let until = renewed.map_err(|error| self.not_renewed(ticket, &error))?;
-        let until = renewed_until(caller.arrival, until, ticket.ttl);
-        self.confirmed(ticket, until, caller, true)
+        let until = match renewed {
+            Ok(until) => renewed_until(caller.arrival, until, ticket.ttl),
+            Err(error) => return Ok(Err(error)),
+        };
+        self.confirmed(ticket, until, caller, true).map(Ok)
     }
 
     /// Shows a hold as the store has it.
