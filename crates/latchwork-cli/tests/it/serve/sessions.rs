@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread::{scope, sleep};
 use std::time::{Duration, Instant};
 
+use latchwork_services::{Direction, Proxy};
 use serde_json::{Value, json};
 
 use super::Service;
@@ -127,6 +128,81 @@ fn h440_a_lost_answer_hides_no_hold_of_a_session() {
         sleep(Duration::from_millis(500));
     }
     two.lock("answered", "{}").is(409);
+}
+
+/// The client closes its connection after the grant, while the service asks the store for the session.
+#[test]
+fn h442_a_withdrawn_acquire_leaves_no_hold_in_its_session() {
+    let server = redis();
+    let way = Proxy::plain(server.port()).unwrap();
+    let url = server.url().replace(&server.port().to_string(), &way.port().to_string());
+    let (team, cut) = (Team::at(&server.url()), Team::at(&url));
+    let (one, two) = (team.instance(), cut.instance());
+    let session = begin(&two, 60_000);
+    let body = json!({ "session": session }).to_string();
+    way.delay(Direction::ToClient, Duration::from_secs(1));
+    let asking = two.address.send("POST /v1/locks/x", &[], &body);
+    eventually("a grant", || one.is_held("x").then_some(()));
+    // The service learns of the grant after a second, and of the session after two.
+    sleep(Duration::from_millis(1_500));
+    drop(asking);
+    sleep(Duration::from_secs(1));
+    way.delay(Direction::ToClient, Duration::ZERO);
+    eventually("a free lock", || (!one.is_held("x")).then_some(()));
+    assert_eq!(names(&renew(&two, &session), "held"), [""; 0]);
+}
+
+/// The store is far away.
+#[test]
+fn h443_the_next_renewal_counts_from_the_answer() {
+    let server = redis();
+    let way = Proxy::plain(server.port()).unwrap();
+    let url = server.url().replace(&server.port().to_string(), &way.port().to_string());
+    let service = Team::at(&url).instance();
+    let session = begin(&service, 6_000);
+    hold(&service, &session, "a");
+    way.delay(Direction::ToClient, Duration::from_millis(300));
+    let start = Instant::now();
+    let renewed = renew(&service, &session);
+    let took = start.elapsed().as_millis() as u64;
+    let (valid, next) = (renewed.is(200).number("valid_for_ms"), renewed.number("renew_in_ms"));
+    assert!(next > 0 && 3 * next + took <= valid + 100, "{took} ms: {renewed:?}");
+}
+
+/// It may end while a hold is changed, and then it has released the hold as it was before.
+#[test]
+fn h444_no_change_of_a_hold_outlives_its_session() {
+    let server = redis();
+    let team = Team::at(&server.url());
+    let one = team.instance();
+    let session = begin(&one, 60_000);
+    let read = one.lock("x", &json!({ "session": session, "mode": "read" }).to_string());
+    let listed = one.ask("GET /v1/sessions", "").is(200).json();
+    let name = listed["sessions"][0]["name"].as_str().unwrap().to_owned();
+    assert_eq!(at(&team.url, &["release", "--force", &name]).code(), 0);
+    let upgraded = one.ask(&format!("POST /v1/holds/{}/upgrade", read.is(200).get("hold")), "");
+    upgraded.is(410).kind("Lost");
+    eventually("a free lock", || (!one.is_held("x")).then_some(()));
+}
+
+#[test]
+fn h445_a_release_elsewhere_is_no_loss_in_the_events() {
+    let server = redis();
+    let team = Team::at(&server.url());
+    let (one, two) = (team.instance(), team.instance());
+    let session = begin(&one, 60_000);
+    let held = hold(&one, &session, "a");
+    let mut events = Events::follow(&one.address, "/v1/events", &[]);
+    two.release(&held).is(200);
+    assert_eq!(names(&renew(&one, &session), "lost"), ["a"]);
+    hold(&one, &session, "z");
+    loop {
+        let (word, event) = events.next().unwrap();
+        assert_ne!(word, "lost", "{event}");
+        if word == "granted" && event["name"] == "z" {
+            break;
+        }
+    }
 }
 
 /// Two instances grant, a third one renews.
