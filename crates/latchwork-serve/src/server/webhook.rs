@@ -2,7 +2,6 @@
 //! dropped while that is full.
 
 use std::io;
-use std::sync::Arc;
 use std::time::Duration;
 
 use latchwork::{Error, ErrorKind};
@@ -11,7 +10,7 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::sync::mpsc;
 
-use crate::domain::events::hub::Message;
+use crate::domain::events::hub::{LossToSend, Message};
 use crate::time::{at_most, pause, spawn};
 
 /// The most losses that wait to be sent.
@@ -72,14 +71,14 @@ impl Webhook {
     }
 
     /// Sends what comes, one after the other.
-    pub(super) fn start(self) -> mpsc::Sender<Arc<Message>> {
+    pub(super) fn start(self) -> mpsc::Sender<LossToSend> {
         let (sender, losses) = mpsc::channel(MOST);
         spawn(self.run(losses));
         sender
     }
 
-    async fn run(self, mut losses: mpsc::Receiver<Arc<Message>>) {
-        while let Some(loss) = losses.recv().await {
+    async fn run(self, mut losses: mpsc::Receiver<LossToSend>) {
+        while let Some((loss, _place)) = losses.recv().await {
             let mut pauses = PAUSES.iter();
             let outcome = loop {
                 let why = match at_most(PATIENCE, self.send(&loss)).await {

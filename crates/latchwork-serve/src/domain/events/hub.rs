@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::hash::{BuildHasher, RandomState};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use tokio::sync::{mpsc, watch};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, watch};
 
 use super::event::LockEvent;
 use super::readers::Readers;
@@ -14,6 +14,29 @@ const KEPT: usize = 4096;
 
 /// The most bytes of them: a name may be long.
 const KEPT_BYTES: usize = 4 * 1024 * 1024;
+
+/// The most bytes of losses that wait to be sent: names may be long.
+const LOSSES_BYTES: usize = 4 << 20;
+
+/// A loss to send, and its place in the bytes that may wait.
+pub(crate) type LossToSend = (Arc<Message>, OwnedSemaphorePermit);
+
+/// Where losses are sent, too.
+#[derive(Debug)]
+struct Losses {
+    queue: mpsc::Sender<LossToSend>,
+    /// One permit for each byte.
+    room: Arc<Semaphore>,
+}
+
+impl Losses {
+    /// Whether there was room.
+    fn send(&self, loss: &Arc<Message>) -> bool {
+        let bytes = u32::try_from(loss.bytes()).unwrap_or(u32::MAX);
+        let place = self.room.clone().try_acquire_many_owned(bytes);
+        place.is_ok_and(|place| self.queue.try_send((loss.clone(), place)).is_ok())
+    }
+}
 
 /// An event as text, written once for all listeners.
 #[derive(Debug)]
@@ -44,7 +67,7 @@ pub(crate) struct Hub {
     /// The requests that wait for a change of one lock.
     pub(crate) readers: Readers,
     /// Where losses are sent, too.
-    losses: Option<mpsc::Sender<Arc<Message>>>,
+    losses: Option<Losses>,
 }
 
 #[derive(Debug, Default)]
@@ -93,7 +116,9 @@ impl Hub {
     }
 
     /// The same, which sends losses also there, and drops them while there is no room.
-    pub(crate) fn with_losses(self, losses: Option<mpsc::Sender<Arc<Message>>>) -> Self {
+    pub(crate) fn with_losses(self, queue: Option<mpsc::Sender<LossToSend>>) -> Self {
+        let room = Arc::new(Semaphore::new(LOSSES_BYTES));
+        let losses = queue.map(|queue| Losses { queue, room });
         Self { losses, ..self }
     }
 
@@ -112,7 +137,7 @@ impl Hub {
         state.bytes += message.bytes();
         let message = Arc::new(message);
         if let Some(losses) = self.losses.as_ref().filter(|_| message.word == "lost")
-            && losses.try_send(message.clone()).is_err()
+            && !losses.send(&message)
         {
             crate::metrics::webhook("dropped");
         }
@@ -204,6 +229,21 @@ mod tests {
             assert_eq!(names(hub.listen(Some(seen))), ["reset", "a", "b", "c"], "{seen}");
         }
         assert!(hub.last() < 1 << 53, "JSON carries it");
+    }
+
+    #[test]
+    fn h446_losses_that_wait_are_bounded_by_bytes() {
+        let (queue, mut losses) = mpsc::channel(1_024);
+        let write = |event: &LockEvent| Some(event.name.clone());
+        let hub = Hub::new(write).with_losses(Some(queue));
+        let name = "n".repeat(LOSSES_BYTES / 8);
+        for _ in 0..9 {
+            hub.publish(LockEvent::new("lost", &*name));
+        }
+        let mut count = || std::iter::from_fn(|| losses.try_recv().ok()).count();
+        assert_eq!(count(), 4, "each has its name twice");
+        hub.publish(LockEvent::new("lost", &*name));
+        assert_eq!(count(), 1, "room again");
     }
 
     #[test]
