@@ -96,8 +96,9 @@ impl Harness for OneServer {
         })
     }
 
+    /// Its processes share the machine with other trials, and nobody measures their stalls.
     fn slack(&self) -> Duration {
-        Duration::from_millis(500)
+        Duration::from_secs(1)
     }
 }
 
