@@ -126,8 +126,8 @@ fn h383_a_hand_off_does_not_exceed_a_lowered_limit() {
     });
 }
 
-/// H384: a waiter has become a holder and does not know it yet, when the limit is lowered. It is told that it
-/// holds the key, and no other waiter is.
+/// H384: the limit is lowered after a waiter became a holder and before it learns that. Its next try is granted, and
+/// that of no other waiter is.
 #[test]
 fn h384_a_grant_that_was_not_told_outlasts_a_lowered_limit() {
     let server = server();

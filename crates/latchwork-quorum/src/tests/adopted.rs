@@ -48,7 +48,7 @@ async fn h431_a_majority_renews_a_hold_of_another_process() {
     }
 }
 
-/// So nodes may be restarted one after another under a hold, whoever renews it.
+/// Nodes may be restarted one after another under a hold, whichever process renews it.
 #[tokio::test(start_paused = true)]
 async fn h433_another_process_gives_a_claim_back_to_a_node_that_lost_it() {
     let (io, nodes) = world(3);

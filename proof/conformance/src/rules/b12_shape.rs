@@ -283,7 +283,7 @@ async fn a_lowered_limit_reaches_every_waiter(stage: Stage) {
         assert_eq!((shown.holders.len(), shown.waiters.len(), limits), (left, 3, [true; 2]));
         for (place, waiter) in waiters.iter().enumerate() {
             b.blocked(waiter, "it waits by the new limit").await;
-            // By another client: who waits does not renew.
+            // Another client asks, because a waiter does not renew.
             a.lost(waiter, &format!("waiter {place} holds nothing")).await;
         }
         for claim in &held[4 - left..] {

@@ -132,10 +132,7 @@ impl Service {
         }
         match session.look(&self.locks).await {
             Ok(Some(_)) => Ok(()),
-            Ok(None) => {
-                let refusal = Refusal::new(Kind::Lost, "session: it has ended").reason("taken");
-                Err(refusal.with_next_step(NEXT))
-            }
+            Ok(None) => Err(has_ended()),
             Err(error) => Err(Refusal::of(&error, None)),
         }
     }
@@ -434,7 +431,7 @@ impl Service {
         if seen.holders.iter().any(is_own) {
             return Ok(());
         }
-        Err(Refusal::new(Kind::Lost, "session: it has ended").reason("taken").with_next_step(NEXT))
+        Err(has_ended())
     }
 
     /// Whether a claim is a session, and no hold.
@@ -445,6 +442,11 @@ impl Service {
 
 /// The next step after the end of a session.
 const NEXT: &str = "treat all locks of the session as lost; begin a new one with POST /v1/sessions";
+
+/// The store no longer has the session.
+fn has_ended() -> Refusal {
+    Refusal::new(Kind::Lost, "session: it has ended").reason("taken").with_next_step(NEXT)
+}
 
 /// There is no such session; there may never have been one.
 fn no_session() -> Refusal {

@@ -65,7 +65,7 @@ impl Store {
     fn look(&mut self, at: usize) -> bool {
         let judged = if self.queue[at].granted { Limit::of_holder } else { Limit::of_waiter };
         let is_granted = lineup::admission(&self.nodes(judged), at) == Admission::Granted;
-        assert!(is_granted || !self.queue[at].granted, "a holder is told that it waits: {self:?}");
+        assert!(is_granted || !self.queue[at].granted, "a holder is blocked: {self:?}");
         self.queue[at].granted |= is_granted;
         is_granted
     }
