@@ -439,6 +439,7 @@ fn a_store_without_tickets_says_that_it_has_no_sessions() {
     let service = Service::start(&["--store", &server.url()]);
     let refused = service.ask("POST /v1/sessions", "");
     refused.is(422).kind("Unsupported");
+    refused.step("renew each hold, or use another store than ZooKeeper");
     service.hold("x", "{}");
     assert_eq!(names(&service.ask("GET /v1/holds", ""), "holds"), ["x"]);
 }

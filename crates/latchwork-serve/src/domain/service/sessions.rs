@@ -92,7 +92,7 @@ impl Service {
         if !self.has_tickets {
             let message = "session: this store ties a lock to the process that acquired it";
             return Err(Refusal::new(Kind::Unsupported, message)
-                .with_next_step("renew each hold, or use Redis, PostgreSQL, Kubernetes or files"));
+                .with_next_step("renew each hold, or use another store than ZooKeeper"));
         }
         let number = SessionNumber(random_u128());
         let (mode, resize) = (Mode::Exclusive, Resize::Never);
