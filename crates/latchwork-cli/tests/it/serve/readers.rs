@@ -4,6 +4,7 @@ use std::io::Write;
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
+use latchwork_services::{Direction, Proxy};
 use serde_json::{Value, json};
 
 use super::Service;
@@ -85,6 +86,8 @@ fn a_read_of_a_lock_waits_for_its_next_version() {
         let metrics = two.ask("GET /metrics", "").text;
         metrics.contains("latchwork_connections 3").then_some(())
     });
+    // Nothing tells that the requests on them have been read.
+    std::thread::sleep(Duration::from_millis(500));
     two.process.signal(rustix::process::Signal::TERM);
     for reading in [reading, reading2] {
         let answer = read(reading).unwrap();
@@ -208,5 +211,31 @@ fn h397_an_upgrade_whose_answer_was_lost_is_repeated_anywhere() {
     two.renew(&read).is(410);
     two.release(&hold).is(200);
     two.ask(&format!("POST /v1/holds/{read}/upgrade"), "").is(410);
+    eventually("a free lock", || (!two.is_held("x")).then_some(()));
+}
+
+/// The instance is killed between the grant of the upgrade and the release of the read hold: a repeat elsewhere is not
+/// in the way of itself, and nothing is left of the first one.
+#[test]
+fn h447_an_upgrade_whose_instance_died_halfway_is_repeated_anywhere() {
+    let server = redis();
+    let proxy = Proxy::redis(server.port()).unwrap();
+    let mut team = Team::at(&server.url());
+    let two = team.instance();
+    team.url = proxy.url();
+    let one = team.instance();
+    let read = one.hold("x", r#"{"mode": "read", "ttl_ms": 60000}"#);
+    let upgrade = format!("POST /v1/holds/{read}/upgrade");
+    let holders = || two.ask("GET /v1/locks/x", "").json()["holders"].as_array().unwrap().len();
+    proxy.delay(Direction::ToClient, Duration::from_millis(700));
+    let upgrading = one.address.send(&upgrade, &[], "");
+    eventually("both holds", || (holders() == 2).then_some(()));
+    kill(one);
+    drop(upgrading);
+    let repeated = two.ask(&upgrade, "");
+    let (hold, token) = (repeated.is(200).get("hold"), repeated.get("token"));
+    assert_eq!(holders(), 1);
+    assert_eq!(two.renew(&hold).is(200).get("token"), token);
+    two.release(&hold).is(200);
     eventually("a free lock", || (!two.is_held("x")).then_some(()));
 }

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use latchwork::{Error, ErrorKind, Exchange, Guard, Unwatched};
+use latchwork_store::{Key, Snapshot};
 
 use super::Service;
 use super::tickets::Asked;
@@ -12,6 +13,7 @@ use crate::domain::access::principal::Right;
 use crate::domain::events::event::LockEvent;
 use crate::domain::events::observer::WAITER;
 use crate::domain::holds::change::{Change, Changed, Changing, prepare};
+use crate::domain::holds::ended::Ending;
 use crate::domain::holds::hold_status::HoldStatus;
 use crate::domain::holds::id::HoldId;
 use crate::domain::holds::origin::Origin;
@@ -22,6 +24,7 @@ use crate::domain::holds::tickets::Confirmed;
 use crate::domain::refusal::{Kind, Refusal};
 use crate::domain::store_claims::StoreClaim;
 use crate::domain::wish::check_wait;
+use crate::time::pause;
 
 /// A guard for the time of a change. If that fails, the hold is the client's as before.
 struct Lent<'a> {
@@ -38,6 +41,9 @@ impl Drop for Lent<'_> {
         }
     }
 }
+
+/// How long after its grant an instance releases the hold that was replaced, if it was not killed.
+const EXCHANGED_WITHIN: Duration = Duration::from_millis(500);
 
 impl Service {
     /// Upgrades or downgrades a hold, and renews it when its request comes and at the end. A hold that has the mode
@@ -89,6 +95,10 @@ impl Service {
         if lock.mode() == change.mode() {
             return Ok(HoldStatus { id: text.to_owned(), ..before });
         }
+        if self.is_changed_elsewhere(lock, &ticket.owner, change).await? {
+            let lost = Ending::Lost("taken").refusal(&name);
+            return self.changed_elsewhere(ticket, caller, change, lost).await;
+        }
         // The claim that replaces it names it, so that any instance can tell a repeat the new id.
         let watched = self.named_after(lock, &ticket.owner).watch(&self.locks).await;
         let guard = watched.map_err(|error| self.not_renewed(ticket, &error))?;
@@ -134,18 +144,48 @@ impl Service {
         refusal: Refusal,
     ) -> Result<HoldStatus, Refusal> {
         let ([lock], Kind::Lost) = (&ticket.locks[..], refusal.kind) else { return Err(refusal) };
-        let seen = self.locks.inspect(self.name_of(ticket)).await;
-        let seen = seen.map_err(|error| Refusal::of(&error, Some(&self.name_of(ticket))))?;
-        let claims = seen.holders.iter().filter_map(|party| StoreClaim::of(lock.key(), party));
-        let mut next = claims.filter(|it| it.origin.was == Some(lock.id()) && it.id != lock.id());
-        let next = next.find(|it| it.origin.owner == ticket.owner && it.mode == change.mode());
-        let Some(claim) = next else { return Err(refusal) };
+        let seen = self.inspect(lock.key()).await?;
+        let Some(claim) = next_of(lock, &seen, &ticket.owner, change) else { return Err(refusal) };
         let (locks, since) = (vec![claim.hold(ticket.lease())], self.clock.wall());
         let next = Ticket { locks, since, ..ticket.clone() };
         let text = self.seals.seal(Purpose::Hold, &next).ok_or_else(Refusal::no_hold)?;
         let status = self.renew_ticket(&next, caller).await?;
         self.sessions.replace(ticket, &next);
         Ok(HoldStatus { id: text, ..status })
+    }
+
+    /// Whether another instance has changed the hold so, for a request whose answer was lost. It releases the hold right
+    /// after the grant. If it was killed in between, what it was granted is nobody's, and is released here.
+    async fn is_changed_elsewhere(
+        &self,
+        lock: &Unwatched,
+        owner: &Arc<str>,
+        change: Change,
+    ) -> Result<bool, Refusal> {
+        let start = self.clock.now();
+        loop {
+            let seen = self.inspect(lock.key()).await?;
+            let Some(next) = next_of(lock, &seen, owner, change) else { return Ok(false) };
+            if seen.holders.iter().all(|party| party.id != Some(lock.id())) {
+                return Ok(true);
+            }
+            if self.clock.now().since(start) >= EXCHANGED_WITHIN {
+                let held = next.age.unwrap_or_default();
+                let released = next.hold(lock.ttl()).release(&self.locks, held, |_| ()).await;
+                return match released {
+                    Err(error) if error.kind() != ErrorKind::Lost => {
+                        Err(Refusal::of(&error, Some(&self.names.name_of(lock.key().as_str()))))
+                    }
+                    _ => Ok(false),
+                };
+            }
+            pause(EXCHANGED_WITHIN / 10).await;
+        }
+    }
+
+    async fn inspect(&self, key: &Key) -> Result<Snapshot, Refusal> {
+        let name = self.names.name_of(key.as_str());
+        self.locks.inspect(&*name).await.map_err(|error| Refusal::of(&error, Some(&name)))
     }
 
     /// The refusal of a change of a hold that its client keeps.
@@ -262,7 +302,7 @@ impl Service {
         Ok((name, holder, prepared))
     }
 
-    /// Publishes a change. After a downgrade, returns when other readers are admitted.
+    /// Publishes a change. Returns when the store has released the hold before, so that the answer leaves nothing of it.
     async fn publish_change(
         &self,
         changed: Changed,
@@ -283,9 +323,7 @@ impl Service {
         self.store_watch.remove_own(&key, from);
         let released = LockEvent::new("released", name);
         self.hub.publish(LockEvent { token: Some(from), lasted: Some(lasted), ..released });
-        if change == Change::Downgrade {
-            settled.await;
-        }
+        settled.await;
         status
     }
 
@@ -323,4 +361,16 @@ impl Service {
             _ => Err(self.with_lock(refusal, name, error).await),
         }
     }
+}
+
+/// The claim that the store has granted in place of a hold, by such a change.
+fn next_of(
+    lock: &Unwatched,
+    seen: &Snapshot,
+    owner: &Arc<str>,
+    change: Change,
+) -> Option<StoreClaim> {
+    let claims = seen.holders.iter().filter_map(|party| StoreClaim::of(lock.key(), party));
+    let mut next = claims.filter(|it| it.origin.was == Some(lock.id()) && it.id != lock.id());
+    next.find(|it| it.origin.owner == *owner && it.mode == change.mode())
 }
