@@ -110,6 +110,7 @@ async fn wait(forked: Forked, args: &HoldArgs, place: &Context) -> std::io::Resu
         place.output.note("unread", &message, &[]);
     }
     if place.output.write(format!("{lines}\n").as_bytes()).is_err() {
+        printed.withdraw().await;
         return Ok(Ended::Exit(exit::BROKEN));
     }
     printed.tell().await?;

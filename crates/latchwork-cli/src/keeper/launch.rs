@@ -10,6 +10,7 @@
 use std::io;
 use std::os::fd::{AsFd, RawFd};
 use std::os::unix::net::UnixStream as StdUnixStream;
+use std::time::Duration;
 
 use rustix::fs::{Mode, OFlags};
 use rustix::process::{Pid, PidfdFlags, Signal, WaitOptions, getppid, pidfd_open, setsid, waitpid};
@@ -19,7 +20,7 @@ use tokio::select;
 
 use crate::exit;
 use crate::process::signals::Signals;
-use crate::process::timer::watch;
+use crate::process::timer::{Naps, watch};
 
 /// What the first process says when the lines are where they belong.
 const PRINTED: &[u8] = b"printed";
@@ -71,12 +72,32 @@ pub(crate) enum Launched {
 
 /// The first process's way to the keeper.
 #[derive(Debug)]
-pub(crate) struct Printed(UnixStream);
+pub(crate) struct Printed {
+    socket: UnixStream,
+    keeper: i32,
+}
 
 impl Printed {
+    /// How long a keeper may take to release a hold that no shell has.
+    const WITHDRAWN_WITHIN: Duration = Duration::from_secs(5);
+
     /// Tells the keeper that the shell has its lines. Without this it lets go.
     pub(crate) async fn tell(mut self) -> io::Result<()> {
-        self.0.write_all(PRINTED).await
+        self.socket.write_all(PRINTED).await
+    }
+
+    /// Lets the keeper release the hold, and waits until it has, so that a script that goes on finds the lock free.
+    pub(crate) async fn withdraw(self) {
+        drop(self.socket);
+        let keeper = Pid::from_raw(self.keeper);
+        let end = keeper.and_then(|pid| pidfd_open(pid, PidfdFlags::NONBLOCK).ok());
+        if let Some(end) = end.and_then(|end| watch(end).ok()) {
+            let Ok(naps) = Naps::new() else { return };
+            select! {
+                _ = end.readable() => {}
+                _ = naps.nap(Self::WITHDRAWN_WITHIN) => {}
+            }
+        }
     }
 }
 
@@ -137,7 +158,7 @@ impl Forked {
         if lines.is_empty() {
             return Ok(Launched::Ended(code_of(self.keeper)));
         }
-        Ok(Launched::Lines(lines, Printed(socket)))
+        Ok(Launched::Lines(lines, Printed { socket, keeper: self.keeper }))
     }
 }
 
