@@ -177,6 +177,8 @@ async function run() {
 function begin() {
   history.forget();
   locks.clear();
+  // At once: a click on a row of before would be lost.
+  draw();
   run();
 }
 
