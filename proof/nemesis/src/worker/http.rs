@@ -277,6 +277,7 @@ impl Client {
                 (hold.valid_until, hold.renew_at) = self.until(sent, &said);
                 (hold.attempt, hold.mode) = (attempt, mode);
                 hold.token = token.unwrap_or_default();
+                hold.id = said.body["hold"].as_str().unwrap_or_default().to_owned();
                 self.note_grant(attempt, hold.token, hold.valid_until);
                 if upgrades {
                     self.note(releasing);
