@@ -236,6 +236,12 @@ fn h447_an_upgrade_whose_instance_died_halfway_is_repeated_anywhere() {
     let (hold, token) = (repeated.is(200).get("hold"), repeated.get("token"));
     assert_eq!(holders(), 1);
     assert_eq!(two.renew(&hold).is(200).get("token"), token);
+    // The old id releases nothing, and does not say that it did.
+    two.release(&read)
+        .is(410)
+        .kind("Released")
+        .step("use the id in the answer to that change; to learn it again, repeat the change");
+    assert!(two.is_held("x"));
     two.release(&hold).is(200);
     eventually("a free lock", || (!two.is_held("x")).then_some(()));
 }

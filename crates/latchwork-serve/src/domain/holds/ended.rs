@@ -124,6 +124,17 @@ impl OwnerEnds {
 }
 
 impl EndedHold {
+    /// The refusal of a request for it.
+    pub(crate) fn refusal(&self) -> Refusal {
+        if self.successor.is_none() {
+            return self.ending.refusal(&self.name);
+        }
+        let message = "hold: it was upgraded or downgraded, and goes on under another id";
+        Refusal::new(Kind::Released, message).key(&*self.name).with_next_step(
+            "use the id in the answer to that change; to learn it again, repeat the change",
+        )
+    }
+
     fn bytes(&self) -> usize {
         self.name.len() + self.successor.as_ref().map_or(0, |id| id.len())
     }

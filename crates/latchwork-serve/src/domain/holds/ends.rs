@@ -72,6 +72,9 @@ impl Registry {
         let (now, wall) = (self.clock.now(), self.clock.wall());
         let mut state = self.lock();
         if let Some(ended) = state.ended.find(id).filter(|it| *it.owner == *owner) {
+            if ended.successor.is_some() {
+                return Err(ended.refusal());
+            }
             let Ending::Released(kind, outcome) = ended.ending else {
                 return Err(match ended.ending {
                     // The store did not have it, for which a release by another instance is a cause as well.

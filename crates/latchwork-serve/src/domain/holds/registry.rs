@@ -163,7 +163,7 @@ impl State {
     /// Why there is no such hold of this owner.
     pub(super) fn missing(&self, id: HoldId, owner: &str) -> Refusal {
         match self.ended.find(id) {
-            Some(hold) if &*hold.owner == owner => hold.ending.refusal(&hold.name),
+            Some(hold) if &*hold.owner == owner => hold.refusal(),
             // Also for a hold of another token: no client learns which ids exist.
             _ => Refusal::no_hold(),
         }

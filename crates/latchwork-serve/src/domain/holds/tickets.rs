@@ -118,7 +118,7 @@ impl Registry {
         };
         let mut state = self.lock();
         if let Some(ended) = state.ended.find(id) {
-            return Err(ended.ending.refusal(&ended.name));
+            return Err(ended.refusal());
         }
         let mut entry = state.holds.remove(&id);
         let mut is_new = false;
@@ -229,7 +229,7 @@ impl Registry {
     ) -> Result<(Option<Hold>, Duration), Refusal> {
         let lasted = self.clock.wall().saturating_sub(ticket.since);
         if let Some(ended) = self.ended(ticket.id(), &ticket.owner) {
-            return Err(ended.ending.refusal(&ended.name));
+            return Err(ended.refusal());
         }
         let ending = Ending::Released(ReleaseKind::Release, ReleaseOutcome::Held);
         let hold = self.end_ticket(ticket, ending);

@@ -128,7 +128,7 @@ impl Service {
     /// Refuses a session that has ended, as the store has it.
     pub(super) async fn check_session(&self, session: &Ticket) -> Result<(), Refusal> {
         if let Some(ended) = self.registry.ended(session.id(), &session.owner) {
-            return Err(of_session(ended.ending.refusal(&ended.name)));
+            return Err(of_session(ended.refusal()));
         }
         match session.look(&self.locks).await {
             Ok(Some(_)) => Ok(()),

@@ -179,7 +179,7 @@ impl Service {
             self.sessions.remember(session, ticket);
             // Its end has released the holds that it saw.
             if let Some(ended) = self.registry.ended(session.id(), &session.owner) {
-                return Err(of_session(ended.ending.refusal(&ended.name)));
+                return Err(of_session(ended.refusal()));
             }
         }
         Ok(text)
@@ -280,7 +280,7 @@ impl Service {
         caller: &Caller,
     ) -> Result<HoldStatus, Refusal> {
         if let Some(ended) = self.registry.ended(ticket.id(), &ticket.owner) {
-            return Err(ended.ending.refusal(&ended.name));
+            return Err(ended.refusal());
         }
         match ticket.look(&self.locks).await {
             Ok(Some(until)) => {
@@ -348,7 +348,7 @@ impl Service {
             }
         }
         match self.registry.ended(ticket.id(), &ticket.owner) {
-            Some(ended) => Err(ended.ending.refusal(&ended.name)),
+            Some(ended) => Err(ended.refusal()),
             None => Ok(()),
         }
     }
@@ -371,7 +371,7 @@ impl Service {
     fn lose(&self, ticket: &Ticket, ending: Ending) -> Refusal {
         // The loop that ends holds may have found it meanwhile.
         if let Some(ended) = self.registry.ended(ticket.id(), &ticket.owner) {
-            return ended.ending.refusal(&ended.name);
+            return ended.refusal();
         }
         if ticket.locks.len() > 1 {
             // Of several locks, those that are not lost would stay until their leases are over.
