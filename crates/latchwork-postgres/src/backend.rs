@@ -19,7 +19,7 @@ use crate::protocol::listener::Listener;
 use crate::protocol::statements::Statements;
 use crate::protocol::store::Store;
 use crate::server::connect::{Access, For};
-use crate::server::lane::Seat;
+use crate::server::connection::Seat;
 use crate::server::pool::Pool;
 use crate::server::schema::{REPLACING, functions_of};
 
@@ -57,14 +57,14 @@ impl PostgresBackend {
         let opened = access.open(For::Locks, None).await.map_err(|error| access.error(error))?;
         let functions = opened.said.table.as_deref().and_then(functions_of).unwrap_or_default();
         let probation = PROBATION.max(opened.trip * TRIPS);
-        let lane = Arc::new(opened.lane);
+        let connection = Arc::new(opened.connection);
         if let Some(guard) = &guard {
-            let looked = guard.look(&Seat::on(lane.clone())).await;
+            let looked = guard.look(&Seat::on(connection.clone())).await;
             looked.map_err(|error| access.error(error))?;
         }
         let pool = Pool::new(access.clone(), guard.as_ref().map(Guard::connection_check));
-        let pooled = lane.pooled;
-        pool.adopt(lane);
+        let pooled = connection.pooled;
+        pool.adopt(connection);
         let mut can = Capabilities::full(shown);
         can.upgrade = functions >= REPLACING;
         can.push = !pooled;

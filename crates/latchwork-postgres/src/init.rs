@@ -11,8 +11,8 @@ use crate::names::quoted;
 use crate::protocol::guard;
 use crate::protocol::statements::Statements;
 use crate::server::connect::{Access, For, LOCAL_PATH, Opened, takes_no_writes};
+use crate::server::connection::{Connection, Seat};
 use crate::server::greet::Greeting;
-use crate::server::lane::{Lane, Seat};
 use crate::server::reply::column;
 use crate::server::schema::{
     FUNCTIONS, STEPS, VERSION, can_be_migrated, comment, functions_of, version_of,
@@ -53,7 +53,7 @@ pub async fn init(config: PostgresConfig, io: Io) -> Result<Prepared, Error> {
         })
     })?;
     if access.config.guard {
-        let seat = Seat::on(Arc::new(opened.lane));
+        let seat = Seat::on(Arc::new(opened.connection));
         let held = in_use(&statements, &seat).await.map_err(|error| access.error(error))?;
         if held > 0 && are_migrated {
             // Nobody has lost a lock by it.
@@ -117,7 +117,7 @@ async fn make_tables(
             ));
         }
     }
-    check_owners(access, &opened.lane, true).await?;
+    check_owners(access, &opened.connection, true).await?;
     let [tables, functions, comments] = statements.schema();
     // One text is one transaction. Two that are sent at the same time wait for each other. A session that waits for a
     // lock of the whole table keeps all others waiting behind it, and their renewals too.
@@ -127,16 +127,20 @@ async fn make_tables(
         statements.fill(&format!("COMMENT ON TABLE @locks@ IS '{}';", comment(VERSION))),
         "SELECT set_config('synchronous_commit', 'on', true);",
     );
-    let lane = &opened.lane;
-    lane.send(lane.client().batch_execute(&text)).await?;
+    let connection = &opened.connection;
+    connection.send(connection.client().batch_execute(&text)).await?;
     // What somebody else has made meanwhile.
-    check_owners(access, lane, false).await?;
+    check_owners(access, connection, false).await?;
     Ok(version.is_some_and(|version| version < VERSION))
 }
 
 /// Refuses what belongs to somebody else, before a statement that writes could run their code.
-async fn check_owners(access: &Access, lane: &Lane, is_older: bool) -> Result<(), BackendError> {
-    let said = Greeting::of(lane, &access.config, is_older).await?;
+async fn check_owners(
+    access: &Access,
+    connection: &Connection,
+    is_older: bool,
+) -> Result<(), BackendError> {
+    let said = Greeting::of(connection, &access.config, is_older).await?;
     said.check_owners(&access.config)
 }
 
@@ -146,8 +150,8 @@ async fn in_use(statements: &Statements, seat: &Seat) -> Result<i64, BackendErro
         "SELECT count(*) FROM @locks@ l WHERE l.k <> '' AND (l.claim IS NOT NULL AND l.ends > clock_timestamp() \
          OR EXISTS (SELECT FROM @line@ p WHERE p.k = l.k AND p.mode <> 9 AND p.ends > clock_timestamp()))",
     );
-    let lane = seat.lane();
+    let connection = seat.connection();
     let nothing: [(&(dyn tokio_postgres::types::ToSql + Sync), Type); 0] = [];
-    let rows = lane.send(lane.client().query_typed(&text, &nothing)).await?;
+    let rows = connection.send(connection.client().query_typed(&text, &nothing)).await?;
     column(rows.first().ok_or_else(|| crate::server::reply::strange(0))?, 0)
 }

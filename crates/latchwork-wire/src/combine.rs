@@ -1,9 +1,9 @@
 //! One request to a server for many callers that ask at the same time.
 //!
-//! A lone request goes out at once, by itself. When [`Lanes::alone`] requests of one kind are under
+//! A lone request goes out at once, by itself. When [`Limits::alone`] requests of one kind are under
 //! way, the next ones gather until all tasks that are ready have run, and go out together: one command
 //! for all of them, which costs the server, the wire and this process a fraction of what single ones
-//! do. When [`Lanes::all`] commands are under way, the next requests gather until one of these is
+//! do. When [`Limits::all`] commands are under way, the next requests gather until one of these is
 //! answered. Under light load nobody waits for anybody; under heavy load each waits for a part of a
 //! round trip.
 //!
@@ -25,12 +25,12 @@ use latchwork_store::{BackendError, BackendErrorKind, Effect, Io, Verb};
 
 use crate::event_loop::{EventLoop, LoopId};
 
-/// What a lane sends is given up after this long, so that what gathers behind it goes on.
+/// What a slot sends is given up after this long, so that what gathers behind it goes on.
 const LIMIT: Duration = Duration::from_millis(2_500);
 
 /// How many commands of one kind may be under way.
 #[derive(Debug, Clone, Copy)]
-pub struct Lanes {
+pub struct Limits {
     /// Before the next requests go out together.
     pub alone: usize,
     /// At most; meanwhile all others gather.
@@ -68,7 +68,7 @@ pub trait Combined: Send + Sync + 'static {
 pub struct Combiner<C: Combined> {
     kind: Arc<C>,
     io: Io,
-    lanes: Lanes,
+    limits: Limits,
     /// One for each runtime that has requests under way, and for callers without one.
     places: Mutex<Vec<Place<C>>>,
 }
@@ -77,7 +77,7 @@ pub struct Combiner<C: Combined> {
 struct Place<C: Combined> {
     runtime: Option<LoopId>,
     under_way: usize,
-    /// A lane is taken for what gathers, and nothing is sent on it yet.
+    /// A slot is taken for what gathers, and nothing is sent on it yet.
     begins: bool,
     gathered: VecDeque<Gathered<C>>,
 }
@@ -88,14 +88,14 @@ struct Gathered<C: Combined> {
 }
 
 enum Entered<'a, C: Combined> {
-    Alone(C::Request, Lane<'a, C>),
+    Alone(C::Request, Slot<'a, C>),
     Gathers(oneshot::Receiver<Result<C::Answer, BackendError>>),
 }
 
 impl<C: Combined> Combiner<C> {
     /// Creates one without requests.
-    pub fn new(kind: C, lanes: Lanes, io: Io) -> Arc<Self> {
-        Arc::new(Self { kind: Arc::new(kind), io, lanes, places: Mutex::default() })
+    pub fn new(kind: C, limits: Limits, io: Io) -> Arc<Self> {
+        Arc::new(Self { kind: Arc::new(kind), io, limits, places: Mutex::default() })
     }
 
     fn lock(&self) -> MutexGuard<'_, Vec<Place<C>>> {
@@ -114,7 +114,7 @@ impl<C: Combined> Combiner<C> {
     /// sent.
     pub async fn send(self: &Arc<Self>, request: C::Request) -> Result<C::Answer, BackendError> {
         let (request, _lane) = match self.enter(request) {
-            Entered::Alone(request, lane) => (request, lane),
+            Entered::Alone(request, slot) => (request, slot),
             Entered::Gathers(answer) => return answer.await.unwrap_or_else(|_| Err(ended())),
         };
         self.kind.send(&request).await
@@ -132,13 +132,13 @@ impl<C: Combined> Combiner<C> {
                 places.last_mut().expect("it was just added")
             }
         };
-        if place.under_way < self.lanes.alone {
+        if place.under_way < self.limits.alone {
             place.under_way += 1;
-            return Entered::Alone(request, Lane { combiner: self, here });
+            return Entered::Alone(request, Slot { combiner: self, here });
         }
         let (reply, answer) = oneshot::channel();
         place.gathered.push_back(Gathered { request, reply });
-        let begins = place.under_way < self.lanes.all && !place.begins;
+        let begins = place.under_way < self.limits.all && !place.begins;
         if begins {
             place.under_way += 1;
             place.begins = true;
@@ -150,7 +150,7 @@ impl<C: Combined> Combiner<C> {
         Entered::Gathers(answer)
     }
 
-    /// Sends on a lane that is taken: this, or what gathers until the tasks that are ready have run; and
+    /// Sends on a slot that is taken: this, or what gathers until the tasks that are ready have run; and
     /// then what gathers meanwhile.
     fn spawn(self: &Arc<Self>, here: Option<EventLoop>, first: Option<Vec<Gathered<C>>>) {
         let runtime = here.as_ref().map(EventLoop::id);
@@ -168,14 +168,14 @@ impl<C: Combined> Combiner<C> {
         &self.kind
     }
 
-    /// What gathers from now on is for another lane.
+    /// What gathers from now on is for another slot.
     fn begin(&self, runtime: Option<LoopId>) {
         if let Some(place) = self.lock().iter_mut().find(|place| place.runtime == runtime) {
             place.begins = false;
         }
     }
 
-    /// Takes what has gathered for a runtime, or gives the lane up.
+    /// Takes what has gathered for a runtime, or gives the slot up.
     fn gather(&self, runtime: Option<LoopId>) -> Vec<Gathered<C>> {
         let mut places = self.lock();
         let Some(index) = places.iter().position(|place| place.runtime == runtime) else {
@@ -183,7 +183,7 @@ impl<C: Combined> Combiner<C> {
         };
         let place = &mut places[index];
         let mut batch = Vec::new();
-        while batch.len() < self.lanes.most
+        while batch.len() < self.limits.most
             && let Some(next) = place.gathered.pop_front()
         {
             if !next.reply.is_closed() {
@@ -219,18 +219,18 @@ impl<C: Combined> Combiner<C> {
 
 impl<C: Combined> fmt::Debug for Combiner<C> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Combiner").field("lanes", &self.lanes).finish_non_exhaustive()
+        f.debug_struct("Combiner").field("limits", &self.limits).finish_non_exhaustive()
     }
 }
 
-/// A lane that a single request uses. When it is left, in whatever way, it goes to the requests that
+/// A slot that a single request uses. When it is left, in whatever way, it goes to the requests that
 /// have gathered.
-struct Lane<'a, C: Combined> {
+struct Slot<'a, C: Combined> {
     combiner: &'a Arc<Combiner<C>>,
     here: Option<EventLoop>,
 }
 
-impl<C: Combined> Drop for Lane<'_, C> {
+impl<C: Combined> Drop for Slot<'_, C> {
     fn drop(&mut self) {
         let here = self.here.take();
         let batch = self.combiner.gather(here.as_ref().map(EventLoop::id));
@@ -241,7 +241,7 @@ impl<C: Combined> Drop for Lane<'_, C> {
     }
 }
 
-/// What gathers is sent on one lane until nothing gathers any more.
+/// What gathers is sent on one slot until nothing gathers any more.
 struct Run<C: Combined> {
     combiner: Arc<Combiner<C>>,
     runtime: Option<LoopId>,
@@ -314,7 +314,7 @@ mod tests {
 
     use super::*;
 
-    const LANES: Lanes = Lanes { alone: 4, all: 6, most: 64 };
+    const LIMITS: Limits = Limits { alone: 4, all: 6, most: 64 };
 
     /// A store that does not answer while it is stopped.
     struct Store(Arc<Mutex<Vec<u32>>>);
@@ -362,7 +362,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn an_unanswered_request_frees_its_lane() {
         let sent = Arc::new(Mutex::new(Vec::new()));
-        let combiner = Combiner::new(Store(sent.clone()), LANES, paused_io().0);
+        let combiner = Combiner::new(Store(sent.clone()), LIMITS, paused_io().0);
         let alone: Vec<_> = (0..4).map(|n| start(combiner.send(n))).collect();
         let mut gathered = Vec::new();
         for n in 4..6 {
@@ -375,7 +375,7 @@ mod tests {
             others_run().await;
         }
         assert_eq!(*sent.lock().unwrap(), [0, 1, 2, 3, 4, 5, 6, 7, 8, 9]);
-        assert_eq!(combiner.lock()[0].under_way, LANES.all);
+        assert_eq!(combiner.lock()[0].under_way, LIMITS.all);
         assert_eq!(combiner.send(100).await.unwrap(), 100);
         for request in gathered {
             assert!(request.await.is_err());
@@ -385,7 +385,7 @@ mod tests {
     }
 
     /// Four are under way. The tasks that run next have a request each, and all of these go out by one
-    /// command, though there is a lane for each of two. On this kind of runtime a new task runs before
+    /// command, though there is a slot for each of two. On this kind of runtime a new task runs before
     /// those that were ready.
     #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
     #[expect(clippy::disallowed_methods, reason = "tasks of one runtime")]
@@ -409,8 +409,8 @@ mod tests {
             }
         }
         let sizes = Arc::new(Mutex::new(Vec::new()));
-        let combiner = Combiner::new(Sizes(sizes.clone()), LANES, paused_io().0);
-        let _alone: Vec<_> = (0..LANES.alone).map(|_| start(combiner.send(()))).collect();
+        let combiner = Combiner::new(Sizes(sizes.clone()), LIMITS, paused_io().0);
+        let _alone: Vec<_> = (0..LIMITS.alone).map(|_| start(combiner.send(()))).collect();
         let asked = combiner.clone();
         let on_the_worker = tokio::spawn(async move {
             let ask = |_| {
@@ -425,7 +425,7 @@ mod tests {
         assert_eq!(*sizes.lock().unwrap(), [1, 1, 1, 1, 7]);
     }
 
-    /// A loop that is not tokio's has lanes of its own, and polls what sends on them.
+    /// A loop that is not tokio's has slots of its own, and polls what sends on them.
     #[tokio::test(start_paused = true)]
     async fn requests_of_a_foreign_loop_go_out_in_its_turn() {
         struct Tasks(Mutex<Vec<Task>>);
@@ -439,7 +439,7 @@ mod tests {
             }
         }
         let (sent, tasks) = (Arc::default(), Arc::new(Tasks(Mutex::default())));
-        let combiner = Combiner::new(Store(Arc::clone(&sent)), LANES, paused_io().0);
+        let combiner = Combiner::new(Store(Arc::clone(&sent)), LIMITS, paused_io().0);
         let here = EventLoop::foreign(tasks.clone());
         let entered = here.enter();
         let _alone: Vec<_> = (0..4).map(|n| start(combiner.send(n))).collect();
@@ -457,11 +457,11 @@ mod tests {
         }
     }
 
-    /// A blocked runtime has all lanes, and what it has gathered; then it ends.
+    /// A blocked runtime has all slots, and what it has gathered; then it ends.
     #[tokio::test(start_paused = true)]
     async fn requests_of_a_blocked_runtime_delay_none_of_another() {
         let sent = Arc::new(Mutex::new(Vec::new()));
-        let combiner = Combiner::new(Store(sent.clone()), LANES, paused_io().0);
+        let combiner = Combiner::new(Store(sent.clone()), LIMITS, paused_io().0);
         let other = tokio::runtime::Builder::new_current_thread().build().unwrap();
         let entered = other.enter();
         let mut alone: Vec<_> = (0..4).map(|n| start(combiner.send(n))).collect();
@@ -470,7 +470,7 @@ mod tests {
         drop(alone.pop());
         drop(entered);
         assert_eq!(combiner.send(100).await.unwrap(), 100);
-        assert_eq!(combiner.lock()[0].under_way, LANES.alone + 1);
+        assert_eq!(combiner.lock()[0].under_way, LIMITS.alone + 1);
         #[expect(clippy::disallowed_methods, reason = "a runtime may not end inside another")]
         std::thread::spawn(|| drop(other)).join().unwrap();
         drop(alone);
@@ -482,7 +482,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn an_abandoned_request_is_never_sent() {
         let sent = Arc::new(Mutex::new(Vec::new()));
-        let combiner = Combiner::new(Store(sent.clone()), LANES, paused_io().0);
+        let combiner = Combiner::new(Store(sent.clone()), LIMITS, paused_io().0);
         let alone: Vec<_> = (0..4).map(|n| start(combiner.send(n))).collect();
         let gathers = start(combiner.send(100));
         // Its turn comes, and the task that sends it has not begun.

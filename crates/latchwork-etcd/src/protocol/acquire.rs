@@ -18,7 +18,7 @@ use crate::protocol::replace::{Seen, refusal_of_newcomer};
 use crate::protocol::requests::{self, Ask, If};
 use crate::protocol::shared::{Shared, went_back, whole_seconds};
 use crate::server::errors::{Failure, Reaction, error, strange, unsupported};
-use crate::server::keep_alive::Lane;
+use crate::server::keep_alive::Purpose;
 
 /// How often a try begins again because its lease ended on the way, or others joined the queue.
 const ROUNDS: u32 = 32;
@@ -147,7 +147,7 @@ impl Shared {
                     let alive = async {
                         match is_fresh {
                             true => Ok(Some(lease.ttl + lease.spare)),
-                            false => link.keep_alive(Lane::Try, lease.id).await,
+                            false => link.keep_alive(Purpose::Try, lease.id).await,
                         }
                     };
                     // In one flight; both answers are needed.

@@ -13,7 +13,7 @@ use crate::protocol::queue::Place;
 use crate::protocol::shared::{Shared, went_back};
 use crate::protocol::{names, requests};
 use crate::server::errors::{Failure, error, strange};
-use crate::server::keep_alive::Lane;
+use crate::server::keep_alive::Purpose;
 
 impl Shared {
     /// Keeps the place of a claim; `None` if that is gone, or what stands before it has changed.
@@ -39,7 +39,7 @@ impl Shared {
             let request = requests::unchanged(places, &far.first, limit);
             async move {
                 let (answer, alive) =
-                    tokio::join!(link.txn(request), link.keep_alive(Lane::Try, lease.id));
+                    tokio::join!(link.txn(request), link.keep_alive(Purpose::Try, lease.id));
                 Ok((answer.map_err(Failure::of_a_read)?, alive.map_err(Failure::of_a_read)?))
             }
         });

@@ -22,7 +22,7 @@ use crate::protocol::pool::{Lease, Reading};
 use crate::protocol::requests::{self, Freshness, MOST_OPS};
 use crate::protocol::shared::Shared;
 use crate::server::errors::{Failure, Reaction, error, strange, unsupported};
-use crate::server::keep_alive::Lane;
+use crate::server::keep_alive::Purpose;
 use crate::server::link::Link;
 
 /// How many bytes of keys one transaction asks for, well below what a server takes.
@@ -180,7 +180,7 @@ impl Shared {
         let mut reads = std::pin::pin!(link.txn(requests::glance(keys, Freshness::OfAll)));
         let mut keeps: FuturesUnordered<_> = (0..asked.len())
             .map(|at| {
-                let asks = link.keep_alive(Lane::Renew, held[asked[at]].lease);
+                let asks = link.keep_alive(Purpose::Renew, held[asked[at]].lease);
                 async move { (at, asks.await) }
             })
             .collect();

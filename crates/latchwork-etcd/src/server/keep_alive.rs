@@ -38,7 +38,7 @@ pub(crate) const REST: Duration = Duration::from_secs(15);
 
 /// What a lease is kept alive for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Lane {
+pub(crate) enum Purpose {
     Try,
     Renew,
 }
@@ -88,8 +88,8 @@ impl KeepAlives {
     }
 
     /// See [`Link::keep_alive`](crate::server::link::Link::keep_alive).
-    pub(crate) async fn ask(&self, lane: Lane, lease: i64) -> Answer {
-        let desk = &self.0[lane as usize];
+    pub(crate) async fn ask(&self, purpose: Purpose, lease: i64) -> Answer {
+        let desk = &self.0[purpose as usize];
         let told = match desk.channel.present() {
             // Sent on this thread, and answered near it.
             Some(connection) => {

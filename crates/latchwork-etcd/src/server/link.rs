@@ -23,7 +23,7 @@ use crate::proto::{
 use crate::server::channel::{Channel, Connection};
 use crate::server::errors::{Failure, LEAST_STREAMS, Reaction, WORDS, failure};
 use crate::server::identity::{Headed, Identity};
-use crate::server::keep_alive::{KeepAlives, Lane};
+use crate::server::keep_alive::{KeepAlives, Purpose};
 use crate::server::login::{Proof, Turn};
 use crate::server::watch::{Watches, Words};
 
@@ -235,17 +235,17 @@ impl Link {
     /// Restarts the ttl of a lease; returns its length, or `None` if there is no such lease.
     pub(crate) async fn keep_alive(
         &self,
-        lane: Lane,
+        purpose: Purpose,
         lease: i64,
     ) -> Result<Option<Duration>, Failure> {
         let hope = Hope::new(self, self.channel.present());
-        let answer = self.keep_alives.ask(lane, lease).await;
+        let answer = self.keep_alives.ask(purpose, lease).await;
         hope.met();
         match answer {
             // The stream was opened with a token that has ended; the next one takes another.
             Err(failure) if self.proof.can_mend(&failure) => {
                 self.log_in().await?;
-                self.keep_alives.ask(lane, lease).await
+                self.keep_alives.ask(purpose, lease).await
             }
             answer => answer,
         }

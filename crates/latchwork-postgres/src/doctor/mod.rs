@@ -136,11 +136,11 @@ impl<'a> Server<'a> {
 
     /// The value that a statement answers; `None` without rights or rows.
     async fn value<T: FromStr>(&self, text: &str) -> Option<T> {
-        let lane = &self.opened.lane;
+        let connection = &self.opened.connection;
         let asked = self.statements.fill(&format!("SELECT ({text})::text"));
         // Behind a pooler one text, which is one transaction: it need not be one that lets a client begin some.
-        let asked = if lane.pooled { format!("{LOCAL_PATH}; {asked}") } else { asked };
-        let said = lane.send(lane.client().simple_query(&asked)).await.ok()?;
+        let asked = if connection.pooled { format!("{LOCAL_PATH}; {asked}") } else { asked };
+        let said = connection.send(connection.client().simple_query(&asked)).await.ok()?;
         said.iter().find_map(|message| match message {
             SimpleQueryMessage::Row(row) => row.get(0)?.parse().ok(),
             _ => None,

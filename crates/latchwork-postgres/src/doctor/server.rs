@@ -19,7 +19,7 @@ const LISTENERS: i64 = 16;
 
 pub(super) async fn examine(server: &Server<'_>) -> Vec<Finding> {
     let mut findings = version(&server.opened.said.version());
-    findings.extend(server.opened.lane.sibling.as_ref().map(|it| untested(&it.name())));
+    findings.extend(server.opened.connection.sibling.as_ref().map(|it| untested(&it.name())));
     findings.push(way(server).await);
     findings.push(encryption(server).await);
     findings.push(clock(server).await);
@@ -49,7 +49,7 @@ fn version(version: &str) -> Vec<Finding> {
 }
 
 async fn way(server: &Server<'_>) -> Finding {
-    if !server.opened.lane.pooled {
+    if !server.opened.connection.pooled {
         return Finding::ok("pooler", "none: waiters are notified");
     }
     let found = Finding::info("pooler", "one stands before the server").consequence(
@@ -174,7 +174,7 @@ async fn replication(server: &Server<'_>) -> Finding {
 
 async fn isolation(server: &Server<'_>) -> Finding {
     let level = server.setting("default_transaction_isolation").await;
-    if level == "read committed" || !server.opened.lane.pooled {
+    if level == "read committed" || !server.opened.connection.pooled {
         return Finding::ok("isolation", level);
     }
     Finding::warning("isolation", level)

@@ -94,10 +94,10 @@ async fn rights(server: &Server<'_>) -> (Vec<Finding>, bool) {
 
 /// Each statement is prepared, unless a pooler could keep it: that names a function which is missing.
 async fn functions(server: &Server<'_>) -> Finding {
-    let lane = &server.opened.lane;
-    let found = match lane.pooled {
+    let connection = &server.opened.connection;
+    let found = match connection.pooled {
         true => None,
-        false => lane.examine().await.err(),
+        false => connection.examine().await.err(),
     };
     let Some(error) = found else {
         return Finding::ok("functions", "those of this client's version");

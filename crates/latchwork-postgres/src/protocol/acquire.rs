@@ -14,8 +14,8 @@ use crate::protocol::listener::Expected;
 use crate::protocol::statements::Ask;
 use crate::protocol::store::Store;
 use crate::protocol::values::{BESIDE, Uuid, holder_of, micros, mode};
+use crate::server::connection::Seat;
 use crate::server::errors::is_locked;
-use crate::server::lane::Seat;
 use crate::server::reply::{column, number, strange};
 use crate::server::schema::{REPLACING, check_resizing};
 

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex};
 use std::task::Poll;
 
 use latchwork_store::{BackendError, Claim, ClaimId, Effect, Verb};
-use latchwork_wire::combine::{Combined, Combiner, Lanes};
+use latchwork_wire::combine::{Combined, Combiner, Limits};
 use tokio_postgres::Row;
 
 use crate::lock;
@@ -18,12 +18,12 @@ use crate::protocol::guard::Guard;
 use crate::protocol::statements::Ask;
 use crate::protocol::values::{Uuid, micros, mode};
 use crate::server::connect::Access;
-use crate::server::lane::{Lane, Orphans, Params, Seat};
+use crate::server::connection::{Connection, Orphans, Params, Seat};
 use crate::server::pool::Pool;
 use crate::server::reply::{column, number, strange};
 
 /// Half of the connections are for those that ask alone.
-const LANES: Lanes = Lanes { alone: 4, all: 6, most: 64 };
+const LIMITS: Limits = Limits { alone: 4, all: 6, most: 64 };
 
 /// An answer for each claim; none if more must be asked.
 type Each<T> = Vec<Result<Option<T>, BackendError>>;
@@ -47,7 +47,7 @@ enum Fate {
     /// The statement for several callers is being sent.
     Going,
     /// That statement is under way there.
-    Sent(Arc<Lane>),
+    Sent(Arc<Connection>),
     /// It was answered.
     Landed,
     /// The caller has given up.
@@ -65,7 +65,7 @@ struct Caller<'a> {
 impl Drop for Caller<'_> {
     fn drop(&mut self) {
         match std::mem::replace(&mut *lock(&self.fate), Fate::GivenUp) {
-            Fate::Sent(lane) => self.orphans.add(self.id, &lane),
+            Fate::Sent(connection) => self.orphans.add(self.id, &connection),
             // What ends the claim may overtake it.
             Fate::Going => self.orphans.add_astray(self.id),
             Fate::Open | Fate::Landed | Fate::GivenUp => {}
@@ -93,8 +93,8 @@ impl TakeRequest {
         self.becomes(|fate| matches!(fate, Fate::Open).then_some(Fate::Going))
     }
 
-    fn sent_on(&self, lane: &Arc<Lane>) {
-        self.becomes(|fate| matches!(fate, Fate::Going).then(|| Fate::Sent(lane.clone())));
+    fn sent_on(&self, connection: &Arc<Connection>) {
+        self.becomes(|fate| matches!(fate, Fate::Going).then(|| Fate::Sent(connection.clone())));
     }
 
     fn lands(&self) {
@@ -191,7 +191,7 @@ impl Combined for Take {
             let mut taking = pin!(self.several(&seat, &sent));
             // Now it is sent, or is the next one on its connection.
             let first = poll_fn(|cx| Poll::Ready(taking.as_mut().poll(cx))).await;
-            sent.iter().for_each(|request| request.sent_on(seat.lane()));
+            sent.iter().for_each(|request| request.sent_on(seat.connection()));
             let taken = match first {
                 Poll::Ready(taken) => taken,
                 Poll::Pending => taking.await,
@@ -285,8 +285,8 @@ impl Keys {
     pub(crate) fn new(pool: &Arc<Pool>, guard: Option<Arc<Guard>>, access: &Access) -> Self {
         let take = Take { pool: pool.clone(), guard };
         Self {
-            take: Combiner::new(take, LANES, access.io.clone()),
-            free: Combiner::new(Free { pool: pool.clone() }, LANES, access.io.clone()),
+            take: Combiner::new(take, LIMITS, access.io.clone()),
+            free: Combiner::new(Free { pool: pool.clone() }, LIMITS, access.io.clone()),
             orphans: access.orphans.clone(),
         }
     }
@@ -326,7 +326,7 @@ mod tests {
             let fate = Arc::new(Mutex::new(fate));
             drop(Caller { fate: fate.clone(), id, orphans: &orphans });
             assert!(matches!(*lock(&fate), Fate::GivenUp));
-            orphans.find(id).map(|lane| lane.is_some())
+            orphans.find(id).map(|connection| connection.is_some())
         };
         // Nothing can come after it for certain: its end leaves a mark.
         assert_eq!(given_up(Fate::Going), Some(false));

@@ -15,7 +15,7 @@ use latchwork_store::{BackendError, BackendErrorKind, Claim, Effect};
 use crate::lock;
 use crate::protocol::statements::Ask;
 use crate::protocol::values::Uuid;
-use crate::server::lane::Seat;
+use crate::server::connection::Seat;
 use crate::server::pool::Check;
 use crate::server::reply::{column, number};
 

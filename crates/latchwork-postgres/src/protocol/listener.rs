@@ -19,8 +19,8 @@ use crate::protocol::message::Message;
 use crate::protocol::observe::Observers;
 use crate::protocol::statements::{self, seen};
 use crate::server::connect::{Access, For, SESSION};
+use crate::server::connection::Connection;
 use crate::server::errors::lost;
-use crate::server::lane::Lane;
 use crate::server::mover::Sink;
 use crate::server::pool::Pool;
 
@@ -50,7 +50,7 @@ pub(crate) struct Listener {
     heard: watch::Sender<i32>,
     /// Changes when the connection may not be needed any more.
     left: Notify,
-    running: Mutex<Option<Arc<Lane>>>,
+    running: Mutex<Option<Arc<Connection>>>,
     /// Whether there is a task that keeps the connection.
     running_task: Mutex<bool>,
     shut: watch::Sender<bool>,
@@ -133,7 +133,7 @@ impl Listener {
     pub(crate) async fn wait(self: &Arc<Self>, mailbox: &Mailbox, ahead: u32) -> Wake {
         let named = channel_of(mailbox);
         let mut heard = self.heard.subscribe();
-        let lane = lock(&self.running).clone();
+        let connection = lock(&self.running).clone();
         let changed = async {
             let changed = heard.wait_for(|channel| *channel != 0 && *channel != named).await;
             let is_deaf = changed.is_ok_and(|channel| *channel == DEAF);
@@ -148,9 +148,9 @@ impl Listener {
             }
         };
         self.start();
-        match lane.filter(|_| named != 0) {
+        match connection.filter(|_| named != 0) {
             // Messages are read near the caller.
-            Some(lane) => lane.drive().clone().listen(waiting).await,
+            Some(connection) => connection.drive().clone().listen(waiting).await,
             None => waiting.await,
         }
     }
@@ -160,14 +160,14 @@ impl Listener {
     /// # Errors
     ///
     /// Why there is none.
-    pub(crate) async fn connection(self: &Arc<Self>) -> Result<Arc<Lane>, BackendError> {
+    pub(crate) async fn connection(self: &Arc<Self>) -> Result<Arc<Connection>, BackendError> {
         let mut heard = self.heard.subscribe();
         loop {
             self.start();
             let known = *heard.borrow_and_update();
             let running = lock(&self.running).clone();
             match running {
-                Some(lane) if known > 0 => return Ok(lane),
+                Some(connection) if known > 0 => return Ok(connection),
                 _ if known == DEAF => {
                     return Err(lost("the server takes no connection to listen on"));
                 }
@@ -206,8 +206,8 @@ impl Listener {
     async fn run(self: &Arc<Self>) {
         loop {
             match self.listen().await {
-                Ok(lane) => {
-                    self.while_needed(&lane).await;
+                Ok(connection) => {
+                    self.while_needed(&connection).await;
                     self.deafen(0);
                 }
                 Err(_) => {
@@ -224,7 +224,7 @@ impl Listener {
     }
 
     /// Connects and listens.
-    async fn listen(self: &Arc<Self>) -> Result<Arc<Lane>, BackendError> {
+    async fn listen(self: &Arc<Self>) -> Result<Arc<Connection>, BackendError> {
         let (listener, class) = (Arc::downgrade(self), self.access.config.class());
         let channel = (random_u128() as i32 & i32::MAX).max(1);
         let (own, seen) = (self.name(channel), seen(class));
@@ -237,22 +237,22 @@ impl Listener {
                 listener.observers.notify(notification.payload());
             }
         });
-        let lane = self.access.open(For::Messages, Some(sink)).await?.lane;
-        lane.send(lane.client().batch_execute(&listen)).await?;
+        let connection = self.access.open(For::Messages, Some(sink)).await?.connection;
+        connection.send(connection.client().batch_execute(&listen)).await?;
         // A client that hands a key on checks by this lock whether the process still listens.
         let text = "SELECT pg_advisory_lock($1, $2)";
         let types: [(&(dyn ToSql + Sync), Type); 2] =
             [(&class, Type::INT4), (&channel, Type::INT4)];
-        lane.send(lane.client().query_typed(text, &types)).await?;
-        let lane = Arc::new(lane);
-        *lock(&self.running) = Some(lane.clone());
+        connection.send(connection.client().query_typed(text, &types)).await?;
+        let connection = Arc::new(connection);
+        *lock(&self.running) = Some(connection.clone());
         self.heard.send_replace(channel);
-        Ok(lane)
+        Ok(connection)
     }
 
     /// Returns when the connection has ended, or when nobody has waited for a while.
-    async fn while_needed(&self, lane: &Lane) {
-        let _expected = lane.drive().expect();
+    async fn while_needed(&self, connection: &Connection) {
+        let _expected = connection.drive().expect();
         let unused = async {
             loop {
                 while self.is_needed() {
@@ -265,29 +265,29 @@ impl Listener {
             }
         };
         tokio::select! {
-            () = lane.gone() => {}
+            () = connection.gone() => {}
             () = unused => {}
-            () = self.silent(lane) => {
+            () = self.silent(connection) => {
                 // The others go the same way, and may have been dropped as well.
                 if let Some(pool) = self.pool.upgrade() {
                     pool.doubt_all();
                 }
-                lane.end();
+                connection.end();
             }
         }
     }
 
     /// Returns when the server gives no sign of life, or was replaced.
-    async fn silent(&self, lane: &Lane) {
+    async fn silent(&self, connection: &Connection) {
         loop {
             self.io().sleep(ASK_EVERY).await;
-            let asked = lane.send(lane.client().simple_query(""));
+            let asked = connection.send(connection.client().simple_query(""));
             if !matches!(self.io().within(ASK_LIMIT, asked).await, Some(Ok(_))) {
                 return;
             }
             // One that was replaced by another server has nothing to say.
             let seen = &self.access.seen;
-            if lane.lineage.as_ref().is_some_and(|server| seen.replaces(server).is_some()) {
+            if connection.lineage.as_ref().is_some_and(|server| seen.replaces(server).is_some()) {
                 return;
             }
         }

@@ -17,8 +17,8 @@ use crate::names::stored;
 use crate::protocol::listener::Listener;
 use crate::protocol::statements::{observers, seen};
 use crate::protocol::store::Store;
+use crate::server::connection::Connection;
 use crate::server::errors::lost;
-use crate::server::lane::Lane;
 use crate::server::reply::{column, strange};
 
 /// One of so many of the locks that all sessions of the server share may be for the keys that this process observes. If
@@ -79,7 +79,7 @@ impl Observers {
 /// The subscription of one observer.
 struct RowWatch {
     listener: Arc<Listener>,
-    lane: Arc<Lane>,
+    connection: Arc<Connection>,
     eye: Arc<Eye>,
     class: i32,
     /// The server may have the lock of this observer.
@@ -95,11 +95,14 @@ impl Store {
         }
         let (class, key) = (self.access.config.class(), stored(key).0);
         let _coming = Coming::to(&self.listener);
-        let lane = self.listener.connection().await?;
-        lane.send(lane.client().batch_execute(&format!("LISTEN {}", seen(class)))).await?;
+        let connection = self.listener.connection().await?;
+        connection
+            .send(connection.client().batch_execute(&format!("LISTEN {}", seen(class))))
+            .await?;
         let text = "SELECT hashtext(encode($1, 'hex')), current_setting('max_locks_per_transaction')::bigint \
              * current_setting('max_connections')::bigint";
-        let rows = lane.send(lane.client().query_typed(text, &[(&key, Type::BYTEA)])).await?;
+        let rows =
+            connection.send(connection.client().query_typed(text, &[(&key, Type::BYTEA)])).await?;
         let [row] = &rows[..] else { return Err(strange(0)) };
         let (number, room) = (column::<i32>(row, 0)?, column::<i64>(row, 1)?);
         let Some(eye) = self.listener.observers.begin(number, room / SHARE) else {
@@ -108,14 +111,14 @@ impl Store {
         let mut row = RowWatch {
             listener: self.listener.clone(),
             eye,
-            lane: lane.clone(),
+            connection: connection.clone(),
             class: observers(class),
             is_locked: true,
         };
         let locked = row.ask("SELECT pg_advisory_lock_shared($1, $2)").await;
         row.is_locked = locked.is_ok();
         locked?;
-        if !lane.is_open() || row.eye.has_ended.load(Ordering::SeqCst) {
+        if !connection.is_open() || row.eye.has_ended.load(Ordering::SeqCst) {
             return Err(lost("closed"));
         }
         Ok(Some(Box::new(row)))
@@ -147,7 +150,7 @@ impl RowWatch {
     async fn ask(&self, text: &str) -> Result<(), BackendError> {
         let types: [(&(dyn ToSql + Sync), Type); 2] =
             [(&self.class, Type::INT4), (&self.eye.number, Type::INT4)];
-        self.lane.send(self.lane.client().query_typed(text, &types)).await.map(drop)
+        self.connection.send(self.connection.client().query_typed(text, &types)).await.map(drop)
     }
 }
 
@@ -160,7 +163,7 @@ impl Watch for RowWatch {
                 }
             };
             // Messages are read near the caller.
-            self.lane.drive().clone().listen(news).await;
+            self.connection.drive().clone().listen(news).await;
             match self.eye.has_ended.load(Ordering::SeqCst) {
                 true => Err(lost("closed")),
                 false => Ok(()),
@@ -176,14 +179,14 @@ impl Drop for RowWatch {
         if !self.is_locked || self.eye.has_ended.load(Ordering::SeqCst) {
             return;
         }
-        let (lane, class, number) = (self.lane.clone(), self.class, self.eye.number);
-        let io = lane.drive().io().clone();
+        let (connection, class, number) = (self.connection.clone(), self.class, self.eye.number);
+        let io = connection.drive().io().clone();
         io.spawn(async move {
             let types: [(&(dyn ToSql + Sync), Type); 2] =
                 [(&class, Type::INT4), (&number, Type::INT4)];
             let text = "SELECT pg_advisory_unlock_shared($1, $2)";
             // If it fails, the lock ends with the connection; until then it costs notifications that nobody reads.
-            let _ = lane.send(lane.client().query_typed(text, &types)).await;
+            let _ = connection.send(connection.client().query_typed(text, &types)).await;
         });
     }
 }

@@ -12,8 +12,8 @@ use crate::protocol::acquire::mismatch;
 use crate::protocol::statements::Ask;
 use crate::protocol::store::Store;
 use crate::protocol::values::{Uuid, micros, mode};
+use crate::server::connection::{Params, Seat};
 use crate::server::errors::is_locked;
-use crate::server::lane::{Params, Seat};
 use crate::server::reply::{column, strange};
 use crate::server::schema::check_resizing;
 
@@ -57,7 +57,7 @@ impl Store {
         let bury = if may_land && linger >= 0 { micros(claim.ttl) } else { 0 };
         let params: Params<'_> = &[&key, &name, &id, &linger, &holder, &nonce, &bury];
         // Behind a pooler the second statement may run in another session.
-        let tells = has_queue && !seat.lane().pooled;
+        let tells = has_queue && !seat.connection().pooled;
         let rows = match tells {
             true => self.leave_and_tell(&seat, params).await?,
             false => seat.ask(Ask::Leave, params, None).await?,
@@ -111,7 +111,7 @@ impl Store {
         seat: &Seat,
         params: Params<'_>,
     ) -> Result<Vec<Row>, BackendError> {
-        let (own, seat_to_tell) = (self.listener.channel(), Seat::on(seat.lane().clone()));
+        let (own, seat_to_tell) = (self.listener.channel(), Seat::on(seat.connection().clone()));
         let mut told = Box::pin(async move {
             // A waiter that is not notified checks by itself.
             let _ = seat_to_tell.ask(Ask::Tell, &[&own], None).await;
@@ -139,7 +139,7 @@ impl Store {
         if channels.is_empty() {
             return;
         }
-        let seat = Seat::on(seat.lane().clone());
+        let seat = Seat::on(seat.connection().clone());
         latchwork_wire::finish(&self.access.io, async move {
             // A waiter that is not notified checks by itself.
             let _ = seat.ask(Ask::Notify, &[&channels, &messages], None).await;

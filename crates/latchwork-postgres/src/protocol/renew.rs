@@ -10,8 +10,8 @@ use crate::names::stored;
 use crate::protocol::statements::Ask;
 use crate::protocol::store::Store;
 use crate::protocol::values::{Uuid, micros};
+use crate::server::connection::Seat;
 use crate::server::errors::is_locked;
-use crate::server::lane::Seat;
 use crate::server::reply::{column, number};
 
 /// So many claims are renewed by one statement: a few milliseconds of the server.

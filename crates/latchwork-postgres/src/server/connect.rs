@@ -12,17 +12,17 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::oneshot;
 use tokio_postgres::error::SqlState;
 use tokio_postgres::tls::NoTls;
-use tokio_postgres::{Client, Config, Connection};
+use tokio_postgres::{Client, Config};
 
 use crate::address::host::Host;
 use crate::address::passfile::Found;
 use crate::config::{Login, PostgresConfig, SslMode};
+use crate::server::connection::{Connection, Orphans};
 use crate::server::errors::{
     NO_WRITES_STEP, is_locked, is_login_refused, no_socket, not_connected, not_reached,
     without_password,
 };
 use crate::server::greet::{Greeting, Sibling, process_of};
-use crate::server::lane::{Lane, Orphans};
 use crate::server::lineage::Seen;
 use crate::server::mover::{Mover, Orders, Sink};
 use crate::server::schema;
@@ -83,7 +83,7 @@ pub(crate) struct Access {
 
 /// A new connection, and what its server has said.
 pub(crate) struct Opened {
-    pub(crate) lane: Lane,
+    pub(crate) connection: Connection,
     pub(crate) at: Host,
     pub(crate) said: Greeting,
     /// How long one round trip has taken.
@@ -345,7 +345,7 @@ impl Access {
         let refused = |error: tokio_postgres::Error| {
             without_password(not_connected(&shown, &error), reason.as_deref())
         };
-        let lane = if host.is_empty() {
+        let connection = if host.is_empty() {
             let made = login.connect_raw(socket, NoTls).await;
             self.begin(made.map_err(refused)?, drive, sink)
         } else {
@@ -354,19 +354,19 @@ impl Access {
             self.begin(made.map_err(refused)?, drive, sink)
         };
         let effect = |error: BackendError| error.with_effect(Effect::NotApplied);
-        self.greet(lane, at).await.map_err(effect)
+        self.greet(connection, at).await.map_err(effect)
     }
 
     /// Finds out who answers.
-    async fn greet(&self, mut lane: Lane, at: &Host) -> Result<Opened, BackendError> {
-        lane.sibling.as_ref().map_or(Ok(()), Sibling::check)?;
-        let promised = process_of(lane.client()).await;
+    async fn greet(&self, mut connection: Connection, at: &Host) -> Result<Opened, BackendError> {
+        connection.sibling.as_ref().map_or(Ok(()), Sibling::check)?;
+        let promised = process_of(connection.client()).await;
         let sent = self.io.now();
-        let said = Greeting::of(&lane, &self.config, false).await?;
+        let said = Greeting::of(&connection, &self.config, false).await?;
         let trip = self.io.now().since(sent);
-        lane.pooled = self.config.pooler.unwrap_or(said.is_pooled(promised));
-        lane.lineage = said.lineage.clone();
-        Ok(Opened { lane, at: at.clone(), said, trip })
+        connection.pooled = self.config.pooler.unwrap_or(said.is_pooled(promised));
+        connection.lineage = said.lineage.clone();
+        Ok(Opened { connection, at: at.clone(), said, trip })
     }
 
     /// A stream to the server.
@@ -396,10 +396,10 @@ impl Access {
 
     fn begin<T>(
         &self,
-        (client, connection): (Client, Connection<Socket, T>),
+        (client, connection): (Client, tokio_postgres::Connection<Socket, T>),
         drive: Arc<Drive>,
         sink: Option<Sink>,
-    ) -> Lane
+    ) -> Connection
     where
         T: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
@@ -407,9 +407,9 @@ impl Access {
         let sibling = Sibling::of(|name| connection.parameter(name));
         drive.start(Mover::new(connection, orders.clone(), sink));
         let (list, orphans) = (self.list.clone(), self.orphans.clone());
-        let mut lane = Lane::new(client, drive, orders, list, orphans);
-        lane.sibling = sibling;
-        lane
+        let mut connection = Connection::new(client, drive, orders, list, orphans);
+        connection.sibling = sibling;
+        connection
     }
 
     /// Makes a connection ready for requests.
@@ -417,23 +417,23 @@ impl Access {
         let said = &opened.said;
         match purpose {
             For::Messages => return Ok(opened),
-            For::Care if opened.lane.pooled => return Ok(opened),
+            For::Care if opened.connection.pooled => return Ok(opened),
             For::Care => {
-                opened.lane.send(opened.lane.client().batch_execute(PATH)).await?;
+                opened.connection.send(opened.connection.client().batch_execute(PATH)).await?;
                 return Ok(opened);
             }
             For::Locks => {}
         }
         opened.said.check_version()?;
         if schema::check(said.table.as_deref(), &self.config).is_err() {
-            self.outlast_init(&opened.lane).await?;
-            opened.said = Greeting::of(&opened.lane, &self.config, false).await?;
+            self.outlast_init(&opened.connection).await?;
+            opened.said = Greeting::of(&opened.connection, &self.config, false).await?;
         }
         let said = &opened.said;
         schema::check(said.table.as_deref(), &self.config)?;
         said.check_owners(&self.config)?;
         said.check_rights(&self.config)?;
-        if opened.lane.pooled && SILENT.contains(&&*said.messages) {
+        if opened.connection.pooled && SILENT.contains(&&*said.messages) {
             let message = format!(
                 "client_min_messages is {}: a commit that no standby has confirmed would look like one",
                 said.messages
@@ -443,22 +443,22 @@ impl Access {
                 "ALTER ROLE .. SET client_min_messages = 'warning' for the user of the address",
             ));
         }
-        if !opened.lane.pooled {
-            opened.lane.send(opened.lane.client().batch_execute(SESSION)).await?;
-            opened.lane.prepare().await?;
+        if !opened.connection.pooled {
+            opened.connection.send(opened.connection.client().batch_execute(SESSION)).await?;
+            opened.connection.prepare().await?;
         }
         Ok(opened)
     }
 
     /// Waits for the end of an `init` of another client that is making the tables at this moment: they are missing, or
     /// old, until it has committed.
-    async fn outlast_init(&self, lane: &Lane) -> Result<(), BackendError> {
+    async fn outlast_init(&self, connection: &Connection) -> Result<(), BackendError> {
         // As `make_tables` of init.rs locks it, but shared with others that wait.
         let text = format!(
             "{LOCAL_PATH}; SET LOCAL lock_timeout = '2s'; SELECT pg_advisory_xact_lock_shared({}, 1)",
             self.config.class(),
         );
-        match lane.send(lane.client().batch_execute(&text)).await {
+        match connection.send(connection.client().batch_execute(&text)).await {
             Err(error) if is_locked(&error) => {
                 let message = format!(
                     "another client is making the table {}.{} (latchwork init)",

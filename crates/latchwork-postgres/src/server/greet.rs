@@ -8,7 +8,7 @@ use tokio_postgres::{Client, Row};
 
 use crate::config::PostgresConfig;
 use crate::names::quoted;
-use crate::server::lane::Lane;
+use crate::server::connection::Connection;
 use crate::server::lineage::Lineage;
 use crate::server::reply::{column, strange};
 use crate::server::schema::{FUNCTIONS_OF_A_TABLE, OF_THE_GUARD, found};
@@ -89,14 +89,14 @@ pub(crate) struct Greeting {
 impl Greeting {
     /// Asks. `is_older` says that triggers of an older version are expected.
     pub(crate) async fn of(
-        lane: &Lane,
+        connection: &Connection,
         config: &PostgresConfig,
         is_older: bool,
     ) -> Result<Self, BackendError> {
-        let asked = ask(lane, config, is_older, LINEAGE).await;
+        let asked = ask(connection, config, is_older, LINEAGE).await;
         let rows = match asked {
             Err(error) if error.kind == BackendErrorKind::Denied || is_unknown(&error) => {
-                let asked = ask(lane, config, is_older, NO_LINEAGE).await;
+                let asked = ask(connection, config, is_older, NO_LINEAGE).await;
                 // Without the lineage, a user can lack no other right than that to the schema.
                 asked.map_err(|error| match error.kind {
                     BackendErrorKind::Denied => error.with_next_step(grants(config)),
@@ -219,7 +219,7 @@ fn is_unknown(error: &BackendError) -> bool {
 }
 
 async fn ask(
-    lane: &Lane,
+    connection: &Connection,
     config: &PostgresConfig,
     is_older: bool,
     lineage: &str,
@@ -241,7 +241,7 @@ async fn ask(
         (&functions, Type::TEXT_ARRAY),
         (&is_older, Type::BOOL),
     ];
-    lane.send(lane.client().query_typed(&text, &params)).await
+    connection.send(connection.client().query_typed(&text, &params)).await
 }
 
 /// Which server process the other end of the connection says it is. A pooler says a number of its own, and the

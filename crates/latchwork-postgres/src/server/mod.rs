@@ -5,7 +5,7 @@
 //! | `connect.rs`, `greet.rs`, `schema.rs` | chooses a server; who it is; the version of its tables |
 //! | `lineage.rs` | which of several servers was replaced |
 //! | `pool.rs` | the connections of a store |
-//! | `lane.rs`, `turn.rs`, `mover.rs`, `tls.rs` | one connection: what is asked on it, how its bytes move |
+//! | `connection.rs`, `turn.rs`, `mover.rs`, `tls.rs` | one connection: what is asked on it, how its bytes move |
 //! | `statement.rs`, `reply.rs`, `errors.rs` | what the protocol hands down; how answers are read |
 //!
 //! This room imports `config.rs`, `names.rs` and `address/`. The verbs hand down everything else: the
@@ -13,9 +13,9 @@
 //! notifications. A test of `xtask` enforces that it does not import `protocol/` or `doctor/`.
 
 pub(crate) mod connect;
+pub(crate) mod connection;
 pub(crate) mod errors;
 pub(crate) mod greet;
-pub(crate) mod lane;
 pub(crate) mod lineage;
 pub(crate) mod mover;
 pub(crate) mod pool;

@@ -11,7 +11,7 @@ use tokio::sync::{oneshot, watch};
 
 use crate::lock;
 use crate::server::connect::{Access, For, driver_gone};
-use crate::server::lane::{Lane, Seat, doubt};
+use crate::server::connection::{Connection, Seat, doubt};
 
 /// How long no more connections are asked for after the server has refused one.
 const PAUSE: Duration = Duration::from_secs(1);
@@ -32,9 +32,9 @@ const CHECK: Duration = Duration::from_secs(5);
 pub(crate) struct Pool {
     access: Arc<Access>,
     check: Option<Check>,
-    lanes: Mutex<Vec<Arc<Lane>>>,
+    connections: Mutex<Vec<Arc<Connection>>>,
     /// Renewals wait behind no other request.
-    renewals: Mutex<Option<Arc<Lane>>>,
+    renewals: Mutex<Option<Arc<Connection>>>,
     opening: AtomicUsize,
     /// When one more connection for requests, or the one for renewals, could not be made: the server may have none left.
     refused: [Mutex<Option<Moment>>; 2],
@@ -48,7 +48,7 @@ pub(crate) struct Pool {
 
 /// A connection that is being made, for all callers that wait for it. It goes on if they are gone: a caller with
 /// little time must not start over each time, or a far server would never be reached.
-type Pending = Shared<BoxFuture<'static, Result<Arc<Lane>, BackendError>>>;
+type Pending = Shared<BoxFuture<'static, Result<Arc<Connection>, BackendError>>>;
 
 /// What a new connection has to pass before it is used: the guard asks who the server is.
 pub(crate) type Check =
@@ -66,7 +66,7 @@ impl Pool {
         Arc::new(Self {
             access,
             check,
-            lanes: Mutex::default(),
+            connections: Mutex::default(),
             renewals: Mutex::default(),
             opening: AtomicUsize::new(0),
             refused: Default::default(),
@@ -95,7 +95,7 @@ impl Pool {
             false => Some(made.clone().await),
         };
         match answer {
-            Some(Ok(lane)) => Ok(Seat::on(lane)),
+            Some(Ok(connection)) => Ok(Seat::on(connection)),
             Some(Err(error)) => self.any().ok_or(error),
             None => match self.any() {
                 Some(seat) => Ok(seat),
@@ -106,26 +106,26 @@ impl Pool {
 
     /// The least busy connection of all.
     fn any(&self) -> Option<Seat> {
-        let open = self.all().into_iter().filter(|lane| self.is_fit(lane));
-        open.min_by_key(|lane| lane.load()).map(Seat::on)
+        let open = self.all().into_iter().filter(|connection| self.is_fit(connection));
+        open.min_by_key(|connection| connection.load()).map(Seat::on)
     }
 
     /// All connections, to be checked without the lock: a check reads from a connection, and what it reads wakes tasks.
-    fn all(&self) -> Vec<Arc<Lane>> {
-        let mut all = lock(&self.lanes).clone();
+    fn all(&self) -> Vec<Arc<Connection>> {
+        let mut all = lock(&self.connections).clone();
         all.extend(lock(&self.renewals).clone());
         all
     }
 
     /// Whether it takes requests.
-    fn is_fit(&self, lane: &Lane) -> bool {
-        lane.is_open() && !lane.is_doubted() && !self.was_replaced(lane)
+    fn is_fit(&self, connection: &Connection) -> bool {
+        connection.is_open() && !connection.is_doubted() && !self.was_replaced(connection)
     }
 
     /// Whether the server at the other end was replaced by another one, which this client has met.
-    fn was_replaced(&self, lane: &Lane) -> bool {
+    fn was_replaced(&self, connection: &Connection) -> bool {
         let seen = &self.access.seen;
-        lane.lineage.as_ref().is_some_and(|server| seen.replaces(server).is_some())
+        connection.lineage.as_ref().is_some_and(|server| seen.replaces(server).is_some())
     }
 
     fn was_refused(&self, purpose: Use) -> bool {
@@ -141,7 +141,7 @@ impl Pool {
     ) -> Result<(Seat, bool), BackendError> {
         match self.access.orphans.find(id) {
             None => Ok((self.seat().await?, false)),
-            Some(Some(lane)) => Ok((Seat::on(lane), false)),
+            Some(Some(connection)) => Ok((Seat::on(connection), false)),
             Some(None) => Ok((self.seat().await?, true)),
         }
     }
@@ -149,9 +149,9 @@ impl Pool {
     /// The connection for renewals. While it cannot be made, any other: a hold must not end because the server has no
     /// room for a second connection.
     pub(crate) async fn seat_for_renewals(self: &Arc<Self>) -> Result<Seat, BackendError> {
-        let lane = lock(&self.renewals).clone();
-        if let Some(lane) = lane.filter(|lane| self.is_fit(lane)) {
-            return Ok(Seat::on(lane));
+        let connection = lock(&self.renewals).clone();
+        if let Some(connection) = connection.filter(|connection| self.is_fit(connection)) {
+            return Ok(Seat::on(connection));
         }
         self.made(Use::Renewals).await
     }
@@ -170,8 +170,8 @@ impl Pool {
             let opened = open(&access, check.as_ref()).await;
             let Some(pool) = pool.upgrade() else { return };
             match (&opened, purpose) {
-                (Ok(lane), Use::Requests) => lock(&pool.lanes).push(lane.clone()),
-                (Ok(lane), Use::Renewals) => *lock(&pool.renewals) = Some(lane.clone()),
+                (Ok(connection), Use::Requests) => lock(&pool.connections).push(connection.clone()),
+                (Ok(connection), Use::Renewals) => *lock(&pool.renewals) = Some(connection.clone()),
                 (Err(_), _) => {
                     *lock(&pool.refused[purpose as usize]) = Some(pool.access.io.now());
                 }
@@ -185,14 +185,16 @@ impl Pool {
     }
 
     fn present(self: &Arc<Self>) -> Option<Seat> {
-        let all = lock(&self.lanes).clone();
-        let stays = |lane: &Arc<Lane>| lane.is_open() && !self.was_replaced(lane);
+        let all = lock(&self.connections).clone();
+        let stays =
+            |connection: &Arc<Connection>| connection.is_open() && !self.was_replaced(connection);
         let (open, ended): (Vec<_>, Vec<_>) = all.into_iter().partition(stays);
         if !ended.is_empty() {
-            lock(&self.lanes).retain(|lane| ended.iter().all(|ended| !Arc::ptr_eq(lane, ended)));
+            lock(&self.connections)
+                .retain(|connection| ended.iter().all(|ended| !Arc::ptr_eq(connection, ended)));
         }
-        let fit = open.iter().filter(|lane| !lane.is_doubted());
-        let least = fit.min_by_key(|lane| lane.load())?.clone();
+        let fit = open.iter().filter(|connection| !connection.is_doubted());
+        let least = fit.min_by_key(|connection| connection.load())?.clone();
         if least.load() > 0 && open.len() + self.opening.load(Ordering::Relaxed) < self.most() {
             self.add();
         }
@@ -216,7 +218,7 @@ impl Pool {
             let opened = open(&access, check.as_ref()).await;
             let Some(pool) = opening.0.upgrade() else { return };
             match opened {
-                Ok(lane) => lock(&pool.lanes).push(lane),
+                Ok(connection) => lock(&pool.connections).push(connection),
                 Err(_) => {
                     *lock(&pool.refused[Use::Requests as usize]) = Some(access.io.now());
                 }
@@ -251,19 +253,19 @@ impl Pool {
         let now = self.access.io.now();
         let mut unused = Vec::new();
         let mut renewals = lock(&self.renewals);
-        unused.extend(renewals.take_if(|lane| lane.idle(now) >= KEPT_FOR_RENEWALS));
-        let mut lanes = lock(&self.lanes);
+        unused.extend(renewals.take_if(|connection| connection.idle(now) >= KEPT_FOR_RENEWALS));
+        let mut connections = lock(&self.connections);
         // The first one stays, whatever it does.
-        for at in (1..lanes.len()).rev() {
-            if lanes[at].idle(now) >= KEPT {
-                unused.push(lanes.remove(at));
+        for at in (1..connections.len()).rev() {
+            if connections[at].idle(now) >= KEPT {
+                unused.push(connections.remove(at));
             }
         }
-        let goes_on = lanes.len() > 1 || renewals.is_some();
+        let goes_on = connections.len() > 1 || renewals.is_some();
         if !goes_on {
             self.is_tended.store(false, Ordering::Relaxed);
         }
-        drop((renewals, lanes));
+        drop((renewals, connections));
         // They take their leave of the server when the last of those who have them is done.
         drop(unused);
         goes_on
@@ -271,23 +273,26 @@ impl Pool {
 
     /// Asks each connection for a sign of life: the way to the server may have been closed in silence.
     pub(crate) fn doubt_all(&self) {
-        for lane in self.all() {
-            doubt(&lane, &self.access.io);
+        for connection in self.all() {
+            doubt(&connection, &self.access.io);
         }
     }
 
     /// Takes in a connection that was made before.
-    pub(crate) fn adopt(&self, lane: Arc<Lane>) {
-        lock(&self.lanes).push(lane);
+    pub(crate) fn adopt(&self, connection: Arc<Connection>) {
+        lock(&self.connections).push(connection);
     }
 }
 
-async fn open(access: &Arc<Access>, check: Option<&Check>) -> Result<Arc<Lane>, BackendError> {
-    let lane = Arc::new(access.open(For::Locks, None).await?.lane);
+async fn open(
+    access: &Arc<Access>,
+    check: Option<&Check>,
+) -> Result<Arc<Connection>, BackendError> {
+    let connection = Arc::new(access.open(For::Locks, None).await?.connection);
     if let Some(check) = check {
-        check(Seat::on(lane.clone())).await?;
+        check(Seat::on(connection.clone())).await?;
     }
-    Ok(lane)
+    Ok(connection)
 }
 
 /// A connection that is being made.

@@ -20,8 +20,8 @@ use tokio::sync::OwnedSemaphorePermit;
 use tokio_postgres::Row;
 use tokio_postgres::types::{IsNull, ToSql, Type};
 
+use crate::server::connection::{Connection, LOOK_LIMIT, Params, Seat};
 use crate::server::errors::unsent;
-use crate::server::lane::{LOOK_LIMIT, Lane, Params, Seat};
 use crate::server::reply::Encoded;
 use crate::server::statement::Number;
 
@@ -30,7 +30,7 @@ type Answer = Result<Vec<Row>, BackendError>;
 /// A request on its turn. If it is dropped, its answer is awaited without the caller.
 pub(crate) struct Request {
     asked: Option<BoxFuture<'static, Answer>>,
-    lane: Arc<Lane>,
+    connection: Arc<Connection>,
 }
 
 impl Request {
@@ -44,30 +44,30 @@ impl Request {
     ///
     /// If it is dropped before, nothing is sent.
     pub(crate) async fn on(
-        lane: &Arc<Lane>,
+        connection: &Arc<Connection>,
         ask: Number,
         params: Params<'_>,
     ) -> Result<Self, BackendError> {
-        let params = encoded(params, lane.statement(ask).types)?;
-        let turn = lane.turn().await;
-        if !lane.is_open() {
+        let params = encoded(params, connection.statement(ask).types)?;
+        let turn = connection.turn().await;
+        if !connection.is_open() {
             return Err(unsent("the connection has ended"));
         }
-        let asked = answer(lane.clone(), ask, params, turn).boxed();
-        Ok(Self { asked: Some(asked), lane: lane.clone() })
+        let asked = answer(connection.clone(), ask, params, turn).boxed();
+        Ok(Self { asked: Some(asked), connection: connection.clone() })
     }
 }
 
 async fn answer(
-    lane: Arc<Lane>,
+    connection: Arc<Connection>,
     ask: Number,
     params: Vec<(Encoded, Type)>,
     turn: OwnedSemaphorePermit,
 ) -> Answer {
-    let _until_the_answer = (turn, Seat::on(lane.clone()));
+    let _until_the_answer = (turn, Seat::on(connection.clone()));
     let typed: Vec<(&(dyn ToSql + Sync), Type)> =
         params.iter().map(|(value, kind)| (value as &(dyn ToSql + Sync), kind.clone())).collect();
-    lane.send(lane.client().query_typed(&lane.statement(ask).text, &typed)).await
+    connection.send(connection.client().query_typed(&connection.statement(ask).text, &typed)).await
 }
 
 /// Parameters that live as long as their request.
@@ -100,13 +100,13 @@ impl Future for Request {
 impl Drop for Request {
     fn drop(&mut self) {
         let Some(asked) = self.asked.take() else { return };
-        let (lane, io) = (self.lane.clone(), self.lane.drive().io().clone());
-        self.lane.drive().io().spawn(async move {
+        let (connection, io) = (self.connection.clone(), self.connection.drive().io().clone());
+        self.connection.drive().io().spawn(async move {
             // It lives until the connection has ended: the next one must not be sent before.
             let mut asked = asked;
             // A statement that waits for a row ends before that.
             if io.within(LOOK_LIMIT, asked.as_mut()).await.is_none() {
-                lane.end();
+                connection.end();
             }
         });
     }

@@ -9,7 +9,7 @@ use latchwork_store::{
     Attempt, BackendError, BackendErrorKind, Claim, Effect, FencingToken, Grant, Mode, Order,
     Shape, Wake,
 };
-use latchwork_wire::combine::{Combiner, Lanes};
+use latchwork_wire::combine::{Combiner, Limits};
 use latchwork_wire::mailbox::PROBATION;
 use redis::Value;
 
@@ -30,10 +30,10 @@ const SHORT: Duration = Duration::from_secs(100_000_000);
 
 /// Measured: without a combiner 64 tasks make 0.65 of the cycles in the same time, and the server's
 /// scripts take 1.8 times as long (`--example cycle_cost`, with and without in turns). Where the next
-/// requests also go out alone up to the last lane, four lanes being the best number then, 8 tasks make
+/// requests also go out alone up to the last slot, four slots being the best number then, 8 tasks make
 /// 0.86, 16 tasks 0.78 and 64 tasks 0.79 of the cycles, and the client uses 1.02, 1.08 and 1.09 times
 /// the processor time (nine rounds in turns beside rslock).
-const LANES: Lanes = Lanes { alone: 4, all: 6, most: 64 };
+const LIMITS: Limits = Limits { alone: 4, all: 6, most: 64 };
 
 /// Before the hold that a claim is to replace, at the end of its holder's text, see `common.lua`.
 pub(super) const BESIDE: &str = "\u{1f}beside=";
@@ -72,8 +72,8 @@ pub(crate) struct Scripted {
 impl Scripted {
     pub(crate) fn new(store: Arc<Store>) -> Arc<Self> {
         let scripts = Scripts::by(store.guard.clone(), store.topology.is_cluster());
-        let take = Combiner::new(Take { scripts: scripts.clone() }, LANES, store.io.clone());
-        let free = Combiner::new(Free, LANES, store.io.clone());
+        let take = Combiner::new(Take { scripts: scripts.clone() }, LIMITS, store.io.clone());
+        let free = Combiner::new(Free, LIMITS, store.io.clone());
         let this = Arc::new_cyclic(|me| Self {
             store,
             scripts,

@@ -4,7 +4,7 @@
 //! together they are all answered late, so each is given up and sent again, and none gets through.
 //! Here they wait for their turn instead, and the time limit of a try begins with its turn.
 //!
-//! A try that was woken has a lane of its own: it may be the next to hold the key, and must not
+//! A try that was woken waits apart from the others: it may be the next to hold the key, and must not
 //! stand behind those that only come or keep their places. So has a try that keeps a place: if it
 //! stood behind a crowd that comes, the place would end meanwhile, and the first waiter would be the
 //! last. While the store answers nobody, tries no longer count after a while, so that a store that has
@@ -30,7 +30,7 @@ const KEEPING: usize = 32;
 
 /// Why a try is made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Lane {
+pub(crate) enum Reason {
     /// It wants a place.
     First,
     /// It keeps a place.
@@ -42,14 +42,14 @@ pub(crate) enum Lane {
 /// The gates of a manager.
 #[derive(Debug)]
 pub(crate) struct Gates {
-    /// How many tries of each lane pass at a time; none where they need not wait.
+    /// How many tries of each kind pass at a time; none where they need not wait.
     at_once: Option<usize>,
     by_key: Mutex<HashMap<Key, Arc<Gate>>>,
 }
 
 #[derive(Debug)]
 struct Gate {
-    lanes: [Arc<Semaphore>; 3],
+    semaphores: [Arc<Semaphore>; 3],
     heard: Arc<Heard>,
 }
 
@@ -71,9 +71,9 @@ impl Gates {
         let at_once = self.at_once?;
         let mut by_key = self.lock();
         let gate = by_key.entry(key.clone()).or_insert_with(|| {
-            let lanes = [at_once, at_once * KEEPING, at_once];
-            let lanes = lanes.map(|at_once| Arc::new(Semaphore::new(at_once)));
-            Arc::new(Gate { lanes, heard: Arc::default() })
+            let semaphores = [at_once, at_once * KEEPING, at_once];
+            let semaphores = semaphores.map(|at_once| Arc::new(Semaphore::new(at_once)));
+            Arc::new(Gate { semaphores, heard: Arc::default() })
         });
         Some(AtGate { gate: gate.clone(), key: key.clone(), gates: self.clone() })
     }
@@ -89,10 +89,10 @@ pub(crate) struct AtGate {
 
 impl AtGate {
     /// Waits for a turn.
-    pub(crate) async fn pass(&self, lane: Lane) -> Pass {
-        let lane = self.gate.lanes[lane as usize].clone();
+    pub(crate) async fn pass(&self, reason: Reason) -> Pass {
+        let semaphore = self.gate.semaphores[reason as usize].clone();
         // It is never closed; if it were, nobody would have to wait.
-        Pass { turn: lane.acquire_owned().await.ok(), heard: self.gate.heard.clone() }
+        Pass { turn: semaphore.acquire_owned().await.ok(), heard: self.gate.heard.clone() }
     }
 }
 
@@ -164,14 +164,14 @@ mod tests {
         let (one, other) = (Key::new("k").unwrap(), Key::new("k2").unwrap());
         let at = |key: &Key| gates.at(key).unwrap();
         let (first, second, elsewhere) = (at(&one), at(&one), at(&other));
-        let pass = is_let_in(&mut (Box::pin(first.pass(Lane::First)) as _)).unwrap();
+        let pass = is_let_in(&mut (Box::pin(first.pass(Reason::First)) as _)).unwrap();
         let mut waits: std::pin::Pin<Box<dyn Future<Output = _>>> =
-            Box::pin(second.pass(Lane::First));
+            Box::pin(second.pass(Reason::First));
         assert!(is_let_in(&mut waits).is_none());
-        for own in [Lane::Keeping, Lane::Woken] {
+        for own in [Reason::Keeping, Reason::Woken] {
             assert!(is_let_in(&mut (Box::pin(second.pass(own)) as _)).is_some());
         }
-        assert!(is_let_in(&mut (Box::pin(elsewhere.pass(Lane::First)) as _)).is_some());
+        assert!(is_let_in(&mut (Box::pin(elsewhere.pass(Reason::First)) as _)).is_some());
         drop(pass);
         assert!(is_let_in(&mut waits).is_some());
         drop(waits);

@@ -15,7 +15,7 @@ use crate::rules::observe::Event;
 use crate::rules::options::Plan;
 use crate::rules::token_base;
 use crate::runtime::block_on::listening;
-use crate::runtime::gate::{AtGate, Lane, Pass};
+use crate::runtime::gate::{AtGate, Pass, Reason};
 use crate::wait::local::{Local, wait_in_queue};
 use crate::wait::pace::Pace;
 use crate::wait::patience::{Patience, may_pass, timed_out};
@@ -363,17 +363,17 @@ impl<'a> Pending<'a> {
     async fn pass(&mut self, deadline: Moment) -> Result<Option<Pass>, Error> {
         let Some(gate) = &self.gate else { return Ok(None) };
         let engine = self.engine;
-        let lane = match (std::mem::take(&mut self.is_woken), self.touched) {
-            (true, _) => Lane::Woken,
-            (false, true) => Lane::Keeping,
-            (false, false) => Lane::First,
+        let reason = match (std::mem::take(&mut self.is_woken), self.touched) {
+            (true, _) => Reason::Woken,
+            (false, true) => Reason::Keeping,
+            (false, false) => Reason::First,
         };
         let limit = match self.patience {
-            Patience::Endless => return Ok(Some(gate.pass(lane).await)),
+            Patience::Endless => return Ok(Some(gate.pass(reason).await)),
             Patience::Once => self.request.plan.rules.op_timeout(self.claim.ttl),
             Patience::Within(_) | Patience::Until(..) => deadline.since(engine.io.now()),
         };
-        match engine.io.within(limit, gate.pass(lane)).await {
+        match engine.io.within(limit, gate.pass(reason)).await {
             Some(pass) => Ok(Some(pass)),
             None if self.patience == Patience::Once => {
                 let message = format!(

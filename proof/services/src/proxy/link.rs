@@ -9,8 +9,8 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 
 use super::control::{Fate, Shared, State};
-use super::lane::{End, Gone, Lane};
 use super::order::{Order, Step};
+use super::pipe::{End, Gone, Pipe};
 use super::zookeeper::{Said, Talk};
 use super::{Cut, Direction, Protocol};
 use crate::resp::{Framer, words};
@@ -153,7 +153,7 @@ struct Link {
     from: IpAddr,
     /// Whom each direction ends at: the server, then the client.
     sinks: [TcpStream; 2],
-    lanes: [Lane; 2],
+    pipes: [Pipe; 2],
     commands: Framer,
     answers: Framer,
     order: Order,
@@ -178,7 +178,7 @@ impl Link {
             id,
             from,
             sinks: [server, client],
-            lanes: Default::default(),
+            pipes: Default::default(),
             commands: Framer::of_commands(),
             answers: Framer::of_answers(),
             order: Order::default(),
@@ -202,7 +202,7 @@ impl Link {
             };
             let idle = shared.state().idle.map(|idle| self.heard + idle);
             let [server, client] = &self.sinks;
-            let [up, down] = &self.lanes;
+            let [up, down] = &self.pipes;
             let ready = tokio::select! {
                 // The sender lives as long as `shared`.
                 _ = changes.changed() => None,
@@ -230,33 +230,33 @@ impl Link {
         let now = Instant::now();
         if !state.hold_answers {
             for (bytes, answers) in self.held.drain(..) {
-                self.lanes[TO_CLIENT].push(now, &bytes, answers);
+                self.pipes[TO_CLIENT].push(now, &bytes, answers);
             }
         }
         let mut due = None;
         for direction in [TO_SERVER, TO_CLIENT] {
             let is_parted = state.parted.contains(&self.from);
             if state.frozen[direction] || is_parted || self.id < state.stranded {
-                self.lanes[direction].blocked = false;
+                self.pipes[direction].blocked = false;
                 continue;
             }
             let to_come = direction == TO_CLIENT && !self.held.is_empty();
-            let (lane, sink) = (&mut self.lanes[direction], &self.sinks[direction]);
-            match lane.flush(now, sink, to_come) {
+            let (pipe, sink) = (&mut self.pipes[direction], &self.sinks[direction]);
+            match pipe.flush(now, sink, to_come) {
                 Ok(answers) => self.unanswered -= answers,
                 Err(Gone::Source) => return Err(Cut::Reset),
                 Err(Gone::Sink) => {
-                    lane.close();
+                    pipe.close();
                     // The other side learns it by the other direction, which may be frozen.
-                    self.lanes[1 - direction].end(now, End::Reset);
+                    self.pipes[1 - direction].end(now, End::Reset);
                     due = Some(now);
                 }
             }
-            due = due.into_iter().chain(self.lanes[direction].next_due(to_come)).min();
+            due = due.into_iter().chain(self.pipes[direction].next_due(to_come)).min();
         }
         match self.cut {
             Some(how) => Err(how),
-            None if self.lanes.iter().all(|lane| lane.closed) => Err(Cut::Finish),
+            None if self.pipes.iter().all(|pipe| pipe.closed) => Err(Cut::Finish),
             None => Ok(due),
         }
     }
@@ -269,8 +269,8 @@ impl Link {
         let due = Instant::now() + state.delay[direction];
         match got {
             Err(e) if e.kind() == io::ErrorKind::WouldBlock => return,
-            Err(_) => self.lanes[direction].end(due, End::Reset),
-            Ok(0) => self.lanes[direction].end(due, End::Finish),
+            Err(_) => self.pipes[direction].end(due, End::Reset),
+            Ok(0) => self.pipes[direction].end(due, End::Finish),
             Ok(_) if self.id < state.stranded => {}
             Ok(n) => {
                 self.heard = Instant::now();
@@ -302,8 +302,8 @@ impl Link {
             _ if direction == TO_CLIENT && state.lose_answers => {}
             _ if direction == TO_CLIENT && state.piece_is_lost() => self.cut = Some(Cut::Reset),
             _ => match state.trickle[direction] {
-                Some(bits) => self.lanes[direction].trickle(due, bytes, bits),
-                None => self.lanes[direction].push(due, bytes, 0),
+                Some(bits) => self.pipes[direction].trickle(due, bytes, bits),
+                None => self.pipes[direction].push(due, bytes, 0),
             },
         }
     }
@@ -318,7 +318,7 @@ impl Link {
             };
             let words = words(frame);
             if words.is_empty() {
-                self.lanes[TO_SERVER].push(due, frame, 0);
+                self.pipes[TO_SERVER].push(due, frame, 0);
                 continue;
             }
             self.kind = self.kind.after(&words);
@@ -326,7 +326,7 @@ impl Link {
                 state.counts.between_servers += 1;
                 self.order.forwarded(&words, None);
                 self.unanswered += 1;
-                self.lanes[TO_SERVER].push(due, frame, 0);
+                self.pipes[TO_SERVER].push(due, frame, 0);
                 continue;
             }
             state.counts.round_trips += u64::from(self.unanswered == 0);
@@ -334,7 +334,7 @@ impl Link {
             match state.command(&words) {
                 Fate::Forward(lost) => {
                     self.order.forwarded(&words, lost);
-                    self.lanes[TO_SERVER].push(due, frame, 0);
+                    self.pipes[TO_SERVER].push(due, frame, 0);
                 }
                 Fate::Lose(cut) => {
                     state.counts.lost += 1;
@@ -360,7 +360,7 @@ impl Link {
                 Err(_) => return self.cut = Some(Cut::Reset),
             };
             let mut side = ClientSide {
-                lane: &mut self.lanes[TO_CLIENT],
+                pipe: &mut self.pipes[TO_CLIENT],
                 held: &mut self.held,
                 unanswered: &mut self.unanswered,
             };
@@ -377,7 +377,7 @@ impl Link {
                     if state.lose_answers || state.lose_pushes {
                         state.counts.lost += 1;
                     } else {
-                        side.lane.push(due, bytes, 0);
+                        side.pipe.push(due, bytes, 0);
                     }
                 }
                 Step::Lost { last, cut: then } => {
@@ -410,7 +410,7 @@ impl Link {
                 Fate::Forward(lost) => {
                     self.unanswered += 1;
                     self.talk.forwarded(lost);
-                    self.lanes[TO_SERVER].push(due, &frame, 0);
+                    self.pipes[TO_SERVER].push(due, &frame, 0);
                 }
             }
         }
@@ -429,7 +429,7 @@ impl Link {
                     state.counts.pushes += 1;
                     match state.lose_answers || state.lose_pushes {
                         true => state.counts.lost += 1,
-                        false => self.lanes[TO_CLIENT].push(due, &frame, 0),
+                        false => self.pipes[TO_CLIENT].push(due, &frame, 0),
                     }
                 }
                 Said::Answer => {
@@ -448,7 +448,7 @@ impl Link {
 
     fn client_side(&mut self) -> ClientSide<'_> {
         ClientSide {
-            lane: &mut self.lanes[TO_CLIENT],
+            pipe: &mut self.pipes[TO_CLIENT],
             held: &mut self.held,
             unanswered: &mut self.unanswered,
         }
@@ -474,14 +474,14 @@ impl Link {
 
 /// Where answers go.
 struct ClientSide<'a> {
-    lane: &'a mut Lane,
+    pipe: &'a mut Pipe,
     held: &'a mut Vec<(Vec<u8>, u64)>,
     unanswered: &'a mut u64,
 }
 
 impl ClientSide<'_> {
     fn again(&mut self) -> ClientSide<'_> {
-        ClientSide { lane: self.lane, held: self.held, unanswered: self.unanswered }
+        ClientSide { pipe: self.pipe, held: self.held, unanswered: self.unanswered }
     }
 }
 
@@ -493,7 +493,7 @@ fn deliver(state: &mut State, side: ClientSide<'_>, bytes: &[u8], answers: u64, 
     } else if state.hold_answers {
         side.held.push((bytes.to_vec(), answers));
     } else {
-        side.lane.push(due, bytes, answers);
+        side.pipe.push(due, bytes, answers);
     }
 }
 

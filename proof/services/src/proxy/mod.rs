@@ -2,9 +2,9 @@
 
 mod control;
 mod counts;
-mod lane;
 mod link;
 mod order;
+mod pipe;
 mod zookeeper;
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};

@@ -32,7 +32,7 @@ pub(super) enum End {
 }
 
 #[derive(Debug, Default)]
-pub(super) struct Lane {
+pub(super) struct Pipe {
     queue: VecDeque<Chunk>,
     /// How much of the first chunk is written.
     written: usize,
@@ -45,7 +45,7 @@ pub(super) struct Lane {
     pub(super) blocked: bool,
 }
 
-impl Lane {
+impl Pipe {
     pub(super) fn push(&mut self, due: Instant, bytes: &[u8], answers: u64) {
         if self.closed {
             return;

@@ -34,11 +34,11 @@ pub(crate) type Params<'a> = &'a [&'a (dyn ToSql + Sync)];
 
 /// Claims whose tries may still be under way, and where: what ends them must come after.
 #[derive(Default)]
-pub(crate) struct Orphans(Mutex<HashMap<ClaimId, Weak<Lane>>>);
+pub(crate) struct Orphans(Mutex<HashMap<ClaimId, Weak<Connection>>>);
 
 impl Orphans {
-    pub(crate) fn add(&self, id: ClaimId, lane: &Arc<Lane>) {
-        self.note(id, Arc::downgrade(lane));
+    pub(crate) fn add(&self, id: ClaimId, connection: &Arc<Connection>) {
+        self.note(id, Arc::downgrade(connection));
     }
 
     /// As [`Self::add`], where nothing can be sent after the try for certain.
@@ -46,18 +46,18 @@ impl Orphans {
         self.note(id, Weak::new());
     }
 
-    fn note(&self, id: ClaimId, lane: Weak<Lane>) {
+    fn note(&self, id: ClaimId, connection: Weak<Connection>) {
         let mut all = lock(&self.0);
         if all.len() >= ORPHANS {
             all.clear(); // a try that lands late is gone within its ttl
         }
-        all.insert(id, lane);
+        all.insert(id, connection);
     }
 
     /// Whether a try of this claim may be under way; with its connection, if that still answers.
-    pub(crate) fn find(&self, id: ClaimId) -> Option<Option<Arc<Lane>>> {
-        let lane = lock(&self.0).get(&id)?.upgrade();
-        Some(lane.filter(|lane| lane.is_open() && !lane.is_doubted()))
+    pub(crate) fn find(&self, id: ClaimId) -> Option<Option<Arc<Connection>>> {
+        let connection = lock(&self.0).get(&id)?.upgrade();
+        Some(connection.filter(|connection| connection.is_open() && !connection.is_doubted()))
     }
 
     /// The claim was ended after its tries.
@@ -67,7 +67,7 @@ impl Orphans {
 }
 
 /// One connection. It ends when nobody has it any more.
-pub(crate) struct Lane {
+pub(crate) struct Connection {
     client: Option<Client>,
     drive: Arc<Drive>,
     orders: Arc<Orders>,
@@ -92,7 +92,7 @@ pub(crate) struct Lane {
     used: Mutex<Moment>,
 }
 
-impl Lane {
+impl Connection {
     pub(crate) fn new(
         client: Client,
         drive: Arc<Drive>,
@@ -118,7 +118,7 @@ impl Lane {
     }
 
     pub(crate) fn client(&self) -> &Client {
-        self.client.as_ref().expect("it is taken when the lane ends only")
+        self.client.as_ref().expect("it is taken when the connection ends only")
     }
 
     pub(crate) fn drive(&self) -> &Arc<Drive> {
@@ -202,15 +202,15 @@ impl Lane {
 }
 
 /// A connection that is used for a request.
-pub(crate) struct Seat(Arc<Lane>);
+pub(crate) struct Seat(Arc<Connection>);
 
 impl Seat {
-    pub(crate) fn on(lane: Arc<Lane>) -> Self {
-        lane.load.fetch_add(1, Ordering::Relaxed);
-        Self(lane)
+    pub(crate) fn on(connection: Arc<Connection>) -> Self {
+        connection.load.fetch_add(1, Ordering::Relaxed);
+        Self(connection)
     }
 
-    pub(crate) fn lane(&self) -> &Arc<Lane> {
+    pub(crate) fn connection(&self) -> &Arc<Connection> {
         &self.0
     }
 
@@ -229,13 +229,13 @@ impl Seat {
         params: Params<'_>,
         about: Option<ClaimId>,
     ) -> Result<Vec<Row>, BackendError> {
-        let (lane, ask) = (&self.0, ask.into());
-        let Some(prepared) = lane.prepared.get(ask.0) else {
-            let request = Request::on(lane, ask, params).await?;
+        let (connection, ask) = (&self.0, ask.into());
+        let Some(prepared) = connection.prepared.get(ask.0) else {
+            let request = Request::on(connection, ask, params).await?;
             return self.answered(about, request).await;
         };
-        let asked = lane.client().query(prepared, params);
-        self.answered(about, lane.send(asked)).await
+        let asked = connection.client().query(prepared, params);
+        self.answered(about, connection.send(asked)).await
     }
 
     async fn answered(
@@ -243,14 +243,15 @@ impl Seat {
         about: Option<ClaimId>,
         asked: impl Future<Output = Result<Vec<Row>, BackendError>>,
     ) -> Result<Vec<Row>, BackendError> {
-        let lane = &self.0;
-        let warned = lane.orders.warnings();
-        let flight = Flight { lane, about, since: lane.drive.io().now(), landed: false };
+        let connection = &self.0;
+        let warned = connection.orders.warnings();
+        let flight =
+            Flight { connection, about, since: connection.drive.io().now(), landed: false };
         let answer = asked.await;
         if !answer.as_ref().is_err_and(|error| error.effect == Effect::Unknown) {
             flight.lands();
         }
-        if answer.is_ok() && lane.orders.warnings() != warned {
+        if answer.is_ok() && connection.orders.warnings() != warned {
             return Err(not_replicated());
         }
         answer
@@ -266,7 +267,7 @@ impl Drop for Seat {
 
 /// Notices that the caller has given up.
 struct Flight<'a> {
-    lane: &'a Arc<Lane>,
+    connection: &'a Arc<Connection>,
     about: Option<ClaimId>,
     since: Moment,
     landed: bool,
@@ -284,35 +285,35 @@ impl Drop for Flight<'_> {
             return;
         }
         if let Some(id) = self.about {
-            self.lane.orphans.add(id, self.lane);
+            self.connection.orphans.add(id, self.connection);
         }
-        let io = self.lane.drive.io();
+        let io = self.connection.drive.io();
         if io.now().since(self.since) >= SILENCE {
-            doubt(self.lane, io);
+            doubt(self.connection, io);
         }
     }
 }
 
 /// Asks a connection for a sign of life. It takes no requests meanwhile, and ends if there is none: the way
 /// may have been closed in silence.
-pub(crate) fn doubt(lane: &Arc<Lane>, io: &Io) {
-    if lane.doubted.swap(true, Ordering::Relaxed) {
+pub(crate) fn doubt(connection: &Arc<Connection>, io: &Io) {
+    if connection.doubted.swap(true, Ordering::Relaxed) {
         return;
     }
-    let (lane, own) = (lane.clone(), io.clone());
+    let (connection, own) = (connection.clone(), io.clone());
     io.spawn(async move {
         let mut asked = pin!(async {
-            let _turn = lane.turn().await;
-            lane.send(lane.client().simple_query("")).await
+            let _turn = connection.turn().await;
+            connection.send(connection.client().simple_query("")).await
         });
         match own.within(LOOK_LIMIT, asked.as_mut()).await {
-            Some(Ok(_)) => lane.doubted.store(false, Ordering::Relaxed),
-            _ => lane.end(),
+            Some(Ok(_)) => connection.doubted.store(false, Ordering::Relaxed),
+            _ => connection.end(),
         }
     });
 }
 
-impl Drop for Lane {
+impl Drop for Connection {
     fn drop(&mut self) {
         // It takes its leave of the server, if it can at once; then it ends in any case.
         drop(self.client.take());
@@ -321,8 +322,8 @@ impl Drop for Lane {
     }
 }
 
-impl fmt::Debug for Lane {
+impl fmt::Debug for Connection {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Lane").field("pooled", &self.pooled).finish_non_exhaustive()
+        f.debug_struct("Connection").field("pooled", &self.pooled).finish_non_exhaustive()
     }
 }
