@@ -40,17 +40,17 @@ impl Shared {
             Some((round, State::Blocked(standing))) => Some((round, standing)),
             _ => None,
         };
-        let contested = claim.waits && self.turns.is_contested(&claim.key, self.io.now());
+        let contested = claim.waits && self.node_order.is_contested(&claim.key, self.io.now());
         if contested && before.is_none() {
             // A client that has just released is nearer than a waiter that has to be woken.
-            self.io.sleep(self.turns.courtesy()).await;
+            self.io.sleep(self.node_order.courtesy()).await;
         }
         let expects_others = match &before {
             Some((_, standing)) => standing.split || standing.woken.load(Ordering::SeqCst),
             None => contested,
         };
         let now = self.io.now();
-        let first = (claim.waits && expects_others).then(|| self.turns.first(&claim.key, now));
+        let first = (claim.waits && expects_others).then(|| self.node_order.first(&claim.key, now));
         let floor = claim.floor.max(self.propose());
         let round = match (&before, first) {
             (Some((old, standing)), Some(first)) if standing.is_at(first) => {
@@ -82,7 +82,7 @@ impl Shared {
             Verdict::Yes => {
                 let alone = before.iter().filter(|(_, standing)| standing.alone && first.is_none());
                 for (node, _) in alone.flat_map(|(_, standing)| standing.seen().marks) {
-                    self.turns.doubt(node, now); // it went on saying no while the key was free
+                    self.node_order.doubt(node, now); // it went on saying no while the key was free
                 }
                 self.grant(vote, splits).await
             }
@@ -280,7 +280,7 @@ impl Vote<'_> {
                 None => {}
             }
         };
-        self.shared.turns.learn(self.trip());
+        self.shared.node_order.learn(self.trip());
         verdict
     }
 
@@ -324,8 +324,8 @@ impl Vote<'_> {
     /// Waits a little for the node that was asked first. If it knows a holder, nobody else is asked:
     /// it tells when that one goes, and if it does not soon, the next round asks all.
     async fn ask_first(&mut self, first: usize) -> Option<Blocked> {
-        let (io, turns) = (&self.shared.io, &self.shared.turns);
-        let patience = turns.patience();
+        let (io, node_order) = (&self.shared.io, &self.shared.node_order);
+        let patience = node_order.patience();
         let _ = io.within(patience, self.land()).await;
         let now = io.now();
         match (&self.grants[..], &self.blocks[..]) {
@@ -342,7 +342,7 @@ impl Vote<'_> {
                 Some(answer)
             }
             _ => {
-                turns.doubt(first, now);
+                node_order.doubt(first, now);
                 None
             }
         }

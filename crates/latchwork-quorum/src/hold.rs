@@ -168,7 +168,7 @@ impl Shared {
                 match state {
                     State::Blocked(standing) => drop(standing.leave()),
                     State::Held(_) if round.waited => {
-                        self.turns.contest(&claim.key, self.io.now());
+                        self.node_order.contest(&claim.key, self.io.now());
                     }
                     _ => {}
                 }

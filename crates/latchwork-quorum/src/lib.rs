@@ -5,7 +5,7 @@
 //! - All nodes are asked at once, and the answer is given as soon as the others cannot change it
 //!   (`tally`). The majority is counted of all nodes, never of those that answer.
 //! - Who waited, and comes when the key may be free, asks one node before the others, so that not
-//!   everyone gets a part of the votes (`turn`).
+//!   everyone gets a part of the votes (`node_order`).
 //! - Each vote on a claim is a round under a fresh name (`round`). What a vote leaves behind is
 //!   released in the background until its node answers or the ttl is over, also when the caller
 //!   went away.
@@ -18,11 +18,11 @@ mod acquire;
 mod flight;
 mod gather;
 mod hold;
+mod node_order;
 mod round;
 mod tally;
 #[cfg(test)]
 mod tests;
-mod turn;
 mod view;
 
 use std::fmt;
@@ -31,9 +31,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use self::gather::{Gatherer, Releases, Tries};
+use self::node_order::NodeOrder;
 use self::round::{Book, Round, State};
 use self::tally::Size;
-use self::turn::Turns;
 use latchwork_store::*;
 use latchwork_store::{
     BackendError, BackendErrorKind, Capabilities, Effect, Error, ErrorKind, Fencing, Io,
@@ -70,7 +70,7 @@ struct Shared {
     book: Mutex<Book>,
     /// The largest token seen, over all keys: a proposal above it is above that of each key.
     largest: AtomicU64,
-    turns: Turns,
+    node_order: NodeOrder,
     tries: Arc<Gatherer<Tries>>,
     releases: Arc<Gatherer<Releases>>,
 }
@@ -109,13 +109,13 @@ impl Quorum {
             capabilities.store = store;
         }
         let names: Vec<_> = nodes.iter().map(|node| node.capabilities().store).collect();
-        let turns = Turns::new(names.iter().map(|name| &**name));
+        let node_order = NodeOrder::new(names.iter().map(|name| &**name));
         let (book, largest) = (Mutex::new(Book::new()), AtomicU64::new(0));
         let nodes: Arc<[_]> = nodes.into();
         let tries = Gatherer::new(nodes.clone(), size, io.clone());
         let releases = Gatherer::new(nodes.clone(), size, io.clone());
         let shared =
-            Shared { nodes, size, capabilities, io, book, largest, turns, tries, releases };
+            Shared { nodes, size, capabilities, io, book, largest, node_order, tries, releases };
         Ok(Arc::new(Self { shared: Arc::new(shared) }))
     }
 }

@@ -63,8 +63,8 @@ impl Late {
 
     /// Polls it on the thread of the `Io`. If that does not run any more, the task is dropped.
     fn queue(self: Arc<Self>) {
-        let (io, turn) = (self.io.clone(), Turn(Some(self)));
-        io.spawn(async move { turn.take() });
+        let (io, poll) = (self.io.clone(), LatePoll(Some(self)));
+        io.spawn(async move { poll.take() });
     }
 
     fn run(self: Arc<Self>) {
@@ -122,9 +122,9 @@ impl Wake for Late {
 }
 
 /// A poll that waits for the thread of the `Io`.
-struct Turn(Option<Arc<Late>>);
+struct LatePoll(Option<Arc<Late>>);
 
-impl Turn {
+impl LatePoll {
     fn take(mut self) {
         if let Some(late) = self.0.take() {
             late.run();
@@ -132,7 +132,7 @@ impl Turn {
     }
 }
 
-impl Drop for Turn {
+impl Drop for LatePoll {
     fn drop(&mut self) {
         // The `Io` has ended without it. What waits would keep itself by its waker.
         if let Some(late) = self.0.take() {

@@ -24,7 +24,7 @@ use crate::server::channel::{Channel, Connection};
 use crate::server::errors::{Failure, LEAST_STREAMS, Reaction, WORDS, failure};
 use crate::server::identity::{Headed, Identity};
 use crate::server::keep_alive::{KeepAlives, Purpose};
-use crate::server::login::{Proof, Turn};
+use crate::server::login::{LoginAttempt, Proof};
 use crate::server::watch::{Watches, Words};
 
 /// How many bytes one answer may have. If it has more, fewer keys are asked for.
@@ -82,21 +82,21 @@ impl Link {
     /// Asks for a token if there must be one and is none; one asks for all. Servers that check nobody
     /// give none, and need none.
     pub(crate) async fn log_in(&self) -> Result<(), Failure> {
-        match self.proof.turn().await {
+        match self.proof.login_attempt().await {
             // It is large, and every request has room for it.
-            Some(turn) => Box::pin(self.log_in_with(turn)).await,
+            Some(attempt) => Box::pin(self.log_in_with(attempt)).await,
             None => Ok(()),
         }
     }
 
-    async fn log_in_with(&self, mut turn: Turn<'_>) -> Result<(), Failure> {
-        let mut answer = self.authenticate(&turn.login).await;
+    async fn log_in_with(&self, mut attempt: LoginAttempt<'_>) -> Result<(), Failure> {
+        let mut answer = self.authenticate(&attempt.login).await;
         if let Err(failure) = &mut answer
             && failure.error.kind == BackendErrorKind::Denied
             && failure.reaction == Reaction::None
         {
-            match turn.renew(&self.io).await {
-                Ok(true) => answer = self.authenticate(&turn.login).await,
+            match attempt.renew(&self.io).await {
+                Ok(true) => answer = self.authenticate(&attempt.login).await,
                 Ok(false) => {}
                 Err(problem) => failure.error = failure.error.clone().unrenewed(&problem),
             }
@@ -104,7 +104,7 @@ impl Link {
         let token = match answer {
             Ok(answer) => answer.token.parse(),
             Err(failure) if failure.reaction == Reaction::NoLogin => {
-                turn.not_needed();
+                attempt.not_needed();
                 return Ok(());
             }
             Err(failure) => return Err(failure.of_a_read()),
@@ -117,7 +117,7 @@ impl Link {
             ),
             reaction: Reaction::None,
         })?;
-        turn.done(token);
+        attempt.done(token);
         Ok(())
     }
 

@@ -34,15 +34,15 @@ struct State {
     is_unchecked: bool,
 }
 
-/// The turn to ask for a token.
-pub(crate) struct Turn<'a> {
+/// The right to ask for a token: one request does.
+pub(crate) struct LoginAttempt<'a> {
     pub(crate) login: Login,
     version: u64,
     proof: &'a Proof,
     _door: sync::MutexGuard<'a, ()>,
 }
 
-impl Turn<'_> {
+impl LoginAttempt<'_> {
     pub(crate) fn done(self, token: Token) {
         let (token, version) = (Some(token), self.version);
         *self.proof.lock() = State { token, version, is_unchecked: false };
@@ -108,8 +108,8 @@ impl Proof {
         matches!(self.login.after_refusal(version, io).await, Ok(Some(_)))
     }
 
-    /// The turn to ask for a token, if there must be one and is none.
-    pub(crate) async fn turn(&self) -> Option<Turn<'_>> {
+    /// The right to ask for a token, if there must be one and is none.
+    pub(crate) async fn login_attempt(&self) -> Option<LoginAttempt<'_>> {
         let is_missing = || {
             let state = self.lock();
             state.token.is_none() && !state.is_unchecked
@@ -121,7 +121,7 @@ impl Proof {
         let door = self.door.lock().await;
         let (login, version) = self.login.current();
         let login = login.filter(|_| is_missing())?;
-        Some(Turn { login, version, proof: self, _door: door })
+        Some(LoginAttempt { login, version, proof: self, _door: door })
     }
 
     /// A request with what goes along with each.
@@ -157,11 +157,11 @@ mod tests {
         let driver = latchwork::Driver::start().unwrap();
         let (proof, io) = (Proof::new(Sourced::fixed(Some(login))), driver.io());
         let [old, new] = ["old", "new"].map(Token::from_static);
-        proof.turn().await.unwrap().done(old.clone());
+        proof.login_attempt().await.unwrap().done(old.clone());
         assert!(!proof.is_superseded(Some(&old), &io).await);
         proof.refused(Some(&old));
         assert!(proof.is_superseded(Some(&old), &io).await, "it is asked for");
-        proof.turn().await.unwrap().done(new.clone());
+        proof.login_attempt().await.unwrap().done(new.clone());
         assert!(proof.is_superseded(Some(&old), &io).await, "it is there");
         assert!(!proof.is_superseded(Some(&new), &io).await);
     }

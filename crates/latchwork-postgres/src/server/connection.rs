@@ -19,8 +19,8 @@ use crate::server::errors::{failure, lost, not_replicated};
 use crate::server::greet::Sibling;
 use crate::server::lineage::Lineage;
 use crate::server::mover::Orders;
+use crate::server::request::Request;
 use crate::server::statement::{self, Number, StatementList};
-use crate::server::turn::Request;
 
 /// If a request is given up after so long, the connection is asked for a sign of life.
 const SILENCE: Duration = Duration::from_millis(300);
@@ -76,7 +76,7 @@ pub(crate) struct Connection {
     /// process.
     prepared: Vec<Statement>,
     /// Of one request at a time, where nothing is prepared.
-    turn: Arc<Semaphore>,
+    exclusive: Arc<Semaphore>,
     /// How many requests are under way.
     load: AtomicUsize,
     /// It is being asked for a sign of life, and takes no requests meanwhile.
@@ -107,7 +107,7 @@ impl Connection {
             orders,
             list,
             prepared: Vec::new(),
-            turn: Arc::new(Semaphore::new(1)),
+            exclusive: Arc::new(Semaphore::new(1)),
             load: AtomicUsize::new(0),
             doubted: AtomicBool::new(false),
             orphans,
@@ -148,9 +148,9 @@ impl Connection {
         &self.list.pooled[number.0]
     }
 
-    /// Waits until no other request has the turn. Until the permit is dropped, none gets it.
-    pub(crate) async fn turn(&self) -> OwnedSemaphorePermit {
-        self.turn.clone().acquire_owned().await.expect("it is never closed")
+    /// Waits until no other request is under way. Until the permit is dropped, none is sent.
+    pub(crate) async fn exclusive(&self) -> OwnedSemaphorePermit {
+        self.exclusive.clone().acquire_owned().await.expect("it is never closed")
     }
 
     /// Whether it takes requests.
@@ -303,7 +303,7 @@ pub(crate) fn doubt(connection: &Arc<Connection>, io: &Io) {
     let (connection, own) = (connection.clone(), io.clone());
     io.spawn(async move {
         let mut asked = pin!(async {
-            let _turn = connection.turn().await;
+            let _permit = connection.exclusive().await;
             connection.send(connection.client().simple_query("")).await
         });
         match own.within(LOOK_LIMIT, asked.as_mut()).await {

@@ -5,7 +5,7 @@
 //! | `connect.rs`, `greet.rs`, `schema.rs` | chooses a server; who it is; the version of its tables |
 //! | `lineage.rs` | which of several servers was replaced |
 //! | `pool.rs` | the connections of a store |
-//! | `connection.rs`, `turn.rs`, `mover.rs`, `tls.rs` | one connection: what is asked on it, how its bytes move |
+//! | `connection.rs`, `request.rs`, `mover.rs`, `tls.rs` | one connection: what is asked on it, how its bytes move |
 //! | `statement.rs`, `reply.rs`, `errors.rs` | what the protocol hands down; how answers are read |
 //!
 //! This room imports `config.rs`, `names.rs` and `address/`. The verbs hand down everything else: the
@@ -20,7 +20,7 @@ pub(crate) mod lineage;
 pub(crate) mod mover;
 pub(crate) mod pool;
 pub(crate) mod reply;
+pub(crate) mod request;
 pub(crate) mod schema;
 pub(crate) mod statement;
 pub(crate) mod tls;
-pub(crate) mod turn;

@@ -25,7 +25,7 @@ async fn a_release_of_who_had_to_wait_gathers_with_no_others() {
     wait_for(&waited, &process, &rival, &io).await;
     process.granted(process.quorum.try_acquire(&had).await);
     let contested =
-        |process: &Process| process.quorum.shared.turns.is_contested(&one.key, io.now());
+        |process: &Process| process.quorum.shared.node_order.is_contested(&one.key, io.now());
     assert!(!contested(&rival), "it did not wait");
     io.sleep(SEC).await;
     for link in &process.links {

@@ -11,13 +11,13 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::hold::watched::{Turn, Watched};
+use crate::hold::watched::{RenewalKind, Watched};
 use latchwork_store::Moment;
 
 /// The most claims renewed by one call of the verb.
 pub(crate) const BATCH: usize = 512;
 
-/// How many calls that are being answered are under way, of each turn.
+/// How many calls that are being answered are under way, of each kind.
 const AT_A_TIME: usize = 2;
 
 /// The leases that wait to be renewed.
@@ -36,7 +36,7 @@ impl Backlog {
         let place = (watched.lease.urgency(), watched.entry);
         // Zero says that it does not wait.
         watched.waits_since(place.0.max(Moment::from_nanos(1)));
-        let queue = &mut self.0[watched.turn() as usize];
+        let queue = &mut self.0[watched.kind() as usize];
         queue.waiting.insert((watched.waits_at(), place.1), watched.clone());
     }
 
@@ -51,9 +51,9 @@ impl Backlog {
     }
 
     /// The most urgent leases, if a call may be made now.
-    pub(crate) fn take(&mut self) -> Option<(Turn, Vec<Arc<Watched>>)> {
-        for turn in [Turn::Due, Turn::Again] {
-            let queue = &mut self.0[turn as usize];
+    pub(crate) fn take(&mut self) -> Option<(RenewalKind, Vec<Arc<Watched>>)> {
+        for kind in [RenewalKind::Due, RenewalKind::Again] {
+            let queue = &mut self.0[kind as usize];
             if queue.under_way >= AT_A_TIME || queue.waiting.is_empty() {
                 continue;
             }
@@ -62,14 +62,14 @@ impl Backlog {
             let rest = rest.map(|first| queue.waiting.split_off(&first)).unwrap_or_default();
             let chunk: Vec<_> = std::mem::replace(&mut queue.waiting, rest).into_values().collect();
             chunk.iter().for_each(|watched| watched.waits_since(Moment::from_nanos(0)));
-            return Some((turn, chunk));
+            return Some((kind, chunk));
         }
         None
     }
 
     /// Whether a call ended that others wait for.
-    pub(crate) fn ended(&mut self, turn: Turn) -> bool {
-        let queue = &mut self.0[turn as usize];
+    pub(crate) fn ended(&mut self, kind: RenewalKind) -> bool {
+        let queue = &mut self.0[kind as usize];
         queue.under_way -= 1;
         !queue.waiting.is_empty()
     }

@@ -110,19 +110,19 @@ impl fmt::Display for InTheWay {
 
 struct Waiting {
     plan: Plan,
-    turn: oneshot::Sender<Turn>,
+    delivery: oneshot::Sender<Delivery>,
 }
 
 /// A waiter's place in a queue. Dropping it leaves the queue: nothing of it stays.
 pub(crate) struct Place {
     queue: Arc<Queue>,
     number: i64,
-    given: oneshot::Receiver<Turn>,
+    given: oneshot::Receiver<Delivery>,
 }
 
 impl Place {
-    /// Waits for the turn; nothing if it was dropped on its way.
-    pub(crate) async fn turn(&mut self) -> Option<Turn> {
+    /// Waits for the hold or the lead; nothing if it was dropped on its way.
+    pub(crate) async fn delivery(&mut self) -> Option<Delivery> {
         (&mut self.given).await.ok()
     }
 
@@ -140,7 +140,7 @@ impl Drop for Place {
 
 /// What a waiter is given.
 #[derive(Debug)]
-pub(crate) enum Turn {
+pub(crate) enum Delivery {
     /// The hold itself.
     Handed(Handed),
     /// The lead of the queue: the waiter has to talk to the store.
@@ -206,9 +206,9 @@ impl Queues {
         if wish == Wish::Now {
             return Entered::Busy;
         }
-        let (turn, given) = oneshot::channel();
+        let (delivery, given) = oneshot::channel();
         let number = state.number(wish);
-        state.waiting.insert(number, Waiting { plan: plan.clone(), turn });
+        state.waiting.insert(number, Waiting { plan: plan.clone(), delivery });
         drop(state);
         Entered::Wait(Place { queue, number, given })
     }
@@ -285,7 +285,7 @@ impl Lead {
     pub(crate) fn next_for(&self, granted: &Plan) -> Option<NextWaiter> {
         let mut state = self.queue.lock();
         let next = state.waiting.first_entry()?;
-        next.get().plan.suits(granted).then(|| NextWaiter(next.remove().turn))
+        next.get().plan.suits(granted).then(|| NextWaiter(next.remove().delivery))
     }
 
     /// Passes the lead to the next waiter, or ends it.
@@ -310,12 +310,12 @@ impl Lead {
                 inherited: if suits { inherited.take() } else { None },
                 over: false,
             };
-            let Err(unwanted) = next.turn.send(Turn::Lead(lead)) else {
+            let Err(unwanted) = next.delivery.send(Delivery::Lead(lead)) else {
                 withdraw(inherited);
                 return;
             };
             // That waiter has gone: the lead is still ours to pass on.
-            if let Turn::Lead(mut lead) = unwanted {
+            if let Delivery::Lead(mut lead) = unwanted {
                 lead.over = true;
                 inherited = inherited.or_else(|| lead.inherited.take());
             }
@@ -353,19 +353,19 @@ impl fmt::Debug for Lead {
 }
 
 /// A waiter that is about to be given the hold.
-pub(crate) struct NextWaiter(oneshot::Sender<Turn>);
+pub(crate) struct NextWaiter(oneshot::Sender<Delivery>);
 
 impl NextWaiter {
     /// Gives it the hold; `false` if it has gone, and the hold is still the caller's.
     pub(crate) fn hand(self, maker: Arc<dyn EndHold>, watched: &Arc<Watched>, index: u32) -> bool {
         let handed = Handed { maker: Some(maker), watched: watched.clone(), index };
-        match self.0.send(Turn::Handed(handed)) {
+        match self.0.send(Delivery::Handed(handed)) {
             Ok(()) => true,
-            Err(Turn::Handed(unwanted)) => {
+            Err(Delivery::Handed(unwanted)) => {
                 unwanted.accept();
                 false
             }
-            Err(Turn::Lead(_)) => unreachable!("a hold was handed, not a lead"),
+            Err(Delivery::Lead(_)) => unreachable!("a hold was handed, not a lead"),
         }
     }
 }

@@ -17,7 +17,7 @@ use crate::hold::backlog::{BATCH, Backlog};
 use crate::hold::early::Early;
 use crate::hold::lease::{Chore, Confirmed, HoldState, Lease, Sent};
 use crate::hold::reaper::{Job, Reaper};
-use crate::hold::watched::{Turn, Watched};
+use crate::hold::watched::{RenewalKind, Watched};
 use crate::rules::observe::Event;
 use crate::rules::rate_meter::Rate;
 use crate::runtime::turns::yield_now;
@@ -339,8 +339,8 @@ impl Watchdog {
     /// Makes as many calls as may be made now.
     fn send_renewals(self: &Arc<Self>) {
         loop {
-            let Some((turn, chunk)) = self.lock().backlog.take() else { return };
-            let place = Place { watchdog: self.clone(), turn, counts: true };
+            let Some((kind, chunk)) = self.lock().backlog.take() else { return };
+            let place = Place { watchdog: self.clone(), kind, counts: true };
             self.io.spawn(async move {
                 place.watchdog.clone().renew_chunk(chunk, place).await;
             });
@@ -472,7 +472,7 @@ impl Drop for Watchdog {
 /// The place of a call among those that are under way.
 struct Place {
     watchdog: Arc<Watchdog>,
-    turn: Turn,
+    kind: RenewalKind,
     counts: bool,
 }
 
@@ -483,7 +483,7 @@ impl Place {
 
     /// Lets another call take this place.
     fn leave(&mut self) {
-        if std::mem::take(&mut self.counts) && self.watchdog.lock().backlog.ended(self.turn) {
+        if std::mem::take(&mut self.counts) && self.watchdog.lock().backlog.ended(self.kind) {
             self.watchdog.news.notify_one();
         }
     }

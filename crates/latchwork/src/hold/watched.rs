@@ -7,7 +7,7 @@ use latchwork_store::Moment;
 
 /// Why a lease is renewed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Turn {
+pub(crate) enum RenewalKind {
     /// It is due.
     Due,
     /// The last renewal had no answer.
@@ -46,7 +46,7 @@ impl Watched {
         Moment::from_nanos(self.urgency.load(Ordering::Relaxed))
     }
 
-    pub(crate) fn turn(&self) -> Turn {
-        if self.unanswered.load(Ordering::Relaxed) { Turn::Again } else { Turn::Due }
+    pub(crate) fn kind(&self) -> RenewalKind {
+        if self.unanswered.load(Ordering::Relaxed) { RenewalKind::Again } else { RenewalKind::Due }
     }
 }

@@ -46,11 +46,11 @@ struct State {
 
 struct Job {
     workers: Weak<Workers>,
-    turn: Mutex<Turn>,
+    progress: Mutex<Progress>,
 }
 
 /// The state of a job: idle, in the queue, or with a thread.
-struct Turn {
+struct Progress {
     /// None while a thread polls it, and when it has ended.
     task: Option<Task>,
     queued: bool,
@@ -89,8 +89,8 @@ impl Workers {
             return Err(task);
         }
         state.open += 1;
-        let turn = Mutex::new(Turn { task: Some(task), queued: true, woken: false });
-        state.queue.push_back(Arc::new(Job { workers: Arc::downgrade(self), turn }));
+        let progress = Mutex::new(Progress { task: Some(task), queued: true, woken: false });
+        state.queue.push_back(Arc::new(Job { workers: Arc::downgrade(self), progress }));
         drop(state);
         self.more.notify_one();
         Ok(())
@@ -182,16 +182,16 @@ impl State {
 }
 
 impl Job {
-    fn turn(&self) -> MutexGuard<'_, Turn> {
-        self.turn.lock().unwrap_or_else(PoisonError::into_inner)
+    fn progress(&self) -> MutexGuard<'_, Progress> {
+        self.progress.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Polls the task once.
     fn run(self: &Arc<Self>) {
-        let mut turn = self.turn();
-        turn.queued = false;
-        let Some(mut task) = turn.task.take() else { return };
-        drop(turn);
+        let mut progress = self.progress();
+        progress.queued = false;
+        let Some(mut task) = progress.task.take() else { return };
+        drop(progress);
         let waker = Waker::from(self.clone());
         let polled =
             catch_unwind(AssertUnwindSafe(|| task.as_mut().poll(&mut Context::from_waker(&waker))));
@@ -199,11 +199,11 @@ impl Job {
             let _ = catch_unwind(AssertUnwindSafe(|| drop(task)));
             return;
         }
-        let mut turn = self.turn();
-        turn.task = Some(task);
-        if std::mem::take(&mut turn.woken) {
-            turn.queued = true;
-            drop(turn);
+        let mut progress = self.progress();
+        progress.task = Some(task);
+        if std::mem::take(&mut progress.woken) {
+            progress.queued = true;
+            drop(progress);
             self.requeue();
         }
     }
@@ -229,16 +229,16 @@ impl Wake for Job {
     }
 
     fn wake_by_ref(self: &Arc<Self>) {
-        let mut turn = self.turn();
-        if turn.queued {
+        let mut progress = self.progress();
+        if progress.queued {
             return;
         }
-        if turn.task.is_none() {
-            turn.woken = true;
+        if progress.task.is_none() {
+            progress.woken = true;
             return;
         }
-        turn.queued = true;
-        drop(turn);
+        progress.queued = true;
+        drop(progress);
         self.requeue();
     }
 }

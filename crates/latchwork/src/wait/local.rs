@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crate::hold::engine::Engine;
 use crate::hold::guard::Guard;
 use crate::hold::lease::HoldState;
-use crate::hold::local_queue::{Entered, Lead, Turn, Wish};
+use crate::hold::local_queue::{Delivery, Entered, Lead, Wish};
 use crate::wait::acquire::Request;
 use crate::wait::patience::{Patience, timed_out};
 use crate::wait::waiter::Waiter;
@@ -40,16 +40,16 @@ pub(super) async fn wait_in_queue(
             Entered::Wait(place) => place,
         };
         waiter.begin();
-        // A turn that is given while the wait is cut is dropped with the place and passes on.
+        // What is given while the wait is cut is dropped with the place and passes on.
         let given = if deadline == Moment::NEVER {
-            Some(place.turn().await)
+            Some(place.delivery().await)
         } else {
-            engine.io.within(deadline.since(engine.io.now()), place.turn()).await
+            engine.io.within(deadline.since(engine.io.now()), place.delivery()).await
         };
         engine.check_open(Some(&request.key))?;
         match given {
-            Some(Some(Turn::Lead(lead))) => return Ok(Local::Lead(lead, true)),
-            Some(Some(Turn::Handed(handed))) => {
+            Some(Some(Delivery::Lead(lead))) => return Ok(Local::Lead(lead, true)),
+            Some(Some(Delivery::Handed(handed))) => {
                 let guard = Guard::of(engine, handed);
                 if guard.state() == HoldState::Held {
                     return Ok(Local::Handed(guard));

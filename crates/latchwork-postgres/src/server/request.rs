@@ -5,7 +5,7 @@
 //! client then reads the answer that was meant for the first one, a grant among them. Poolers that end a client's turn at
 //! its first answer lose the others. With one request under way there is nothing to mix up.
 //!
-//! So a request keeps its turn until its answer is there, also if its caller gives up.
+//! So a request blocks the next one until its answer is there, also if its caller gives up.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -27,14 +27,14 @@ use crate::server::statement::Number;
 
 type Answer = Result<Vec<Row>, BackendError>;
 
-/// A request on its turn. If it is dropped, its answer is awaited without the caller.
+/// A request that has the connection to itself. If it is dropped, its answer is awaited without the caller.
 pub(crate) struct Request {
     asked: Option<BoxFuture<'static, Answer>>,
     connection: Arc<Connection>,
 }
 
 impl Request {
-    /// Waits for its turn on the connection. The request is sent when it is polled.
+    /// Waits until no other request is under way. The request is sent when it is polled.
     ///
     /// # Errors
     ///
@@ -49,11 +49,11 @@ impl Request {
         params: Params<'_>,
     ) -> Result<Self, BackendError> {
         let params = encoded(params, connection.statement(ask).types)?;
-        let turn = connection.turn().await;
+        let permit = connection.exclusive().await;
         if !connection.is_open() {
             return Err(unsent("the connection has ended"));
         }
-        let asked = answer(connection.clone(), ask, params, turn).boxed();
+        let asked = answer(connection.clone(), ask, params, permit).boxed();
         Ok(Self { asked: Some(asked), connection: connection.clone() })
     }
 }
@@ -62,9 +62,9 @@ async fn answer(
     connection: Arc<Connection>,
     ask: Number,
     params: Vec<(Encoded, Type)>,
-    turn: OwnedSemaphorePermit,
+    permit: OwnedSemaphorePermit,
 ) -> Answer {
-    let _until_the_answer = (turn, Seat::on(connection.clone()));
+    let _until_the_answer = (permit, Seat::on(connection.clone()));
     let typed: Vec<(&(dyn ToSql + Sync), Type)> =
         params.iter().map(|(value, kind)| (value as &(dyn ToSql + Sync), kind.clone())).collect();
     connection.send(connection.client().query_typed(&connection.statement(ask).text, &typed)).await

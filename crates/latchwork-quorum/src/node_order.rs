@@ -19,7 +19,7 @@ const DOUBT: Duration = Duration::from_secs(1);
 const TRIP: (Duration, Duration) = (Duration::from_micros(100), Duration::from_millis(10));
 
 /// What this process knows of the nodes and of the keys that others want.
-pub(super) struct Turns {
+pub(super) struct NodeOrder {
     /// A number for each node, from its address, so that other processes rank them alike.
     names: Vec<u64>,
     /// Until when each node is not asked first.
@@ -31,7 +31,7 @@ pub(super) struct Turns {
     trip: AtomicU64,
 }
 
-impl Turns {
+impl NodeOrder {
     pub(super) fn new<'a>(names: impl Iterator<Item = &'a str>) -> Self {
         let names: Vec<u64> = names.map(hash).collect();
         Self {
@@ -111,8 +111,10 @@ mod tests {
 
     #[test]
     fn the_first_node_does_not_depend_on_address_order() {
-        let (one, other) =
-            (Turns::new(["a", "b", "c"].into_iter()), Turns::new(["c", "a", "b"].into_iter()));
+        let (one, other) = (
+            NodeOrder::new(["a", "b", "c"].into_iter()),
+            NodeOrder::new(["c", "a", "b"].into_iter()),
+        );
         let (now, mut asked) = (Moment::from_nanos(1), [0; 3]);
         for n in 0..300 {
             let key = Key::new(format!("k/{n}")).unwrap();
@@ -125,11 +127,11 @@ mod tests {
 
     #[test]
     fn a_suspect_node_is_not_asked_first() {
-        let turns = Turns::new(["a", "b"].into_iter());
+        let node_order = NodeOrder::new(["a", "b"].into_iter());
         let (now, key) = (Moment::from_nanos(1), Key::new("k").unwrap());
-        let first = turns.first(&key, now);
-        turns.doubt(first, now);
-        assert_ne!(turns.first(&key, now), first);
-        assert_eq!(turns.first(&key, now.plus(DOUBT)), first);
+        let first = node_order.first(&key, now);
+        node_order.doubt(first, now);
+        assert_ne!(node_order.first(&key, now), first);
+        assert_eq!(node_order.first(&key, now.plus(DOUBT)), first);
     }
 }

@@ -19,7 +19,7 @@ async fn a_woken_waiter_asks_one_node_then_the_others() {
     let blocked = second.blocked(second.quorum.try_acquire(&two).await);
     holder.quorum.release(&held, Linger::None).await.unwrap();
     assert_eq!(first.quorum.wait(&one, &told).await.unwrap(), Wake::Look);
-    let asked = second.quorum.shared.turns.first(&two.key, io.now());
+    let asked = second.quorum.shared.node_order.first(&two.key, io.now());
     first.links[asked].next(Kind::Try, [Fault::LoseRequest]);
     let start = io.now();
     first.granted(first.quorum.try_acquire(&one).await);
@@ -55,11 +55,11 @@ async fn the_first_node_may_take_eight_times_the_mean_trip() {
     holder.granted(holder.quorum.try_acquire(&held).await);
     process.blocked(process.quorum.try_acquire(&one).await);
     // Four of seven answers decide, and those of a request that was sent with others come together.
-    assert_eq!(process.quorum.shared.turns.patience(), 8 * 8 * MS);
+    assert_eq!(process.quorum.shared.node_order.patience(), 8 * 8 * MS);
     holder.quorum.release(&held, Linger::None).await.unwrap();
     process.granted(process.quorum.try_acquire(&one).await);
     // Now they come after 2, 4, 6 and 8 ms. The median of these is an eighth of the mean.
-    assert_eq!(process.quorum.shared.turns.patience(), (7 * 8 + 6) * MS);
+    assert_eq!(process.quorum.shared.node_order.patience(), (7 * 8 + 6) * MS);
 }
 
 /// Two processes that wait for a key, of which the first was woken. Its tries ask one node first.
@@ -81,12 +81,12 @@ impl Woken {
         let told = process.blocked(process.quorum.try_acquire(&claim).await);
         holder.quorum.release(&held, Linger::None).await.unwrap();
         assert_eq!(process.quorum.wait(&claim, &told).await.unwrap(), Wake::Look);
-        let asked = process.quorum.shared.turns.first(&claim.key, io.now());
+        let asked = process.quorum.shared.node_order.first(&claim.key, io.now());
         Self { io, nodes, process, claim, asked }
     }
 
     fn first(&self) -> usize {
-        self.process.quorum.shared.turns.first(&self.claim.key, self.io.now())
+        self.process.quorum.shared.node_order.first(&self.claim.key, self.io.now())
     }
 }
 
