@@ -6,12 +6,12 @@ use std::time::Duration;
 
 use super::Shared;
 use super::flight::Flight;
-use super::gather::yield_now;
 use super::round::{Round, Standing, State, limited, node_limit};
 use super::tally::{Count, Verdict};
 use latchwork_store::random_between;
 use latchwork_store::*;
 use latchwork_store::{BackendError, BackendErrorKind, Effect, Moment};
+use latchwork_wire::yield_now;
 
 /// A round under way. Dropped anywhere, it is ended at all nodes that may know of it.
 struct Vote<'a> {

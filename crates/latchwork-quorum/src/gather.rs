@@ -1,6 +1,6 @@
 //! Requests to all nodes, combined with those of callers that ask at the same time.
 //!
-//! A lone request goes out at once. When [`LANES`] loads of one kind are under way, the next requests
+//! A lone request goes out at once. When [`LOADS`] loads of one kind are under way, the next requests
 //! gather, and go out as one load as soon as a majority has answered one of these: one request to each
 //! node for all of them. A load asks each node apart, so a node that is slow holds up nobody.
 //!
@@ -10,7 +10,6 @@
 //!
 //! A request that is given up while it gathers is not sent.
 
-use std::future::poll_fn;
 use std::mem;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -19,12 +18,13 @@ use std::time::Duration;
 
 use latchwork_store::*;
 use latchwork_store::{BackendError, BackendErrorKind, Effect, Io};
+use latchwork_wire::yield_now;
 
 use super::round::node_limit;
 use super::tally::Size;
 
 /// How many loads of one kind may be under way before others gather.
-const LANES: usize = 1;
+const LOADS: usize = 1;
 /// The most requests in one load, so that no script holds up a server for long.
 const MOST: usize = 64;
 /// What gathers waits so long at most for those that are under way.
@@ -238,7 +238,7 @@ impl<K: Kind> Gatherer<K> {
         let request = Request { claim, tray: tray.clone() };
         let watches = {
             let mut state = self.lock();
-            if state.under_way < LANES && !state.is_busy {
+            if state.under_way < LOADS && !state.is_busy {
                 state.under_way += 1;
                 drop(state);
                 self.send(vec![request]);
@@ -265,7 +265,7 @@ impl<K: Kind> Gatherer<K> {
     pub(super) fn flush_now(self: &Arc<Self>) {
         let load = {
             let mut state = self.lock();
-            if state.under_way >= LANES || state.gathered.is_empty() {
+            if state.under_way >= LOADS || state.gathered.is_empty() {
                 return;
             }
             state.under_way += 1;
@@ -413,17 +413,4 @@ impl<K: Kind> Drop for Part<K> {
             self.put(Err(ended));
         }
     }
-}
-
-/// Lets other tasks run, on any runtime.
-pub(super) async fn yield_now() {
-    let mut has_yielded = false;
-    poll_fn(|cx| {
-        if mem::replace(&mut has_yielded, true) {
-            return Poll::Ready(());
-        }
-        cx.waker().wake_by_ref();
-        Poll::Pending
-    })
-    .await;
 }

@@ -14,16 +14,14 @@
 
 use std::collections::VecDeque;
 use std::fmt;
-use std::future::poll_fn;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::task::Poll;
 use std::time::Duration;
 
 use tokio::sync::oneshot;
 
 use latchwork_store::{BackendError, BackendErrorKind, Effect, Io, Verb};
 
-use crate::event_loop::{EventLoop, LoopId};
+use crate::event_loop::{EventLoop, LoopId, yield_now};
 
 /// What a slot sends is given up after this long, so that what gathers behind it goes on.
 const LIMIT: Duration = Duration::from_millis(2_500);
@@ -252,7 +250,7 @@ struct Run<C: Combined> {
 impl<C: Combined> Run<C> {
     async fn send(mut self, mut batch: Vec<Gathered<C>>) {
         if self.begins {
-            others_first().await;
+            yield_now().await;
             self.begin();
             batch = self.combiner.gather(self.runtime);
         }
@@ -278,20 +276,6 @@ impl<C: Combined> Drop for Run<C> {
             self.over = self.combiner.gather(self.runtime).is_empty();
         }
     }
-}
-
-/// Lets the tasks that are ready run first. Unlike `yield_now` it does not let the runtime ask the
-/// system for events before that, which would be a system call for each batch.
-async fn others_first() {
-    let mut is_first = true;
-    poll_fn(|cx| {
-        if std::mem::take(&mut is_first) {
-            cx.waker().wake_by_ref();
-            return Poll::Pending;
-        }
-        Poll::Ready(())
-    })
-    .await;
 }
 
 fn ended() -> BackendError {

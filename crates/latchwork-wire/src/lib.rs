@@ -84,7 +84,7 @@ mod visit;
 pub use close_on_fork::CloseOnFork;
 pub use connection::{Drive, Expected, Socket};
 pub use dial::{dial, dial_any, is_silent, race};
-pub use event_loop::{Entered, EventLoop, ForeignLoop, LoopId, Watched};
+pub use event_loop::{Entered, EventLoop, ForeignLoop, LoopId, Watched, yield_now};
 pub use late::finish;
 pub use process::this_process;
 pub use source::{Source, Sourced};

@@ -125,10 +125,10 @@ use latchwork_store::{
 use crate::locks::manager::LockManager;
 use crate::runtime::driver::{Driver, start_thread};
 use crate::runtime::own::Own;
-use crate::runtime::turns::yield_now;
 use crate::runtime::workers::Workers;
 use backend::ScriptedBackend;
 use clock::{Hands, StandingClock};
+use latchwork_wire::yield_now;
 use script::Script;
 pub use script::{Answer, Call};
 

@@ -10,8 +10,8 @@ use tokio::sync::oneshot;
 
 use crate::hold::backlog::BATCH;
 use crate::hold::lease::Sent;
-use crate::runtime::turns::yield_now;
 use latchwork_store::{Answers, Backend, BackendError, Claim, Io, Renewal};
+use latchwork_wire::yield_now;
 
 /// The store's answer to one renewal, and when it was asked.
 type Answer = (Sent, Result<Renewal, BackendError>);

@@ -20,13 +20,13 @@ use crate::hold::reaper::{Job, Reaper};
 use crate::hold::watched::{RenewalKind, Watched};
 use crate::rules::observe::Event;
 use crate::rules::rate_meter::Rate;
-use crate::runtime::turns::yield_now;
 use latchwork_store::random_between;
 use latchwork_store::validity;
 use latchwork_store::{
     Answers, Backend, BackendError, Claim, ClaimId, DoubtSink, Io, Lost, LostReason, Moment,
     Renewal, Sleep,
 };
+use latchwork_wire::yield_now;
 
 /// How many leases are looked at before other tasks have their turn.
 const AT_A_TIME: usize = 4 * BATCH;

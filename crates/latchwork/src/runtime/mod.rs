@@ -6,5 +6,4 @@ pub(crate) mod driver;
 pub(crate) mod gate;
 pub(crate) mod own;
 mod timer;
-pub(crate) mod turns;
 pub(crate) mod workers;
