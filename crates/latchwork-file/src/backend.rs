@@ -93,7 +93,7 @@ impl Drop for FileBackend {
     fn drop(&mut self) {
         if self.shared.io.origin().is_here() {
             self.shared.session.end(&self.shared.layout);
-            self.shared.near.end();
+            self.shared.caller.end();
         } else {
             // The session is that of the process that this one was forked from.
             std::mem::forget(self.shared.clone());

@@ -5,23 +5,23 @@
 //! future is shared ([`Drive`]), and it reads from a [`Socket`] that belongs to no reactor:
 //!
 //! - The thread that sends a request polls the future once itself, so the bytes are written there.
-//! - The answer is read **near** the caller: a task on the caller's tokio runtime watches the socket,
-//!   and the answer wakes the caller on the same runtime. The first runtime that sends is the near
-//!   one, until it ends. A loop that is not tokio's can be one too ([`ForeignLoop`](crate::ForeignLoop)).
+//! - The answer is read on the **caller side**: a task on the caller's tokio runtime watches the socket,
+//!   and the answer wakes the caller on the same runtime. The first runtime that sends does so,
+//!   until it ends. A loop that is not tokio's can do it too ([`ForeignLoop`](crate::ForeignLoop)).
 //!   A thread blocked in `latchwork::block_on` watches the socket itself.
-//! - Everything else is read **far**, on the `Io` of the backend: answers to renewals and to other
-//!   background work, answers to callers of other runtimes, and everything while no runtime is near.
+//! - Everything else is read on the **background side**, by the `Io` of the backend: answers to renewals and to other
+//!   background work, answers to callers of other runtimes, and everything while no runtime of a caller watches.
 //!
-//! What keeps a hold alive never depends on the caller's runtime. If that runtime is blocked, the far
+//! What keeps a hold alive never depends on the caller's runtime. If that runtime is blocked, the background
 //! side notices bytes that nobody reads, within about 20 ms while a request is under way, and reads
-//! them. If the runtime ends, the far side takes over at once. Nothing under way is lost, because
+//! them. If the runtime ends, the background side takes over at once. Nothing under way is lost, because
 //! there is only one connection, and one order of what is sent on it.
 
+mod background_side;
+mod caller_side;
 mod drive;
-mod far;
 mod gone;
 mod moving;
-mod near;
 mod socket;
 
 use std::task::{Context, Waker};

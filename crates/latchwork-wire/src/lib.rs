@@ -17,8 +17,8 @@
 //!   │ Drive        the future of the store's protocol, polled by its callers          │
 //!   │                                                                                 │
 //!   │   send       on the caller's thread                                             │
-//!   │   near       answers are read where the callers wait: loop, or bell of a thread │
-//!   │   far        the rest is read on the Io, and what near leaves unread for 20 ms  │
+//!   │   caller     answers are read where the callers wait: loop, or bell of a thread │
+//!   │   background the rest is read on the Io, and what callers leave unread for 20 ms │
 //!   │                                                                                 │
 //!   │ mailbox      what the server pushes, for one claim that waits                   │
 //!   │ finish       a task that no caller waits for, polled by who reads its answer    │
@@ -37,10 +37,10 @@
 //! A protocol library gives a future that reads and writes. If one thread alone polled it, each answer would wake
 //! that thread, and that thread would wake the caller: one hop too many. So the callers share the future
 //! ([`Drive`]), and it reads from a [`Socket`] that belongs to no reactor. The thread that sends a request writes the
-//! bytes itself. The answer is read **near**: on the loop on which the caller waits, or by the caller's own blocked
-//! thread. Everything else is read **far**, on the [`Io`](latchwork_store::Io) of the backend.
+//! bytes itself. The answer is read on the **caller side**: on the loop on which the caller waits, or by the caller's own blocked
+//! thread. Everything else is read on the **background side**: on the [`Io`](latchwork_store::Io) of the backend.
 //!
-//! What keeps a hold alive never depends on a caller's loop. If that loop is blocked or ends, the far side reads what
+//! What keeps a hold alive never depends on a caller's loop. If that loop is blocked or ends, the background side reads what
 //! it leaves unread.
 //!
 //! # Its parts

@@ -8,7 +8,7 @@ use crate::Outcome;
 use crate::free_cycles::{Entry, commands, in_turns_of, rate, times};
 use crate::peers::{self, Kind, LATCHWORK};
 use crate::stats::{head, micros, row, shortened};
-use crate::store::{Far, Store};
+use crate::store::{SlowLink, Store};
 use crate::stores::{DELAY, ping};
 use crate::zookeeper;
 
@@ -26,7 +26,7 @@ pub(crate) fn run() -> Outcome {
         (&zookeeper, of_zookeeper),
     ];
     for (store, kinds) in stores {
-        let far = Far::new(store, DELAY)?;
+        let far = SlowLink::new(store, DELAY)?;
         let trip = round_trip(&redis)?;
         let (kinds, missing) = peers::install(kinds);
         let mut entries = vec![Entry::latchwork(LATCHWORK.name, &far)?];
@@ -67,5 +67,5 @@ pub(crate) fn run() -> Outcome {
 
 /// That of a link like the others, in milliseconds.
 fn round_trip(redis: &RedisServer) -> Result<f64, Box<dyn std::error::Error>> {
-    ping(&Far::new(redis, DELAY)?)
+    ping(&SlowLink::new(redis, DELAY)?)
 }

@@ -163,12 +163,12 @@ impl Store for Files {
 }
 
 /// A store behind a slow link to each of its servers.
-pub(crate) struct Far<'a> {
+pub(crate) struct SlowLink<'a> {
     store: &'a dyn Store,
     links: Vec<Proxy>,
 }
 
-impl<'a> Far<'a> {
+impl<'a> SlowLink<'a> {
     /// Bytes take at least so long on their way to the servers, and as long on their way back.
     pub(crate) fn new(
         store: &'a dyn Store,
@@ -185,7 +185,7 @@ impl<'a> Far<'a> {
     }
 }
 
-impl Store for Far<'_> {
+impl Store for SlowLink<'_> {
     fn name(&self) -> &'static str {
         self.store.name()
     }

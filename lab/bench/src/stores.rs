@@ -17,7 +17,7 @@ use crate::peers::LATCHWORK;
 use crate::redlock_servers::Five;
 use crate::roles::now;
 use crate::stats::{head, median, micros, row, shortened};
-use crate::store::{Far, Files, Store};
+use crate::store::{Files, SlowLink, Store};
 use crate::{postgres, zookeeper};
 
 /// What bytes take at least to pass the slow link, one way.
@@ -40,7 +40,8 @@ pub(crate) fn run() -> Outcome {
     let zookeeper = zookeeper::start()?;
     let postgres = postgres::start()?;
     let near: [&dyn Store; 6] = [&files, &redis, &five, &etcd, &zookeeper, &postgres];
-    let far = near[1..].iter().map(|store| Far::new(*store, DELAY)).collect::<Result<Vec<_>>>()?;
+    let far =
+        near[1..].iter().map(|store| SlowLink::new(*store, DELAY)).collect::<Result<Vec<_>>>()?;
     let far: Vec<&dyn Store> = far.iter().map(|store| store as &dyn Store).collect();
     let round_trip = ping(far[0])?;
 

@@ -36,13 +36,13 @@ pub(crate) fn doorbell(shared: &Arc<Shared>) -> Doorbell {
 
 /// Has the pokes of this session read for the caller, a task, which cannot read them itself.
 pub(crate) fn read_for_caller(shared: &Arc<Shared>) {
-    if !Near::serves_here(shared) {
-        read_far(shared);
+    if !CallerLoop::serves_here(shared) {
+        read_by_io(shared);
     }
 }
 
 /// Has the pokes of this session read until the backend is gone.
-fn read_far(shared: &Arc<Shared>) {
+fn read_by_io(shared: &Arc<Shared>) {
     // The pipe does not tell the end: anyone may read it who attends to the doorbell.
     let Some(stopped) = shared.wakeups.begin_reading() else { return };
     let weak = Arc::downgrade(shared);
@@ -95,7 +95,7 @@ const ASK: Duration = Duration::from_secs(1);
 
 /// The runtime of a caller that reads the pokes.
 #[derive(Debug, Default)]
-pub(crate) struct Near {
+pub(crate) struct CallerLoop {
     state: Mutex<State>,
     /// Its task was polled since it was asked.
     ran: AtomicBool,
@@ -112,7 +112,7 @@ struct State {
     ended: bool,
 }
 
-impl Near {
+impl CallerLoop {
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -121,9 +121,9 @@ impl Near {
     fn serves_here(shared: &Arc<Shared>) -> bool {
         let Ok(handle) = Handle::try_current() else { return false };
         let id = handle.id();
-        let near = &shared.near;
+        let caller = &shared.caller;
         let now = shared.io.now();
-        let mut state = near.lock();
+        let mut state = caller.lock();
         let mut registered = None;
         match state.runtime {
             Some(runtime) if runtime != id => return false,
@@ -140,7 +140,7 @@ impl Near {
             }
         }
         state.asked_at = Some(now);
-        near.ran.store(false, Ordering::SeqCst);
+        caller.ran.store(false, Ordering::SeqCst);
         let waker = state.waker.clone();
         // A runtime that is about to end drops its tasks at once.
         drop(state);
@@ -168,15 +168,15 @@ impl Near {
     }
 }
 
-/// Has the pokes read by the backend's own task if the near runtime does not run.
+/// Has the pokes read by the backend's own task if the caller's runtime does not run.
 fn check(shared: &Arc<Shared>) {
     let weak = Arc::downgrade(shared);
     let sleep = shared.io.sleep(RUNS);
     shared.io.spawn(async move {
         sleep.await;
         let Some(shared) = weak.upgrade() else { return };
-        if !shared.near.ran.load(Ordering::SeqCst) {
-            read_far(&shared);
+        if !shared.caller.ran.load(Ordering::SeqCst) {
+            read_by_io(&shared);
         }
     });
 }
@@ -210,7 +210,7 @@ impl Task {
             return Poll::Ready(());
         };
         {
-            let mut state = shared.near.lock();
+            let mut state = shared.caller.lock();
             if state.ended {
                 return Poll::Ready(());
             }
@@ -218,7 +218,7 @@ impl Task {
                 state.waker = Some(cx.waker().clone());
             }
         }
-        shared.near.ran.store(true, Ordering::SeqCst);
+        shared.caller.ran.store(true, Ordering::SeqCst);
         while let Poll::Ready(Ok(mut ready)) = wake.poll_read_ready(cx) {
             let go_on = shared.wakeups.take_pokes(|bytes| {
                 let read = ready.try_io(|wake| Ok(rustix::io::read(wake.get_ref(), bytes)?));
@@ -242,13 +242,13 @@ impl Drop for Task {
         self.wake = None;
         let Some(shared) = self.shared.upgrade() else { return };
         let ended = {
-            let mut state = shared.near.lock();
+            let mut state = shared.caller.lock();
             (state.runtime, state.waker, state.asked_at) = (None, None, None);
             state.ended
         };
         if !ended {
             // Somebody may wait who was polled here and is now polled nowhere.
-            read_far(&shared);
+            read_by_io(&shared);
         }
     }
 }

@@ -11,7 +11,7 @@ use latchwork_store::{BackendError, Backoff, ClaimId, Io};
 use tokio::sync::Semaphore;
 
 use crate::disk::failure::removed;
-use crate::protocol::pokes::Near;
+use crate::protocol::pokes::CallerLoop;
 use crate::protocol::reserve::Reserve;
 use crate::protocol::wakeup::Wakeups;
 use crate::records::boot::{Aliases, Era, Lives};
@@ -36,7 +36,7 @@ pub(crate) struct Shared {
     pub(crate) layout: Layout,
     pub(crate) io: Io,
     pub(crate) wakeups: Wakeups,
-    pub(crate) near: Near,
+    pub(crate) caller: CallerLoop,
     boot: u128,
     aliases: Aliases,
     pub(crate) session: Session,
@@ -64,7 +64,7 @@ impl Shared {
             aliases: Aliases::default(),
             kept: Kept::default(),
             wakeups: Wakeups::default(),
-            near: Near::default(),
+            caller: CallerLoop::default(),
             polling: AtomicBool::new(false),
             denied: AtomicBool::new(false),
             layout,

@@ -12,15 +12,15 @@ use std::time::Duration;
 
 use latchwork_store::{Io, Moment};
 
-use super::far::Far;
+use super::background_side::BackgroundSide;
+use super::caller_side::CallerSide;
 use super::gone::Gone;
 use super::moving::{self, Busy};
-use super::near::Near;
 use super::socket::{Door, Socket};
 
 /// How often a thread polls at most because others have something to move.
 const ROUNDS: u32 = 8;
-/// A connection that was not moved for so long may have ended unnoticed, if its near runtime is
+/// A connection that was not moved for so long may have ended unnoticed, if its caller's runtime is
 /// blocked.
 const STALE: Duration = Duration::from_millis(5);
 
@@ -33,8 +33,8 @@ pub struct Drive {
     again: AtomicBool,
     pub(super) door: Arc<Door>,
     pub(super) io: Io,
-    pub(super) near: Near,
-    pub(super) far: Far,
+    pub(super) caller: CallerSide,
+    pub(super) background: BackgroundSide,
     /// When it was moved last, in nanoseconds of the boot clock.
     moved_at: AtomicU64,
     /// Requests that wait for an answer.
@@ -81,8 +81,8 @@ impl Drive {
             again: AtomicBool::new(false),
             door,
             io: io.clone(),
-            near: Near::default(),
-            far: Far::new(),
+            caller: CallerSide::default(),
+            background: BackgroundSide::new(),
             moved_at: AtomicU64::new(0),
             under_way: AtomicU32::new(0),
             listening: AtomicU32::new(0),
@@ -90,7 +90,7 @@ impl Drive {
             #[cfg(target_os = "linux")]
             bell: OnceLock::new(),
         });
-        Far::start(&this, watched);
+        BackgroundSide::start(&this, watched);
         Ok((socket, this))
     }
 
@@ -100,7 +100,7 @@ impl Drive {
         self.door.open();
         // The budget of a task that sends is for the task, not for what it moves for others.
         *self.lock() = Stage::Moving(Box::pin(tokio::task::unconstrained(moving)));
-        self.far.wake();
+        self.background.wake();
     }
 
     fn lock(&self) -> MutexGuard<'_, Stage> {
@@ -161,14 +161,14 @@ impl Drive {
             drop(stage);
             self.moved_at.store(self.io.now().as_nanos(), Ordering::Relaxed);
             if self.door.is_full() {
-                self.far.wake();
+                self.background.wake();
             }
             if !again && !self.again.load(Ordering::SeqCst) {
                 return moved;
             }
         }
         // The others go on and on, and this thread has work of its own.
-        self.far.wake();
+        self.background.wake();
         moved
     }
 
@@ -178,12 +178,12 @@ impl Drive {
         drop(ended);
         self.door.close();
         self.gone.set();
-        self.near.stop();
-        self.far.wake();
+        self.caller.stop();
+        self.background.wake();
         Moved::Ended
     }
 
-    /// Ends the connection: its far side will not run any more.
+    /// Ends the connection: its background side will not run any more.
     pub(super) fn abandon(&self) {
         self.end(self.lock());
     }
@@ -260,22 +260,22 @@ impl Drive {
         self.door.open();
     }
 
-    /// Waits for the answer to a queued request, and reads it near its caller. The request must
+    /// Waits for the answer to a queued request, and reads it on the caller side. The request must
     /// also be answered when the connection ends.
     pub async fn answer<F: Future>(self: &Arc<Self>, waiting: F) -> F::Output {
         self.read_for(&self.under_way, waiting).await
     }
 
-    /// Runs a future that waits for messages of the server, and reads them near its caller.
+    /// Runs a future that waits for messages of the server, and reads them on the caller side.
     pub async fn listen<F: Future>(self: &Arc<Self>, waiting: F) -> F::Output {
         self.read_for(&self.listening, waiting).await
     }
 
-    /// Expects messages while the returned value lives: the far side reads those that the near
+    /// Expects messages while the returned value lives: the background side reads those that a caller's
     /// runtime leaves unread.
     pub fn expect(self: &Arc<Self>) -> Expected {
         self.listening.fetch_add(1, Ordering::SeqCst);
-        self.far.patrol();
+        self.background.patrol();
         Expected(self.clone())
     }
 
@@ -310,11 +310,11 @@ impl Drive {
     fn find_reader<'a>(self: &'a Arc<Self>, reader: &mut Option<Guest<'a>>) {
         if self.is_heard_here() {
             *reader = None;
-            self.far.is_attended(&self.io);
-            self.far.patrol();
-        } else if Near::serves_here(self) {
+            self.background.is_attended(&self.io);
+            self.background.patrol();
+        } else if CallerSide::serves_here(self) {
             *reader = None;
-            self.far.patrol();
+            self.background.patrol();
         } else if reader.is_none() {
             *reader = Some(Guest::of(self));
         }
@@ -351,8 +351,8 @@ impl Drop for Drive {
             self.door.close();
         }
         self.gone.set();
-        self.near.stop();
-        self.far.wake();
+        self.caller.stop();
+        self.background.wake();
     }
 }
 
@@ -364,7 +364,7 @@ impl Wake for Drive {
     fn wake_by_ref(self: &Arc<Self>) {
         // If this thread moves it, it does so as soon as it can.
         if !moving::again(Arc::as_ptr(self).addr()) {
-            self.far.wake();
+            self.background.wake();
         }
     }
 }
@@ -401,13 +401,13 @@ impl Drop for Expected {
     }
 }
 
-/// A request whose answer the far side reads.
-pub(super) struct Guest<'a>(&'a Far);
+/// A request whose answer the background side reads.
+pub(super) struct Guest<'a>(&'a BackgroundSide);
 
 impl<'a> Guest<'a> {
     fn of(drive: &'a Drive) -> Self {
-        drive.far.admit();
-        Self(&drive.far)
+        drive.background.admit();
+        Self(&drive.background)
     }
 }
 

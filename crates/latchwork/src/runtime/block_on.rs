@@ -281,7 +281,7 @@ mod imp {
 
     /// If an answer takes so long, the thread may check for it. A server on the same processor answers sooner, and needs
     /// the processor; one that is farther away answers later.
-    const NEAR: RangeInclusive<u32> = 25..=120;
+    const SHORT: RangeInclusive<u32> = 25..=120;
     /// Once in so many waits the other way is measured.
     const TRIAL: u32 = 32;
 
@@ -289,7 +289,7 @@ mod imp {
         pub(super) fn checks(&self) -> bool {
             let trial = self.waits.fetch_add(1, Ordering::Relaxed) % TRIAL == TRIAL - 1;
             let slept = self.of_sleeps.load(Ordering::Relaxed);
-            NEAR.contains(&slept) && (self.of_checks.load(Ordering::Relaxed) < slept) != trial
+            SHORT.contains(&slept) && (self.of_checks.load(Ordering::Relaxed) < slept) != trial
         }
 
         pub(super) fn slept(&self, time: Duration) {
@@ -303,7 +303,7 @@ mod imp {
 
     /// Keeps an average, in which a long wait counts as four times the longest.
     fn took(average: &AtomicU32, time: Duration) {
-        let time = time.as_micros().min(u128::from(NEAR.end() * 4)) as u32;
+        let time = time.as_micros().min(u128::from(SHORT.end() * 4)) as u32;
         let old = average.load(Ordering::Relaxed);
         average.store(if old == 0 { time } else { (old * 3 + time) / 4 }, Ordering::Relaxed);
     }
@@ -323,7 +323,7 @@ mod imp {
         let fds = &mut [woken, PollFd::new(bell, PollFlags::IN)];
         let begin = boot_time();
         if pace.checks() {
-            let longest = Duration::from_micros((*NEAR.end()).into());
+            let longest = Duration::from_micros((*SHORT.end()).into());
             let seen = loop {
                 let seen = looked(event, fds, Some(Duration::ZERO));
                 if seen || boot_time().since(begin) > longest {

@@ -15,7 +15,7 @@ use crate::handoffs::handoffs;
 use crate::peers::{self, ETCD_CONCURRENCY, Kind, LATCHWORK, RSLOCK, ZOOKEEPER_CLIENT};
 use crate::redlock_servers::Five;
 use crate::stats::{head, median, micros, row, shortened};
-use crate::store::{Far, Store};
+use crate::store::{SlowLink, Store};
 use crate::stores::ping;
 use crate::times::Times;
 use crate::{bars, stats};
@@ -89,7 +89,7 @@ impl Members {
                 }
                 work(&ensemble.url())
             }
-            Self::Redlock(five) => work(&Far::new(five, trip / 2)?.address()),
+            Self::Redlock(five) => work(&SlowLink::new(five, trip / 2)?.address()),
         }
     }
 }
@@ -124,7 +124,7 @@ pub(crate) fn run(which: Which) -> Outcome {
         let mut all: Vec<Seen> = Vec::new();
         for millis in trips {
             let trip = Duration::from_millis(*millis);
-            let link = ping(&Far::new(&redis, trip / 2)?)? * 1e3;
+            let link = ping(&SlowLink::new(&redis, trip / 2)?)? * 1e3;
             let seen = members.at(trip, |url| measure(kind, url, link))?;
             let first = all.first().unwrap_or(&seen);
             // What there is beyond the time without a distance, in round trips.

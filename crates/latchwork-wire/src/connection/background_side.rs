@@ -13,11 +13,11 @@ use latchwork_store::{Io, Moment, Origin, Sleep};
 
 use crate::event_loop::{EventLoop, LoopId};
 
+use super::caller_side::{clear, read};
 use super::drive::{Drive, Moved};
-use super::near::{clear, read};
 use super::remember;
 
-/// How often the far side checks for bytes that nobody reads while a request is under way.
+/// How often the background side checks for bytes that nobody reads while a request is under way.
 const TICK: Duration = Duration::from_millis(10);
 /// The same while only messages are expected.
 const SLOW_TICK: Duration = Duration::from_millis(100);
@@ -27,9 +27,9 @@ const IDLE: u32 = 10;
 /// within this time.
 const ATTENDED: Duration = Duration::from_millis(50);
 
-/// The far side of a connection.
+/// The background side of a connection.
 #[derive(Debug)]
-pub(super) struct Far {
+pub(super) struct BackgroundSide {
     waker: Mutex<Option<Waker>>,
     runtime: OnceLock<Option<LoopId>>,
     /// Its task has the connection in its reactor.
@@ -38,11 +38,11 @@ pub(super) struct Far {
     guests: AtomicU32,
     /// When a blocked thread watched last, in nanoseconds of the boot clock.
     attended_at: AtomicU64,
-    /// It checks now and then whether the near runtime is blocked.
+    /// It checks now and then whether the caller's runtime is blocked.
     patrols: AtomicBool,
 }
 
-impl Far {
+impl BackgroundSide {
     pub(super) fn new() -> Self {
         Self {
             waker: Mutex::default(),
@@ -136,10 +136,10 @@ impl Watcher {
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         let Some(drive) = self.drive.upgrade() else { return Poll::Ready(()) };
         {
-            let mut waker = drive.far.waker.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut waker = drive.background.waker.lock().unwrap_or_else(PoisonError::into_inner);
             remember(&mut waker, cx);
         }
-        drive.far.runtime.get_or_init(|| EventLoop::current().map(|here| here.id()));
+        drive.background.runtime.get_or_init(|| EventLoop::current().map(|here| here.id()));
         // Somebody has something to move, or it would not have been woken.
         if drive.pump() == Moved::Ended {
             return Poll::Ready(());
@@ -149,11 +149,11 @@ impl Watcher {
             let watched = self.stream.take();
             // Those that asked while it still watched, or while a patrol ended, have not started one;
             // and a thread that was here may be gone for good.
-            let patrols = watched.is_some() || drive.expects() || !drive.near.watches();
+            let patrols = watched.is_some() || drive.expects() || !drive.caller.watches();
             if let Some(stream) = watched {
                 self.spare = stream.into_std().ok();
             }
-            if patrols && !drive.far.patrols.swap(true, Ordering::SeqCst) {
+            if patrols && !drive.background.patrols.swap(true, Ordering::SeqCst) {
                 self.walk(&drive, cx);
             }
             return Poll::Pending;
@@ -177,26 +177,27 @@ impl Watcher {
     }
 
     fn has_to_watch(drive: &Drive) -> bool {
-        let far = &drive.far;
-        let alone = || !drive.near.watches() && !far.was_attended(&drive.io);
+        let background = &drive.background;
+        let alone = || !drive.caller.watches() && !background.was_attended(&drive.io);
         // Said before looking: a guest either sees this and wakes the task, or is seen.
-        far.watches.store(false, Ordering::SeqCst);
-        let needed = far.guests.load(Ordering::SeqCst) > 0 || drive.door.is_full() || alone();
+        background.watches.store(false, Ordering::SeqCst);
+        let needed =
+            background.guests.load(Ordering::SeqCst) > 0 || drive.door.is_full() || alone();
         if needed {
-            far.watches.store(true, Ordering::SeqCst);
+            background.watches.store(true, Ordering::SeqCst);
         }
         needed
     }
 
     /// Checks whether bytes lie unread that somebody nearer should have read.
     fn walk(&mut self, drive: &Arc<Drive>, cx: &mut Context<'_>) {
-        if !drive.far.patrols.load(Ordering::SeqCst) {
+        if !drive.background.patrols.load(Ordering::SeqCst) {
             return;
         }
         if self.stream.is_some() && Self::has_to_watch(drive) {
             // It reads everything itself.
             self.patrol = None;
-            drive.far.patrols.store(false, Ordering::SeqCst);
+            drive.background.patrols.store(false, Ordering::SeqCst);
             return;
         }
         let sleep = |length| drive.io.sleep(length);
@@ -210,23 +211,23 @@ impl Watcher {
             if !drive.door.has_unread() {
                 patrol.unread_at = None;
             } else if patrol.unread_at == Some(looks) {
-                drive.near.depose();
-                drive.far.attended_at.store(0, Ordering::Relaxed);
+                drive.caller.depose();
+                drive.background.attended_at.store(0, Ordering::Relaxed);
                 drive.door.open();
                 drive.pump();
                 self.patrol = None;
-                drive.far.patrols.store(false, Ordering::SeqCst);
+                drive.background.patrols.store(false, Ordering::SeqCst);
                 return;
             } else {
                 patrol.unread_at = Some(looks);
             }
             patrol.idle = if drive.expects() { 0 } else { patrol.idle + 1 };
-            if patrol.idle > IDLE && drive.near.watches() {
+            if patrol.idle > IDLE && drive.caller.watches() {
                 self.patrol = None;
-                drive.far.patrols.store(false, Ordering::SeqCst);
+                drive.background.patrols.store(false, Ordering::SeqCst);
                 return;
             }
-            let fast = drive.is_asked() || patrol.unread_at.is_some() || !drive.near.watches();
+            let fast = drive.is_asked() || patrol.unread_at.is_some() || !drive.caller.watches();
             patrol.sleep = sleep(if fast { TICK } else { SLOW_TICK });
         }
     }
@@ -282,19 +283,19 @@ mod tests {
                 *count.lock().unwrap() += bytes.filled().len();
                 bytes.clear();
                 if let Some(drive) = visitor.upgrade() {
-                    drive.far.is_attended(&visits);
-                    drive.far.patrol();
+                    drive.background.is_attended(&visits);
+                    drive.background.patrol();
                 }
             }
             Poll::<()>::Pending
         }));
         drive.under_way.fetch_add(1, Ordering::SeqCst);
         for expected in 1..=20 {
-            // The far side leaves the reading to the thread.
-            drive.far.is_attended(&io);
-            drive.far.wake();
+            // The background side leaves the reading to the thread.
+            drive.background.is_attended(&io);
+            drive.background.wake();
             io.sleep(Duration::from_millis(3)).await;
-            assert!(!drive.far.watches.load(Ordering::SeqCst));
+            assert!(!drive.background.watches.load(Ordering::SeqCst));
             server.write_all(b"x").unwrap();
             until_read(&io, &read, 2 * expected - 1).await;
             // The thread has just been here, and is gone for good.

@@ -18,7 +18,7 @@ use super::remember;
 
 /// Which runtime watches a connection.
 #[derive(Debug, Default)]
-pub(super) struct Near {
+pub(super) struct CallerSide {
     state: Mutex<State>,
     /// A runtime watches it, and is not blocked.
     watches: AtomicBool,
@@ -34,7 +34,7 @@ struct State {
     unfit: Option<LoopId>,
 }
 
-impl Near {
+impl CallerSide {
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -44,7 +44,7 @@ impl Near {
         self.watches.load(Ordering::SeqCst)
     }
 
-    /// The runtime has left bytes unread, so the far side watches until the runtime runs again.
+    /// The runtime has left bytes unread, so the background side watches until the runtime runs again.
     pub(super) fn depose(&self) {
         self.watches.store(false, Ordering::SeqCst);
     }
@@ -67,16 +67,16 @@ impl Near {
     pub(super) fn serves_here(drive: &Arc<Drive>) -> bool {
         let Some(here) = EventLoop::current() else { return false };
         let id = here.id();
-        if drive.far.runs_on(id) {
+        if drive.background.runs_on(id) {
             return false;
         }
-        let near = &drive.near;
-        let mut state = near.lock();
+        let caller = &drive.caller;
+        let mut state = caller.lock();
         match state.runtime {
-            Some(runtime) if runtime == id && near.watches() => return true,
+            Some(runtime) if runtime == id && caller.watches() => return true,
             Some(runtime) if runtime == id => {
                 // It runs again. A loop that learns only of what is unread does not notice that, as
-                // long as the far side reads first.
+                // long as the background side reads first.
                 let waker = state.waker.clone();
                 drop(state);
                 if let Some(waker) = waker {
@@ -95,9 +95,9 @@ impl Near {
         };
         state.runtime = Some(id);
         drop(state);
-        near.watches.store(true, Ordering::SeqCst);
+        caller.watches.store(true, Ordering::SeqCst);
         here.spawn(Watcher::new(drive, source, id).run());
-        // The far side need not watch any more; it finds that out when it is woken next.
+        // The background side need not watch any more; it finds that out when it is woken next.
         true
     }
 }
@@ -150,14 +150,14 @@ impl Watcher {
             return Poll::Ready(());
         };
         {
-            let mut state = drive.near.lock();
+            let mut state = drive.caller.lock();
             if state.ended {
                 return Poll::Ready(());
             }
             remember(&mut state.waker, cx);
         }
         // It runs, so it is not blocked any more.
-        if !drive.near.watches.swap(true, Ordering::SeqCst) {
+        if !drive.caller.watches.swap(true, Ordering::SeqCst) {
             drive.door.open();
             if drive.pump() == Moved::Ended {
                 return Poll::Ready(());
@@ -171,7 +171,7 @@ impl Watcher {
             match ready!(watched.poll_readable(cx)) {
                 Ok(()) => drive.door.open(),
                 Err(_) => {
-                    drive.near.lock().unfit = Some(self.runtime);
+                    drive.caller.lock().unfit = Some(self.runtime);
                     return Poll::Ready(());
                 }
             }
@@ -214,12 +214,12 @@ impl Drop for Watcher {
         self.source = None;
         let Some(drive) = self.drive.upgrade() else { return };
         {
-            let mut state = drive.near.lock();
+            let mut state = drive.caller.lock();
             (state.runtime, state.waker) = (None, None);
         }
-        drive.near.watches.store(false, Ordering::SeqCst);
+        drive.caller.watches.store(false, Ordering::SeqCst);
         // What came meanwhile was not read.
         drive.door.open();
-        drive.far.wake();
+        drive.background.wake();
     }
 }
