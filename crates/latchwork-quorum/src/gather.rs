@@ -28,7 +28,7 @@ const LOADS: usize = 1;
 /// The most requests in one load, so that no script holds up a server for long.
 const MOST: usize = 64;
 /// What gathers waits so long at most for those that are under way.
-const PATIENCE: Duration = Duration::from_millis(20);
+const GATHER_PATIENCE: Duration = Duration::from_millis(20);
 
 /// What is asked of the nodes.
 pub(super) trait Kind: Send + Sync + 'static {
@@ -281,7 +281,7 @@ impl<K: Kind> Gatherer<K> {
         self.io.spawn(async move {
             loop {
                 let seen = this.lock().sent;
-                this.io.sleep(PATIENCE).await;
+                this.io.sleep(GATHER_PATIENCE).await;
                 let load = {
                     let mut state = this.lock();
                     if state.gathered.is_empty() {

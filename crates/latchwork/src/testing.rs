@@ -135,7 +135,7 @@ pub use script::{Answer, Call};
 /// How often tasks of the test get a turn, after nothing is left to do, before the clock moves on.
 const TURNS: u32 = 32;
 /// How long, in real time, a task that was woken may take until it is polled.
-const PATIENCE: Duration = Duration::from_millis(100);
+const POLL_PATIENCE: Duration = Duration::from_millis(100);
 /// How long, in real time, work on other threads may take to end once the clock has run out.
 const LAST_PATIENCE: Duration = Duration::from_millis(500);
 /// How long a thread is blocked at a time for those.
@@ -346,7 +346,7 @@ impl TestStore {
             // What runs on this thread has had its turns by then; other threads may need longer.
             if turns == TURNS && !hands.are_all_up() {
                 let since = *waits_since.get_or_insert_with(boot_time);
-                if boot_time().since(since) < PATIENCE {
+                if boot_time().since(since) < POLL_PATIENCE {
                     hands.wait_until_up(NAP);
                     turns = 0;
                 } else {

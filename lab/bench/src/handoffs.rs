@@ -14,7 +14,7 @@ pub(crate) const WAITING: usize = 8;
 const HANDOFFS: usize = 20;
 /// The shortest and the longest a lock is held, in milliseconds.
 const HELD: (u64, u64) = (173, 243);
-const PATIENCE: Duration = Duration::from_secs(60);
+const HANDOFF_LIMIT: Duration = Duration::from_secs(60);
 
 /// Hand-offs of several kinds in turns, ours first. `goal` says what part of a kind's median
 /// Latchwork's should be at most.
@@ -124,7 +124,7 @@ struct Moment {
 }
 
 fn moment(told: &Receiver<(usize, String)>) -> Result<Moment, Box<dyn std::error::Error>> {
-    let (number, line) = told.recv_timeout(PATIENCE)?;
+    let (number, line) = told.recv_timeout(HANDOFF_LIMIT)?;
     match line.split_once(' ') {
         Some(("acquired", at)) => Ok(Moment { number, acquired: true, at: at.parse()? }),
         Some(("released", at)) => Ok(Moment { number, acquired: false, at: at.parse()? }),

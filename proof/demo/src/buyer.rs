@@ -20,7 +20,7 @@ const QUICK: Duration = Duration::from_millis(10);
 pub(crate) const SLOW: Duration = EXPIRY.saturating_add(Duration::from_millis(200));
 
 /// How long a buyer waits for the lock of Latchwork.
-const PATIENCE: Duration = Duration::from_secs(60);
+const ACQUIRE_LIMIT: Duration = Duration::from_secs(60);
 
 /// The pause of those who ask for the lock of the articles again and again.
 const ASK_AGAIN: (Duration, Duration) = (Duration::from_millis(5), Duration::from_millis(15));
@@ -131,7 +131,7 @@ impl<'a, D: Desk> Buyer<'a, D> {
                 if let Some(longest) = order.max_hold {
                     mutex = mutex.max_hold(longest);
                 }
-                let guard = mutex.acquire_within(PATIENCE).await?;
+                let guard = mutex.acquire_within(ACQUIRE_LIMIT).await?;
                 let token = guard.token().get();
                 (Hold::Lease(guard), Some(token))
             }

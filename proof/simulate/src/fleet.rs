@@ -101,7 +101,7 @@ impl Load {
 }
 
 /// How long an acquire may take.
-const PATIENCE: Duration = Duration::from_secs(30);
+const ACQUIRE_LIMIT: Duration = Duration::from_secs(30);
 
 /// Runs a fleet.
 ///
@@ -203,7 +203,7 @@ impl Client {
         sleep(self.plan.every.mul_f64(pause * self.luck.f64())).await;
         while Instant::now() < self.until {
             let begun = Instant::now();
-            let acquired = mutex.acquire_within(PATIENCE).await;
+            let acquired = mutex.acquire_within(ACQUIRE_LIMIT).await;
             let took = begun.elapsed();
             if Instant::now() >= self.from && Instant::now() < self.until {
                 let mut seen = lock(&self.seen);

@@ -71,7 +71,7 @@ struct Process {
 }
 
 /// How long the store may need for what comes after the last fault, for each operation.
-const PATIENCE: Duration = Duration::from_secs(20);
+const RECOVERY_LIMIT: Duration = Duration::from_secs(20);
 
 impl<'a> World<'a> {
     fn new(plan: &'a Plan, planted: Option<Planted>) -> Self {
@@ -166,8 +166,11 @@ impl<'a> World<'a> {
                 .map(|op| op.hold + op.rest)
                 .sum();
             let ops = self.plan.size() as u32;
-            let end =
-                Instant::now() + ACTIVE + LONGEST_FAULT + holds + ops * (PATIENCE + self.plan.ttl);
+            let end = Instant::now()
+                + ACTIVE
+                + LONGEST_FAULT
+                + holds
+                + ops * (RECOVERY_LIMIT + self.plan.ttl);
             while Instant::now() < end && self.judge.violation().is_none() {
                 if self.workers.iter().all(|(_, worker)| worker.is_done()) {
                     return;

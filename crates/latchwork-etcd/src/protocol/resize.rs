@@ -18,7 +18,7 @@ use crate::server::errors::{Failure, error, strange};
 /// How often a change begins again because another one, or the leave of the first claim, came between.
 const ROUNDS: u32 = 32;
 /// How often, and how long each time, a change waits for the second step of another one.
-const PATIENCE: u32 = 4;
+const STEP_PATIENCE: u32 = 4;
 const PAUSE: Duration = Duration::from_millis(25);
 
 impl Shared {
@@ -27,7 +27,9 @@ impl Shared {
         let Some(to) = claim.mode.limit() else { return Err(BackendError::cannot_resize()) };
         for round in 0..ROUNDS {
             let queue = self.queue(&prefix).await?;
-            if round < PATIENCE && queue.limit.as_ref().is_some_and(|limit| !limit.is_settled()) {
+            if round < STEP_PATIENCE
+                && queue.limit.as_ref().is_some_and(|limit| !limit.is_settled())
+            {
                 // Another client makes its second step, or has died.
                 self.io.clock().sleep_until(self.io.now().plus(PAUSE)).await;
                 continue;

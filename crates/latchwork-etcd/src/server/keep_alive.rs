@@ -32,7 +32,7 @@ const STREAMS: usize = 32;
 /// How many requests are under way on a stream at most.
 const WINDOW: usize = 32;
 /// How long a lease waits before another stream is opened.
-const PATIENCE: Duration = Duration::from_millis(25);
+const STREAM_PATIENCE: Duration = Duration::from_millis(25);
 /// How long a stream without a request is kept: the server may not be pinged without any stream.
 pub(crate) const REST: Duration = Duration::from_secs(15);
 
@@ -171,7 +171,7 @@ impl Desk {
             self.news.notify_last();
         }
         let waited = self.io.now().since(ask.since);
-        if waited >= PATIENCE && waiting.streams < self.most() {
+        if waited >= STREAM_PATIENCE && waiting.streams < self.most() {
             self.open_another(&mut waiting);
         }
         Some(ask)

@@ -14,10 +14,10 @@ use crate::records::stripe::{Locked, Try};
 
 /// The longest wait for busy stripes. The caller's time limit is not known here, and when that is
 /// over all answers are lost, those of the other stripes too.
-const PATIENCE: Duration = Duration::from_millis(100);
+const STRIPE_PATIENCE: Duration = Duration::from_millis(100);
 
 /// The longest wait for a ceiling that a floor asks for: half of the caller's time limit, as a rule.
-const PATIENCE_WITH_THE_DISK: Duration = Duration::from_secs(1);
+const CEILING_PATIENCE: Duration = Duration::from_secs(1);
 
 type Answer = Result<Renewal, BackendError>;
 
@@ -52,8 +52,8 @@ impl Shared {
 
         let shortest = claims.iter().map(|claim| claim.ttl).min().unwrap_or_default();
         let now = self.io.now();
-        let for_others = now.plus((shortest / 16).min(PATIENCE));
-        let for_the_disk = now.plus((shortest / 8).min(PATIENCE_WITH_THE_DISK));
+        let for_others = now.plus((shortest / 16).min(STRIPE_PATIENCE));
+        let for_the_disk = now.plus((shortest / 8).min(CEILING_PATIENCE));
         let mut backoff = Backoff::new(PAUSES.0, PAUSES.1);
         let in_time = |left: &[(Batch<'_>, Left)]| {
             let now = self.io.now();

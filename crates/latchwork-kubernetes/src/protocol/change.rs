@@ -53,7 +53,7 @@ enum Written {
 }
 
 /// A server that is overloaded is asked again so often.
-const PATIENCE: u32 = 3;
+const REFUSAL_LIMIT: u32 = 3;
 
 impl Store {
     /// Changes the object of a key. `judge` is called again after each conflict, with the record as it is then.
@@ -125,7 +125,7 @@ impl Store {
                 Written::TooLong(error) => return Err(error),
                 Written::Later(after) => {
                     refusals += 1;
-                    if refusals > PATIENCE {
+                    if refusals > REFUSAL_LIMIT {
                         let message = "the API server is overloaded (status 429)";
                         let kind = latchwork_store::BackendErrorKind::Unreachable;
                         let effect = latchwork_store::Effect::NotApplied;
@@ -162,7 +162,7 @@ impl Store {
                     self.known.note_absence(entry, None);
                     return Ok(());
                 }
-                429 if refusal < PATIENCE => self.link.io.sleep(patience(&answer)).await,
+                429 if refusal < REFUSAL_LIMIT => self.link.io.sleep(patience(&answer)).await,
                 _ => return Err(self.refused(&answer, "read a lease", false)),
             }
         }

@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use latchwork_store::kit::record::PATIENCE;
+use latchwork_store::kit::record::WAITER_PATIENCE;
 use tokio_postgres::types::Type;
 
 use crate::config::PostgresConfig;
@@ -244,8 +244,8 @@ impl Names {
             "class" => text(class().to_string()),
             "brief" => template(BRIEF),
             // For how long one that could take the key may keep others waiting, as in the kit.
-            "patience_us" => text(PATIENCE.as_micros().to_string()),
-            "patience" => text(format!("interval '{} seconds'", PATIENCE.as_secs())),
+            "patience_us" => text(WAITER_PATIENCE.as_micros().to_string()),
+            "patience" => text(format!("interval '{} seconds'", WAITER_PATIENCE.as_secs())),
             "functions" => text(FUNCTIONS.to_string()),
             "revision" => text(revision()),
             "made" => text(made()),

@@ -52,7 +52,7 @@ pub(crate) const LOCAL_PATH: &str = "SET LOCAL search_path = pg_catalog, pg_temp
 /// What such a setting hides.
 const SILENT: [&str; 3] = ["error", "fatal", "panic"];
 /// How long the other servers of an address have to answer after one that takes writes.
-const PATIENCE: Duration = Duration::from_secs(1);
+const OTHER_SERVERS_PATIENCE: Duration = Duration::from_secs(1);
 /// How long they have to take the connection: a server of the same address that is off costs no more.
 const REACHED: Duration = Duration::from_millis(300);
 /// For the first packet of a connection.
@@ -148,7 +148,7 @@ impl Access {
     }
 
     /// Asks all servers of the address at once. When one that takes writes has answered, the others have
-    /// [`PATIENCE`] to say that it was replaced; one that takes no connection has until [`REACHED`].
+    /// [`OTHER_SERVERS_PATIENCE`] to say that it was replaced; one that takes no connection has until [`REACHED`].
     async fn best_of_all(
         self: &Arc<Self>,
         purpose: For,
@@ -180,7 +180,7 @@ impl Access {
                             break;
                         }
                         is_last = true;
-                        *patience = self.io.sleep(PATIENCE);
+                        *patience = self.io.sleep(OTHER_SERVERS_PATIENCE);
                         continue;
                     }
                 },

@@ -16,7 +16,7 @@ use crate::server::connection::{Connection, Seat, doubt};
 /// How long no more connections are asked for after the server has refused one.
 const PAUSE: Duration = Duration::from_secs(1);
 /// How long a request waits for a connection of its own kind while there is another one.
-const PATIENCE: Duration = Duration::from_millis(250);
+const OPENING_PATIENCE: Duration = Duration::from_millis(250);
 /// How long a connection is kept that nobody uses. One for requests stays, and the one for renewals stays longer: it is
 /// used once in a third of a ttl.
 const KEPT: Duration = Duration::from_secs(30);
@@ -91,7 +91,7 @@ impl Pool {
         }
         let made = self.make(purpose);
         let answer = match self.any().is_some() {
-            true => self.access.io.within(PATIENCE, made.clone()).await,
+            true => self.access.io.within(OPENING_PATIENCE, made.clone()).await,
             false => Some(made.clone().await),
         };
         match answer {

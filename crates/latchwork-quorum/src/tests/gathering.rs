@@ -9,7 +9,7 @@ use latchwork_store::testing::claim;
 use latchwork_store::*;
 
 /// Until what gathers goes out, though what is under way is not answered.
-const PATIENCE: Duration = Duration::from_millis(20);
+const GATHER_PATIENCE: Duration = Duration::from_millis(20);
 
 /// A process whose requests for the key `silent` are lost.
 fn process(size: usize) -> (Io, Arc<Process>) {
@@ -46,7 +46,7 @@ async fn an_unanswered_request_delays_others_by_at_most_20_ms() {
     for answer in [first, second] {
         let (attempt, at) = answer.await.unwrap();
         process.granted(attempt);
-        assert!(at.since(start) <= PATIENCE + 2 * MS, "{:?}", at.since(start));
+        assert!(at.since(start) <= GATHER_PATIENCE + 2 * MS, "{:?}", at.since(start));
     }
     assert_eq!(process.asked(Kind::Try), [3; 5]);
     let (failed, at) = silent.await.unwrap();
@@ -88,5 +88,5 @@ async fn a_slow_node_delays_no_batch() {
             process.granted(answer.await.unwrap().0);
         }
     }
-    assert!(io.now().since(start) < PATIENCE, "{:?}", io.now().since(start));
+    assert!(io.now().since(start) < GATHER_PATIENCE, "{:?}", io.now().since(start));
 }

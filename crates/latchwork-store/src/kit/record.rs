@@ -14,7 +14,7 @@
 //! 4. A key that lingers admits no claim.
 //! 5. A claim must be compatible with all members, and no claim ahead of it in the queue may block
 //!    it. Readers do not block each other. A barging claim is behind the whole queue.
-//! 6. A claim that could have been admitted and did not come within [`PATIENCE`] for each place is passed
+//! 6. A claim that could have been admitted and did not come within [`WAITER_PATIENCE`] for each place is passed
 //!    over, and keeps its place.
 //!
 //! A claim [beside](Claim::beside) a hold ignores that hold in rule 5, and is ahead of the whole
@@ -34,7 +34,7 @@ mod resize;
 mod snapshot;
 
 /// How long a waiter that could be admitted may delay the others before it is skipped.
-pub const PATIENCE: Duration = Duration::from_secs(2);
+pub const WAITER_PATIENCE: Duration = Duration::from_secs(2);
 
 /// The two times that a record needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -168,8 +168,8 @@ impl Record {
             let other = &self.queue[*i];
             self.fits(other.mode, other.beside)
         });
-        let passes =
-            others_fit && now.lease >= self.open_since(now) + PATIENCE * in_the_way.len() as u32;
+        let passes = others_fit
+            && now.lease >= self.open_since(now) + WAITER_PATIENCE * in_the_way.len() as u32;
         let asked = place.map_or(Some(now.lease), |place| self.queue[place].asked);
         if closed.is_zero() && fits && (in_the_way.is_empty() || passes) {
             if let Some(place) = place {
@@ -289,7 +289,7 @@ impl Record {
         all_fit: bool,
         now: Now,
     ) -> Blocked {
-        let behind = PATIENCE * in_the_way.len() as u32;
+        let behind = WAITER_PATIENCE * in_the_way.len() as u32;
         let held = || others(&self.held, claim.beside);
         let first_end = held().map(|m| m.expires.saturating_sub(now.lease)).min();
         let (cause, retry_after) = if !closed.is_zero() {

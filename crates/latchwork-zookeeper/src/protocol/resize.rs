@@ -20,7 +20,7 @@ use crate::server::session::messages::{self, Refusal, Request, Stat};
 /// How often a change begins again because another one, or a claim, came between.
 const ROUNDS: u32 = 12;
 /// How often, and how long each time, a change waits for the second step of another one.
-const PATIENCE: u32 = 4;
+const STEP_PATIENCE: u32 = 4;
 const PAUSE: Duration = Duration::from_millis(25);
 
 /// The result of a first step.
@@ -60,7 +60,7 @@ impl Shared {
             let version = queue.limit_version.unwrap_or(0);
             match ours.take() {
                 Some((before, made)) if made == version => queue.limit = before,
-                _ if round < PATIENCE && !is_settled(&queue) => {
+                _ if round < STEP_PATIENCE && !is_settled(&queue) => {
                     // Another client makes its second step, or has died.
                     self.io.clock().sleep_until(self.io.now().plus(PAUSE)).await;
                     continue;

@@ -16,7 +16,7 @@ pub(crate) const USUAL_TTL: Duration = Duration::from_secs(30);
 /// Longer than any that servers grant: a hello tells the longest.
 const LONGEST: Duration = Duration::from_millis(i32::MAX as u64);
 /// For so long a client that is turned away tries to get a connection.
-const PATIENCE: Duration = Duration::from_secs(2);
+const CONNECT_PATIENCE: Duration = Duration::from_secs(2);
 /// The longest pause between two tries of it.
 const PAUSE: Duration = Duration::from_millis(400);
 
@@ -59,7 +59,7 @@ impl Sessions {
         io: Io,
         opened: Arc<Notify>,
     ) -> Result<Self, BackendError> {
-        let until = io.now().plus(PATIENCE);
+        let until = io.now().plus(CONNECT_PATIENCE);
         let shortest = loop {
             match probe(ensemble.clone(), 1, &io).await {
                 Err(_) if is_worth_repeating(&ensemble, &io, until).await => {}

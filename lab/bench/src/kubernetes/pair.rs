@@ -15,7 +15,7 @@ use crate::roles::now;
 type Result<T> = std::result::Result<T, Box<dyn std::error::Error + Send + Sync>>;
 
 /// Longer than any of them takes for anything.
-const PATIENCE: Duration = Duration::from_secs(90);
+const ANSWER_LIMIT: Duration = Duration::from_secs(90);
 /// Until a candidate has made its first tries and listens.
 const SETTLED: Duration = Duration::from_secs(3);
 const LEASE: &str = "leader";
@@ -32,7 +32,7 @@ impl Elector {
     fn says(&self, line: &str) -> Result<u64> {
         let start = Instant::now();
         loop {
-            let left = PATIENCE.saturating_sub(start.elapsed());
+            let left = ANSWER_LIMIT.saturating_sub(start.elapsed());
             let said = self.lines.recv_timeout(left);
             let said = said.map_err(|_| format!("{} does not say {line:?}", self.id))?;
             if said.1 == line {
@@ -121,7 +121,7 @@ impl Pair {
         self.leader.says("stopped")?;
         let refused = match self.kind {
             Kind::Latchwork => {
-                let said = self.leader.lines.recv_timeout(PATIENCE);
+                let said = self.leader.lines.recv_timeout(ANSWER_LIMIT);
                 Some(said.map_err(|_| "it does not say what became of its write")?.1 == "refused")
             }
             _ => None,

@@ -411,7 +411,7 @@ fn a_silent_upgrade_is_passed_over() {
     bench.blocked(&claim(4, Mode::Read));
     bench.release(&claim(2, Mode::Read), Linger::None);
     bench.blocked(&claim(4, Mode::Read));
-    bench.pass(PATIENCE);
+    bench.pass(WAITER_PATIENCE);
     bench.granted(&claim(4, Mode::Read));
     assert_eq!(bench.blocked(&replacing(3, Mode::Write, 1)).ahead, Some(0));
 }
@@ -457,9 +457,9 @@ fn a_silent_waiter_is_skipped_and_keeps_its_place() {
     bench.release(&claim(1, X), Linger::None);
     assert_eq!(bench.told(), [2]);
     let blocked = bench.blocked(&claim(4, X));
-    assert_eq!((blocked.cause, blocked.retry_after), (Cause::Queued, Some(2 * PATIENCE)));
-    bench.pass(PATIENCE);
-    assert_eq!(bench.blocked(&claim(4, X)).retry_after, Some(PATIENCE));
+    assert_eq!((blocked.cause, blocked.retry_after), (Cause::Queued, Some(2 * WAITER_PATIENCE)));
+    bench.pass(WAITER_PATIENCE);
+    assert_eq!(bench.blocked(&claim(4, X)).retry_after, Some(WAITER_PATIENCE));
     bench.granted(&claim(3, X));
     assert_eq!(bench.moved(), [4], "4 stands behind 2 now");
     assert_eq!(bench.record.queue[0].id, ClaimId::from_u128(2));
@@ -478,7 +478,7 @@ fn a_waiters_patience_starts_after_a_linger() {
         assert_eq!((blocked.cause, blocked.retry_after), (Cause::Linger, Some(5 * SEC)));
     }
     bench.pass(5 * SEC);
-    assert_eq!(bench.blocked(&claim(3, X)).retry_after, Some(PATIENCE), "2 comes first");
+    assert_eq!(bench.blocked(&claim(3, X)).retry_after, Some(WAITER_PATIENCE), "2 comes first");
     bench.granted(&claim(2, X));
 }
 
@@ -495,7 +495,7 @@ fn opening_a_key_wakes_its_waiters() {
     assert_eq!(bench.release(&claim(9, X), Linger::End), Released::Yes);
     assert_eq!(bench.told(), [2]);
     assert_eq!(bench.release(&claim(9, X), Linger::End), Released::NotHeld, "it is open");
-    assert_eq!(bench.blocked(&claim(3, X)).retry_after, Some(PATIENCE), "2 comes first");
+    assert_eq!(bench.blocked(&claim(3, X)).retry_after, Some(WAITER_PATIENCE), "2 comes first");
     assert!(bench.granted(&claim(2, X)).token > first);
 }
 

@@ -27,8 +27,8 @@ use crate::server::errors::{full, no_answer, not_sent, unsent};
 const BEATS: u32 = 16;
 /// A server that owes an answer and says nothing at all for this part of the timeout, within these
 /// limits, ends its connection; but it takes no more than a quarter of the timeout.
-const PATIENCE: u32 = 8;
-const PATIENCE_LIMITS: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(3));
+const ANSWER_FRACTION: u32 = 8;
+const ANSWER_LIMITS: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(3));
 /// A connection may take so long to be made, with all that is said at first: several round trips.
 const CONNECT_LIMITS: (Duration, Duration) = (Duration::from_millis(750), Duration::from_secs(4));
 /// The pause after all servers were tried in vain.
@@ -254,8 +254,8 @@ impl Task {
     /// Serves a connection until it breaks (an error) or nobody needs the session any more.
     async fn serve(&mut self, way: Way) -> Result<(), String> {
         let Way { wire, drive } = way;
-        let (least, most) = PATIENCE_LIMITS;
-        let patience = (self.timeout / PATIENCE).clamp(least, most).min(self.timeout / 4);
+        let (least, most) = ANSWER_LIMITS;
+        let patience = (self.timeout / ANSWER_FRACTION).clamp(least, most).min(self.timeout / 4);
         let pulse: Arc<str> = match &*locked(&self.shared.up) {
             Some(up) => up.pulse.clone(),
             None => return Err("no session".into()),

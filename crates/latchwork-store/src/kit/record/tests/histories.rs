@@ -251,7 +251,7 @@ fn check_order(bench: &Bench, one: &Claim, queue: &[Waiter]) -> Result<(), TestC
             && bench.record.queue.iter().any(|l| l.id == w.id)
             && !(w.mode == Mode::Read && one.mode == Mode::Read)
     });
-    let patience = PATIENCE * passed.clone().count() as u32;
+    let patience = WAITER_PATIENCE * passed.clone().count() as u32;
     prop_assert!(bench.now.lease >= bench.record.open_since + patience, "fifo");
     prop_assert!(bench.now.wall >= bench.record.closed_until + patience, "fifo after a linger");
     for waiter in passed {
