@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::server::watch::Words;
+use crate::server::watch::WatchReports;
 use futures_util::future::join_all;
 use latchwork_store::doctor::{Finding, Report, Tested};
 use latchwork_store::{BackendError, Error, Io};
@@ -72,7 +72,7 @@ async fn status(
     io: &Io,
 ) -> Result<StatusResponse, BackendError> {
     let only = EtcdConfig { members: vec![member.clone()], ..config.clone() };
-    let nobody_told = Words::to_nobody();
+    let nobody_told = WatchReports::to_nobody();
     let members = Members::new(&only, io, &nobody_told).map_err(|error| {
         let kind = latchwork_store::BackendErrorKind::Invalid;
         BackendError::new(kind, latchwork_store::Effect::NotApplied, error.message())
@@ -91,7 +91,7 @@ async fn together(
     io: &Io,
 ) -> Result<Vec<Finding>, Error> {
     let endpoints = alive.iter().map(|(member, _)| member.clone()).collect();
-    let nobody_told = Words::to_nobody();
+    let nobody_told = WatchReports::to_nobody();
     let config = EtcdConfig { members: endpoints, ..config.clone() };
     let members = Members::new(&config, io, &nobody_told)?;
     let (identity, all) = (members.identity(), Vec::from_iter(0..alive.len()));

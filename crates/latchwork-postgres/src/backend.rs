@@ -19,7 +19,7 @@ use crate::protocol::listener::Listener;
 use crate::protocol::statements::Statements;
 use crate::protocol::store::Store;
 use crate::server::connect::{Access, For};
-use crate::server::connection::Seat;
+use crate::server::connection::Checkout;
 use crate::server::pool::Pool;
 use crate::server::schema::{REPLACING, functions_of};
 
@@ -59,7 +59,7 @@ impl PostgresBackend {
         let probation = PROBATION.max(opened.trip * TRIPS);
         let connection = Arc::new(opened.connection);
         if let Some(guard) = &guard {
-            let looked = guard.look(&Seat::on(connection.clone())).await;
+            let looked = guard.look(&Checkout::on(connection.clone())).await;
             looked.map_err(|error| access.error(error))?;
         }
         let pool = Pool::new(access.clone(), guard.as_ref().map(Guard::connection_check));

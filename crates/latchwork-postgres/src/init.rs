@@ -11,7 +11,7 @@ use crate::names::quoted;
 use crate::protocol::guard;
 use crate::protocol::statements::Statements;
 use crate::server::connect::{Access, For, LOCAL_PATH, Opened, takes_no_writes};
-use crate::server::connection::{Connection, Seat};
+use crate::server::connection::{Checkout, Connection};
 use crate::server::greet::Greeting;
 use crate::server::reply::column;
 use crate::server::schema::{
@@ -53,8 +53,8 @@ pub async fn init(config: PostgresConfig, io: Io) -> Result<Prepared, Error> {
         })
     })?;
     if access.config.guard {
-        let seat = Seat::on(Arc::new(opened.connection));
-        let held = in_use(&statements, &seat).await.map_err(|error| access.error(error))?;
+        let checkout = Checkout::on(Arc::new(opened.connection));
+        let held = in_use(&statements, &checkout).await.map_err(|error| access.error(error))?;
         if held > 0 && are_migrated {
             // Nobody has lost a lock by it.
             prepared
@@ -68,7 +68,7 @@ pub async fn init(config: PostgresConfig, io: Io) -> Result<Prepared, Error> {
             ));
         }
         let max_ttl = access.config.max_ttl();
-        let vouched = guard::ask(&seat, max_ttl, true).await;
+        let vouched = guard::ask(&checkout, max_ttl, true).await;
         vouched.map_err(|error| access.error(error))?;
         prepared
             .steps
@@ -145,12 +145,12 @@ async fn check_owners(
 }
 
 /// How many keys are held, waited for or closed.
-async fn in_use(statements: &Statements, seat: &Seat) -> Result<i64, BackendError> {
+async fn in_use(statements: &Statements, checkout: &Checkout) -> Result<i64, BackendError> {
     let text = statements.fill(
         "SELECT count(*) FROM @locks@ l WHERE l.k <> '' AND (l.claim IS NOT NULL AND l.ends > clock_timestamp() \
          OR EXISTS (SELECT FROM @line@ p WHERE p.k = l.k AND p.mode <> 9 AND p.ends > clock_timestamp()))",
     );
-    let connection = seat.connection();
+    let connection = checkout.connection();
     let nothing: [(&(dyn tokio_postgres::types::ToSql + Sync), Type); 0] = [];
     let rows = connection.send(connection.client().query_typed(&text, &nothing)).await?;
     column(rows.first().ok_or_else(|| crate::server::reply::strange(0))?, 0)

@@ -189,12 +189,12 @@ impl<T> Tray<T> {
     }
 }
 
-type Answered<K> = Result<<K as Kind>::Answer, BackendError>;
+type AnswerOf<K> = Result<<K as Kind>::Answer, BackendError>;
 
 /// A request that is to be sent.
 struct Request<K: Kind> {
     claim: Claim,
-    tray: Arc<Tray<Answered<K>>>,
+    tray: Arc<Tray<AnswerOf<K>>>,
 }
 
 /// Gathers the requests of one kind.
@@ -233,7 +233,7 @@ impl<K: Kind> Gatherer<K> {
     }
 
     /// Asks all nodes, if [`Self::flush`] is called soon.
-    pub(super) fn ask(self: &Arc<Self>, claim: Claim) -> Arc<Tray<Answered<K>>> {
+    pub(super) fn ask(self: &Arc<Self>, claim: Claim) -> Arc<Tray<AnswerOf<K>>> {
         let tray = Tray::new(self.size);
         let request = Request { claim, tray: tray.clone() };
         let watches = {
@@ -361,7 +361,7 @@ impl<K: Kind> Gatherer<K> {
 /// Requests that are sent together.
 struct Load<K: Kind> {
     claims: Vec<Claim>,
-    trays: Vec<Arc<Tray<Answered<K>>>>,
+    trays: Vec<Arc<Tray<AnswerOf<K>>>>,
     gatherer: Arc<Gatherer<K>>,
     answered: AtomicUsize,
 }
@@ -374,11 +374,11 @@ struct Part<K: Kind> {
 }
 
 impl<K: Kind> Part<K> {
-    fn deliver(mut self, answers: Result<Vec<Answered<K>>, BackendError>) {
+    fn deliver(mut self, answers: Result<Vec<AnswerOf<K>>, BackendError>) {
         self.put(answers);
     }
 
-    fn put(&mut self, answers: Result<Vec<Answered<K>>, BackendError>) {
+    fn put(&mut self, answers: Result<Vec<AnswerOf<K>>, BackendError>) {
         self.is_answered = true;
         let load = &self.load;
         match answers {

@@ -159,7 +159,7 @@ pub(super) enum State {
 /// Where a blocked claim stands.
 #[derive(Debug)]
 pub(super) struct Standing {
-    seen: Mutex<Seen>,
+    seen: Mutex<NodeAnswers>,
     /// Tells of answers that came after the decision.
     pub(super) news: Notify,
     /// How many of those who keep a mark have to say that the key may be free.
@@ -176,7 +176,7 @@ pub(super) struct Standing {
 
 /// What the nodes have said to a blocked claim.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Seen {
+pub(super) struct NodeAnswers {
     /// The nodes that were in the way, and what they said. They keep a mark that asks for a
     /// wake-up if the claim waits.
     pub(super) marks: Vec<(usize, Blocked)>,
@@ -193,7 +193,7 @@ impl Standing {
         split: bool,
         splits: u32,
     ) -> Self {
-        let seen = Mutex::new(Seen { marks, ..Seen::default() });
+        let seen = Mutex::new(NodeAnswers { marks, ..NodeAnswers::default() });
         Self {
             seen,
             news: Notify::new(),
@@ -215,11 +215,11 @@ impl Standing {
         self.alone && self.lock().marks.iter().all(|(marked, _)| *marked == node)
     }
 
-    fn lock(&self) -> MutexGuard<'_, Seen> {
+    fn lock(&self) -> MutexGuard<'_, NodeAnswers> {
         self.seen.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(super) fn seen(&self) -> Seen {
+    pub(super) fn seen(&self) -> NodeAnswers {
         self.lock().clone()
     }
 

@@ -26,7 +26,7 @@ mod socket;
 
 use std::task::{Context, Waker};
 
-pub use drive::{Drive, Expected};
+pub use drive::{Drive, Expectation};
 pub(crate) use moving::is_moving_here;
 pub use socket::Socket;
 

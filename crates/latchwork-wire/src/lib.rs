@@ -82,7 +82,7 @@ mod visit;
 
 #[cfg(target_os = "linux")]
 pub use close_on_fork::CloseOnFork;
-pub use connection::{Drive, Expected, Socket};
+pub use connection::{Drive, Expectation, Socket};
 pub use dial::{dial, dial_any, is_silent, race};
 pub use event_loop::{Entered, EventLoop, ForeignLoop, LoopId, Watched, yield_now};
 pub use late::finish;

@@ -21,7 +21,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(20);
 
 /// What the message of a grant must have to be believed.
 #[derive(Debug, Clone, Copy)]
-pub struct Expected<S> {
+pub struct ExpectedGrant<S> {
     /// What only this process and the store know, and perhaps where the message must come.
     pub sign: S,
     /// When the try was sent.
@@ -41,7 +41,7 @@ pub struct Mailbox<S> {
 struct Mail<S> {
     /// The claim is held by a try of its own, or by a grant that was taken.
     held: bool,
-    expected: Option<Expected<S>>,
+    expected: Option<ExpectedGrant<S>>,
     admitted: Option<Wake>,
     look_at: Option<Moment>,
     pace: Pace,
@@ -66,7 +66,7 @@ impl<S: Copy + PartialEq> Mailbox<S> {
     }
 
     /// The claim tries again: earlier messages concern it no longer.
-    pub fn tries(&self, expected: Expected<S>) {
+    pub fn tries(&self, expected: ExpectedGrant<S>) {
         self.settle(false, Some(expected));
     }
 
@@ -75,14 +75,14 @@ impl<S: Copy + PartialEq> Mailbox<S> {
         self.settle(true, None);
     }
 
-    fn settle(&self, held: bool, expected: Option<Expected<S>>) {
+    fn settle(&self, held: bool, expected: Option<ExpectedGrant<S>>) {
         let mut mail = self.lock();
         let pace = mail.pace;
         *mail = Mail { held, expected, admitted: None, look_at: None, pace };
     }
 
     /// The grant of its last try that may still come.
-    pub fn expected(&self) -> Option<Expected<S>> {
+    pub fn expected(&self) -> Option<ExpectedGrant<S>> {
         self.lock().expected
     }
 
@@ -153,7 +153,7 @@ impl<S: Copy + PartialEq> Mailbox<S> {
             return;
         }
         let genuine = mail.expected.take_if(|it| it.sign == sign && grant.ttl <= it.longest);
-        let Some(Expected { stamp, .. }) = genuine else {
+        let Some(ExpectedGrant { stamp, .. }) = genuine else {
             drop(mail);
             return self.look_at(now);
         };
@@ -224,7 +224,7 @@ mod tests {
     fn a_pushed_grant_counts_once_and_with_its_sign_alone() {
         let mailbox = Mailbox::new();
         let (now, second) = (Moment::from_nanos(9_000_000_000), Duration::from_secs(1));
-        let expected = Expected { sign: 7_u8, stamp: Stamp::new(now), longest: second };
+        let expected = ExpectedGrant { sign: 7_u8, stamp: Stamp::new(now), longest: second };
         mailbox.tries(expected);
         mailbox.take(8, Grant::new(1, second), second, now);
         mailbox.take(7, Grant::new(2, 2 * second), second, now);

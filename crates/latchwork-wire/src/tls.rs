@@ -20,7 +20,7 @@ use tokio_rustls::rustls::{ClientConfig, Error, RootCertStore};
 use tokio_rustls::TlsConnector;
 pub use tokio_rustls::client::TlsStream;
 
-pub use self::refusal::{Refusal, Words, refusal, speaks_plain, speaks_tls};
+pub use self::refusal::{OptionNames, Refusal, refusal, speaks_plain, speaks_tls};
 use self::verifier::{Trusts, TrustsAll};
 use crate::address::Endpoint;
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 use futures_util::StreamExt;
 use latchwork::{Election, Error, ErrorKind, Leadership};
 
-use super::nested::{self, Asked};
+use super::nested::{self, WantedMode};
 use super::under_lock::{Admitted, Task};
 use super::{Context, nap, variables, within};
 use crate::args::ElectArgs;
@@ -41,7 +41,7 @@ pub(crate) async fn run(args: &ElectArgs, place: &Context) -> Result<u8, Error> 
     let mut session = task.open().await?;
     loop {
         let led = session.term(async |manager| {
-            nested::refuse(place, manager, task.names, Asked::Alone, nested::RENAME).await?;
+            nested::refuse(place, manager, task.names, WantedMode::Alone, nested::RENAME).await?;
             let mut election = manager.election(&args.name);
             if let Some(candidate) = &args.candidate {
                 election = election.candidate(&**candidate);

@@ -16,7 +16,7 @@ use crate::process::hold::Hold;
 
 /// What a command line asks for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Asked {
+pub(super) enum WantedMode {
     /// A lock that shares with nobody.
     Alone,
     /// To be a reader.
@@ -29,7 +29,7 @@ pub(super) enum Asked {
     SomeOfAny(Permits),
 }
 
-impl From<&LockArgs> for Asked {
+impl From<&LockArgs> for WantedMode {
     fn from(args: &LockArgs) -> Self {
         match args.permits {
             Some(permits) if matches!(args.resize, None | Some(ResizePolicy::Never)) => {
@@ -43,7 +43,7 @@ impl From<&LockArgs> for Asked {
     }
 }
 
-impl Asked {
+impl WantedMode {
     /// Whether a hold in this mode gives all that is asked for.
     fn is_covered_by(self, outer: Mode) -> bool {
         match (self, outer) {
@@ -74,7 +74,7 @@ impl Asked {
 }
 
 /// A hold around this command that still goes on.
-struct Held {
+struct OuterHold {
     outer: Outer,
     mode: Mode,
     /// Why its holder cannot be asked, if it cannot: the store alone says so.
@@ -89,7 +89,7 @@ async fn held_outside(
     place: &Context,
     manager: &LockManager,
     name: &str,
-) -> Result<Vec<Held>, Error> {
+) -> Result<Vec<OuterHold>, Error> {
     let key = place.key(name);
     let mut outside = Vec::new();
     for outer in around::all().into_iter().filter(|outer| outer.key == key) {
@@ -106,7 +106,7 @@ async fn held_outside(
     let held = |(outer, silence): (Outer, Option<Option<io::Error>>)| {
         let party = outer.party(&seen, place.token_floor)?;
         let goes_on = silence.is_none() || !outer.is_in_delay(party);
-        goes_on.then_some(Held { mode: party.mode, outer, silence })
+        goes_on.then_some(OuterHold { mode: party.mode, outer, silence })
     };
     Ok(outside.into_iter().filter_map(held).collect())
 }
@@ -120,7 +120,7 @@ pub(super) async fn refuse(
     place: &Context,
     manager: &LockManager,
     names: &[String],
-    asked: Asked,
+    asked: WantedMode,
     step: &str,
 ) -> Result<(), Error> {
     for name in names {
@@ -168,7 +168,7 @@ pub(super) async fn borrow(
     manager: &LockManager,
     args: &LockArgs,
 ) -> Result<Option<Hold>, Error> {
-    let asked = Asked::from(args);
+    let asked = WantedMode::from(args);
     let (mut loans, mut missing) = (Vec::with_capacity(args.names.len()), Vec::new());
     for name in &args.names {
         let held = held_outside(place, manager, name).await?;
@@ -210,8 +210,8 @@ pub(super) async fn borrow(
 }
 
 /// Borrows this hold; `None` if it is over meanwhile.
-async fn loan(name: &str, held: &Held) -> Result<Option<Loan>, Error> {
-    let Held { outer, silence, .. } = held;
+async fn loan(name: &str, held: &OuterHold) -> Result<Option<Loan>, Error> {
+    let OuterHold { outer, silence, .. } = held;
     if let Some(why) = silence {
         return Err(cannot_ask(name, outer, why.as_ref()));
     }
@@ -269,21 +269,21 @@ fn is_too_little(name: &str, outer: &Outer, mode: Mode) -> Error {
 mod tests {
     use super::*;
 
-    fn some(take: u32, of: u32) -> Asked {
-        Asked::Some(Permits { take, of })
+    fn some(take: u32, of: u32) -> WantedMode {
+        WantedMode::Some(Permits { take, of })
     }
 
     #[test]
     fn a_hold_covers_equal_or_smaller_requests() {
         let permits = Mode::Permits { take: 2, of: 3 };
         for (asked, outer, is_covered) in [
-            (Asked::Alone, Mode::Exclusive, true),
-            (Asked::Read, Mode::Read, true),
-            (Asked::Read, Mode::Write, true),
-            (Asked::Write, Mode::Write, true),
-            (Asked::Write, Mode::Read, false),
-            (Asked::Alone, Mode::Read, false),
-            (Asked::Write, Mode::Exclusive, false),
+            (WantedMode::Alone, Mode::Exclusive, true),
+            (WantedMode::Read, Mode::Read, true),
+            (WantedMode::Read, Mode::Write, true),
+            (WantedMode::Write, Mode::Write, true),
+            (WantedMode::Write, Mode::Read, false),
+            (WantedMode::Alone, Mode::Read, false),
+            (WantedMode::Write, Mode::Exclusive, false),
             (some(1, 3), permits, true),
             (some(2, 3), permits, true),
             (some(3, 3), permits, false),
@@ -299,7 +299,7 @@ mod tests {
         assert!(some(1, 3).is_free_beside(&[one, one]));
         assert!(!some(2, 3).is_free_beside(&[one, one]));
         assert!(!some(1, 4).is_free_beside(&[one]));
-        assert!(!Asked::Read.is_free_beside(&[Mode::Read]));
-        assert!(Asked::Read.is_free_beside(&[]));
+        assert!(!WantedMode::Read.is_free_beside(&[Mode::Read]));
+        assert!(WantedMode::Read.is_free_beside(&[]));
     }
 }

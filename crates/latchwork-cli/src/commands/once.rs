@@ -8,7 +8,7 @@ use latchwork::{Error, ErrorKind, Period};
 use latchwork_store::clock::wall_time;
 use latchwork_store::doctor::operand;
 
-use super::nested::{self, Asked};
+use super::nested::{self, WantedMode};
 use super::under_lock::{Admitted, Task};
 use super::{Context, locking, variables};
 use crate::args::OnceArgs;
@@ -33,7 +33,7 @@ pub(crate) async fn run(args: &OnceArgs, place: &Context) -> Result<u8, Error> {
         place,
     };
     let done = task.run(async |manager, wait| {
-        nested::refuse(place, manager, task.names, Asked::Alone, nested::RENAME).await?;
+        nested::refuse(place, manager, task.names, WantedMode::Alone, nested::RENAME).await?;
         let mut once = manager.once(&args.name, every);
         if let Some(ttl) = ttl {
             once = once.ttl(ttl);

@@ -45,7 +45,7 @@ pub(crate) fn own(args: &ReleaseArgs, namespace: &str, output: &Output) -> Resul
         let key = key_of(namespace, name);
         let mut around = around::all();
         around.retain(|outer| outer.key == key);
-        let mut asked = Asked::default();
+        let mut asked = KeeperAnswers::default();
         for outer in &around {
             for shell in &shells {
                 if asked.released.is_empty() {
@@ -60,7 +60,7 @@ pub(crate) fn own(args: &ReleaseArgs, namespace: &str, output: &Output) -> Resul
 
 /// Releases all holds of the first of these shells that has any.
 fn all(shells: &[Option<Pid>], output: &Output) -> Result<u8, Error> {
-    let mut asked = Asked::default();
+    let mut asked = KeeperAnswers::default();
     for shell in shells {
         for outer in around::holds() {
             asked.ask(&outer, &Wish::Release(*shell))?;
@@ -74,7 +74,7 @@ fn all(shells: &[Option<Pid>], output: &Output) -> Result<u8, Error> {
 
 /// What keepers have answered.
 #[derive(Default)]
-struct Asked {
+struct KeeperAnswers {
     /// The codes and messages of those that released.
     released: Vec<(u8, String)>,
     /// A process for which one goes on.
@@ -85,7 +85,7 @@ struct Asked {
     out_of_reach: Option<&'static str>,
 }
 
-impl Asked {
+impl KeeperAnswers {
     fn ask(&mut self, outer: &Outer, wish: &Wish) -> Result<(), Error> {
         let Some(hold) = outer.hold() else { return Ok(()) };
         match outer.reach(&hold, wish)? {

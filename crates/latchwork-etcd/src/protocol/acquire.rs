@@ -14,7 +14,7 @@ use latchwork_store::{
 use crate::protocol::names;
 use crate::protocol::pool::Lease;
 use crate::protocol::queue::{Queue, value};
-use crate::protocol::replace::{Seen, refusal_of_newcomer};
+use crate::protocol::replace::{QueueView, refusal_of_newcomer};
 use crate::protocol::requests::{self, Ask, If};
 use crate::protocol::shared::{Shared, went_back, whole_seconds};
 use crate::server::errors::{Failure, Reaction, error, strange, unsupported};
@@ -234,7 +234,7 @@ impl Shared {
         }
         let is_held = self.claims.get(claim.id).is_some_and(|own| own.granted);
         if claim.beside.is_some() && !is_held {
-            let seen = Seen { queue, me, prefix, ttl };
+            let seen = QueueView { queue, me, prefix, ttl };
             return Box::pin(self.replace(claim, seen, takes_place)).await;
         }
         let admission = if is_held { queue.admission(me) } else { queue.admission_of_waiter(me) };

@@ -16,7 +16,7 @@ use crate::server::watch::Listener;
 
 /// A claim that has, or may have, a place in the store.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Own {
+pub(crate) struct OwnClaim {
     pub(crate) lease: Lease,
     /// The length that was asked for.
     pub(crate) seconds: i64,
@@ -46,7 +46,7 @@ pub(crate) struct LastAnswer {
 
 #[derive(Debug)]
 struct Entry {
-    own: Own,
+    own: OwnClaim,
     far: Option<Box<LastAnswer>>,
     /// The lock that it holds, and since when.
     held: Option<(Moment, Key)>,
@@ -84,7 +84,7 @@ pub(crate) struct Claims {
 }
 
 impl Claims {
-    pub(crate) fn get(&self, id: ClaimId) -> Option<Own> {
+    pub(crate) fn get(&self, id: ClaimId) -> Option<OwnClaim> {
         self.lock().get(&id).map(|entry| entry.own)
     }
 
@@ -92,7 +92,7 @@ impl Claims {
     pub(crate) fn begin(&self, id: ClaimId, lease: Lease, seconds: i64) {
         let fresh = || {
             let (revision, granted, unsure, is_adopted) = (None, false, 0, false);
-            let own = Own { lease, seconds, revision, granted, unsure, is_adopted };
+            let own = OwnClaim { lease, seconds, revision, granted, unsure, is_adopted };
             Box::new(Entry { own, far: None, held: None, watch: None, is_left: false })
         };
         let mut claims = self.lock();
@@ -113,7 +113,7 @@ impl Claims {
         self.clear_up(&mut claims, lease.alive_at);
         claims.entry(id).or_insert_with(|| {
             let (revision, granted, is_adopted) = (NonZeroI64::new(revision), true, true);
-            let own = Own { lease, seconds: 0, revision, granted, unsure: 0, is_adopted };
+            let own = OwnClaim { lease, seconds: 0, revision, granted, unsure: 0, is_adopted };
             Box::new(Entry { own, far: None, held: None, watch: None, is_left: true })
         });
     }
@@ -127,7 +127,7 @@ impl Claims {
     }
 
     /// A request was answered: it did this, or certainly nothing.
-    pub(crate) fn answered(&self, id: ClaimId, lease: i64, change: impl FnOnce(&mut Own)) {
+    pub(crate) fn answered(&self, id: ClaimId, lease: i64, change: impl FnOnce(&mut OwnClaim)) {
         self.change(id, lease, |entry| {
             entry.own.unsure = entry.own.unsure.saturating_sub(1);
             change(&mut entry.own);
@@ -180,7 +180,7 @@ impl Claims {
     }
 
     /// Forgets a claim that has this lease.
-    pub(crate) fn forget(&self, id: ClaimId, lease: i64) -> Option<Own> {
+    pub(crate) fn forget(&self, id: ClaimId, lease: i64) -> Option<OwnClaim> {
         let mut claims = self.lock();
         match claims.get(&id) {
             Some(entry) if entry.own.lease.id == lease => {

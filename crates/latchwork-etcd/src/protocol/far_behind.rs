@@ -8,7 +8,7 @@
 use latchwork_store::{BackendError, Blocked, Cause, Claim};
 
 use crate::proto::response_op::Response;
-use crate::protocol::claims::{LastAnswer, Own};
+use crate::protocol::claims::{LastAnswer, OwnClaim};
 use crate::protocol::queue::Place;
 use crate::protocol::shared::{Shared, went_back};
 use crate::protocol::{names, requests};
@@ -21,7 +21,7 @@ impl Shared {
         &self,
         claim: &Claim,
         prefix: &[u8],
-        own: Own,
+        own: OwnClaim,
         far: LastAnswer,
     ) -> Result<Option<Blocked>, BackendError> {
         let Some(revision) = own.revision else { return Ok(None) };

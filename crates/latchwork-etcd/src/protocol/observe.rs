@@ -13,7 +13,7 @@ use crate::server::watch::Observation;
 
 /// A watch on a queue.
 #[derive(Debug)]
-struct LineWatch {
+struct QueueWatch {
     observation: Observation,
     at: Endpoint,
 }
@@ -29,7 +29,7 @@ impl Shared {
             let mut observation = link.watches().observe(queue.clone(), end.clone());
             let at = link.endpoint.clone();
             match observation.hint().await {
-                Some(_) => Ok(LineWatch { observation, at }),
+                Some(_) => Ok(QueueWatch { observation, at }),
                 None => Err(over(&at)),
             }
         };
@@ -38,7 +38,7 @@ impl Shared {
     }
 }
 
-impl Watch for LineWatch {
+impl Watch for QueueWatch {
     fn changed(&mut self) -> Verb<'_, Result<(), BackendError>> {
         Box::pin(async {
             let hint = self.observation.hint().await;

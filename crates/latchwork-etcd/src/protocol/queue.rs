@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use latchwork_store::kit::limit::Limit;
 use latchwork_store::kit::lineup::{self, Admission, Node};
-use latchwork_store::kit::replace::{self, Seat, Verdict};
+use latchwork_store::kit::replace::{self, QueuedClaim, Verdict};
 use latchwork_store::{BackendError, Blocked, Cause, Claim, ClaimId, Holder, Mode, Shape};
 use percent_encoding::{NON_ALPHANUMERIC, percent_decode_str, percent_encode};
 
@@ -261,13 +261,13 @@ impl Queue {
     }
 
     /// The queue as it is judged for claims that replace holds.
-    fn seats_at(&self, revision: i64) -> Vec<Seat> {
-        let seat = |(place, node): (&Place, Node<()>)| Seat {
+    fn queued_at(&self, revision: i64) -> Vec<QueuedClaim> {
+        let queued = |(place, node): (&Place, Node<()>)| QueuedClaim {
             mode: node.mode,
             beside: place.beside.and_then(|hold| self.place_of(hold)),
             yields: place.id.is_some() && place.closed.is_none(),
         };
-        self.places.iter().zip(self.seen_at(revision, View::Holder)).map(seat).collect()
+        self.places.iter().zip(self.seen_at(revision, View::Holder)).map(queued).collect()
     }
 
     fn place_of(&self, id: ClaimId) -> Option<usize> {
@@ -281,15 +281,15 @@ impl Queue {
 
     /// Judges the claim at `me`, which is to replace a hold. The key must not be closed.
     pub(crate) fn replacing(&self, me: usize) -> Verdict {
-        replace::verdict(&self.seats_at(self.places[me].revision), me, self.hold_of(me))
+        replace::verdict(&self.queued_at(self.places[me].revision), me, self.hold_of(me))
     }
 
     /// Judges a claim that is to replace a hold as if it came last; the queue must not be closed.
     pub(crate) fn replacing_as_newcomer(&self, mode: Mode, hold: ClaimId) -> Verdict {
-        let mut seats = self.seats_at(i64::MAX);
+        let mut queued_claims = self.queued_at(i64::MAX);
         let hold = self.place_of(hold);
-        seats.push(Seat { mode, beside: hold, yields: true });
-        replace::verdict(&seats, self.places.len(), hold)
+        queued_claims.push(QueuedClaim { mode, beside: hold, yields: true });
+        replace::verdict(&queued_claims, self.places.len(), hold)
     }
 
     /// The first holder other than the hold that an upgrade replaces, if all places from `first` on wait.
@@ -328,14 +328,14 @@ impl Queue {
     /// How many places ahead of this one hold the key. One pass over the queue.
     fn holders_ahead_of(&self, me: usize) -> usize {
         let seen_by = self.places.get(me).map_or(i64::MAX, |me| me.revision);
-        let holding = replace::holding(&self.seats_at(seen_by));
+        let holding = replace::holding(&self.queued_at(seen_by));
         holding[..me].iter().filter(|holds| **holds).count()
     }
 
     /// Which places hold the key.
     pub(crate) fn holding(&self) -> Vec<bool> {
         if self.closed().is_none() {
-            return replace::holding(&self.seats_at(i64::MAX));
+            return replace::holding(&self.queued_at(i64::MAX));
         }
         // Each sees a closed place in another way.
         (0..self.places.len()).map(|place| self.admission(place) == Admission::Granted).collect()

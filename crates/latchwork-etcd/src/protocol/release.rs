@@ -6,7 +6,7 @@ use std::time::Duration;
 use latchwork_store::kit::lineup::Admission;
 use latchwork_store::{BackendError, Claim, Key, Released};
 
-use crate::protocol::claims::Own;
+use crate::protocol::claims::OwnClaim;
 use crate::protocol::queue::{Place, Queue, closed_value};
 use crate::protocol::shared::{Shared, whole_seconds};
 use crate::protocol::{names, requests};
@@ -20,7 +20,7 @@ impl Shared {
         let prefix = names::queue(&claim.key);
         self.claims.let_go(claim.id);
         match self.claims.get(claim.id) {
-            Some(Own { unsure, is_adopted, revision: Some(revision), lease, .. })
+            Some(OwnClaim { unsure, is_adopted, revision: Some(revision), lease, .. })
                 if unsure == 0 || is_adopted =>
             {
                 let key = names::claim(&prefix, lease.id);
@@ -42,7 +42,7 @@ impl Shared {
         self.claims.let_go(claim.id);
         let known = self.claims.get(claim.id);
         let (key, revision, old) = match known {
-            Some(Own { granted: true, revision: Some(revision), lease, .. }) => {
+            Some(OwnClaim { granted: true, revision: Some(revision), lease, .. }) => {
                 (names::claim(&prefix, lease.id), revision.get(), lease.id)
             }
             Some(_) => return self.release_claim(claim).await,

@@ -29,7 +29,7 @@ use crate::server::link::Link;
 const MOST_BYTES: usize = 256 << 10;
 
 /// A place in the store that a claim is believed to have.
-struct Held<'a> {
+struct HeldClaim<'a> {
     /// Where the claim is in the list of those to be renewed.
     number: usize,
     claim: &'a Claim,
@@ -43,8 +43,8 @@ struct Held<'a> {
 type Answer = Result<Renewal, BackendError>;
 
 /// Claims whose keys are read by one transaction.
-struct Flight<'a> {
-    held: &'a [&'a Held<'a>],
+struct ReadBatch<'a> {
+    held: &'a [&'a HeldClaim<'a>],
     sent_at: Reading,
     answers: &'a Answers,
     /// What is still to be reported of each.
@@ -60,7 +60,7 @@ enum Open {
     Told,
 }
 
-impl Flight<'_> {
+impl ReadBatch<'_> {
     /// The claims of which this is to be reported.
     fn left(&self, such: Open) -> Vec<usize> {
         let open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
@@ -105,7 +105,7 @@ impl Shared {
         tokio::join!(self.keep_all(&known, answers), find);
     }
 
-    async fn keep_all(&self, held: &[Held<'_>], answers: &Answers) {
+    async fn keep_all(&self, held: &[HeldClaim<'_>], answers: &Answers) {
         let held: Vec<_> = held.iter().collect();
         let batches = batches(&held).into_iter().map(|batch| self.keep(batch, answers));
         join_all(batches).await;
@@ -116,11 +116,18 @@ impl Shared {
         &self,
         number: usize,
         claim: &'a Claim,
-    ) -> Option<Result<Held<'a>, BackendError>> {
+    ) -> Option<Result<HeldClaim<'a>, BackendError>> {
         let own = self.claims.get(claim.id).filter(|own| own.granted)?;
         let Lease { id, spare, .. } = own.lease;
         let key = names::claim(&names::queue(&claim.key), id);
-        Some(held_at(Held { number, claim, key, revision: own.revision?.get(), lease: id, spare }))
+        Some(held_at(HeldClaim {
+            number,
+            claim,
+            key,
+            revision: own.revision?.get(),
+            lease: id,
+            spare,
+        }))
     }
 
     /// Where the store has a claim; `None` if it does not hold its key.
@@ -128,7 +135,7 @@ impl Shared {
         &self,
         number: usize,
         claim: &'a Claim,
-    ) -> Result<Option<Held<'a>>, BackendError> {
+    ) -> Result<Option<HeldClaim<'a>>, BackendError> {
         let prefix = names::queue(&claim.key);
         let queue = self.queue(&prefix).await?;
         let Some(place) = queue.find_claim(claim.id) else { return Ok(None) };
@@ -138,7 +145,7 @@ impl Shared {
         }
         let (key, revision, id) = (place.key.clone(), place.revision, place.lease);
         let spare = Duration::ZERO;
-        let held = held_at(Held { number, claim, key, revision, lease: id, spare })?;
+        let held = held_at(HeldClaim { number, claim, key, revision, lease: id, spare })?;
         let lease = Lease { id, ttl: claim.ttl, spare, alive_at: self.clocks() };
         self.claims.adopt(claim.id, lease, revision);
         Ok(Some(held))
@@ -146,10 +153,10 @@ impl Shared {
 
     /// Renews claims by one transaction, or by smaller ones if the server refuses this one: it may
     /// take fewer operations, and one key that this user may not read spoils it for all.
-    fn keep<'a>(&'a self, held: &'a [&'a Held<'a>], answers: &'a Answers) -> Verb<'a, ()> {
+    fn keep<'a>(&'a self, held: &'a [&'a HeldClaim<'a>], answers: &'a Answers) -> Verb<'a, ()> {
         Box::pin(async move {
             let open = Mutex::new(vec![Open::Unknown; held.len()]);
-            let flight = Flight { held, sent_at: self.clocks(), answers, open };
+            let flight = ReadBatch { held, sent_at: self.clocks(), answers, open };
             let asked = self.members.ask(|link| self.ask_for_all(link, &flight)).await;
             self.look_again(&flight).await;
             let Err(failure) = asked else { return };
@@ -172,9 +179,9 @@ impl Shared {
     async fn ask_for_all(
         &self,
         link: std::sync::Arc<Link>,
-        flight: &Flight<'_>,
+        flight: &ReadBatch<'_>,
     ) -> Result<(), Failure> {
-        let Flight { held, .. } = *flight;
+        let ReadBatch { held, .. } = *flight;
         let asked = flight.left(Open::Unknown);
         let keys = asked.iter().map(|n| &*held[*n].key);
         let mut reads = std::pin::pin!(link.txn(requests::glance(keys, Freshness::OfAll)));
@@ -230,7 +237,7 @@ impl Shared {
     /// Tells what both answers say of a claim.
     fn judge(
         &self,
-        flight: &Flight<'_>,
+        flight: &ReadBatch<'_>,
         n: usize,
         found: Option<&Option<KeyValue>>,
         alive: Option<Duration>,
@@ -242,7 +249,7 @@ impl Shared {
     }
 
     /// Looks at the keys once more whose leases the leader did not know.
-    async fn look_again(&self, flight: &Flight<'_>) {
+    async fn look_again(&self, flight: &ReadBatch<'_>) {
         let asked = flight.left(Open::Doubtful);
         if asked.is_empty() {
             return;
@@ -259,7 +266,7 @@ impl Shared {
         }
     }
 
-    fn tell(&self, flight: &Flight<'_>, n: usize, answer: Answer) {
+    fn tell(&self, flight: &ReadBatch<'_>, n: usize, answer: Answer) {
         let held = flight.held[n];
         match &answer {
             Ok(Renewal::Held { ttl, .. }) => {
@@ -273,7 +280,7 @@ impl Shared {
     }
 }
 
-fn held_at(held: Held<'_>) -> Result<Held<'_>, BackendError> {
+fn held_at(held: HeldClaim<'_>) -> Result<HeldClaim<'_>, BackendError> {
     match held.claim.floor > held.revision as u64 {
         true => {
             Err(unsupported("etcd does not support token floors inside a claim; use `token_floor`"))
@@ -284,7 +291,7 @@ fn held_at(held: Held<'_>) -> Result<Held<'_>, BackendError> {
 
 /// What both answers say; `None` if they contradict each other.
 fn verdict(
-    held: &Held<'_>,
+    held: &HeldClaim<'_>,
     found: Option<&Option<KeyValue>>,
     alive: Option<Duration>,
 ) -> Option<Answer> {
@@ -303,7 +310,10 @@ fn verdict(
 
 /// What a look says that was sent when the leader had said that there is no such lease: if that was
 /// true, the keys of the lease are gone.
-fn second_verdict(held: &Held<'_>, found: Result<Option<&Option<KeyValue>>, Failure>) -> Answer {
+fn second_verdict(
+    held: &HeldClaim<'_>,
+    found: Result<Option<&Option<KeyValue>>, Failure>,
+) -> Answer {
     match found.map_err(error)? {
         None => Err(strange("a transaction")),
         Some(found) if is_there(held, found.as_ref()) => {
@@ -317,13 +327,13 @@ fn second_verdict(held: &Held<'_>, found: Result<Option<&Option<KeyValue>>, Fail
 /// Whether this is the key that was created for the claim, and has not been put under another lease
 /// since, which closes it. A claim's key is put once. Since 3.7, a read of keys alone does not say
 /// under which lease they are.
-fn is_there(held: &Held<'_>, found: Option<&KeyValue>) -> bool {
+fn is_there(held: &HeldClaim<'_>, found: Option<&KeyValue>) -> bool {
     let is_it = |key: &KeyValue| [key.create_revision, key.mod_revision] == [held.revision; 2];
     found.is_some_and(is_it)
 }
 
 /// Cuts a list so that no part is too large for one transaction.
-fn batches<'a>(all: &'a [&'a Held<'a>]) -> Vec<&'a [&'a Held<'a>]> {
+fn batches<'a>(all: &'a [&'a HeldClaim<'a>]) -> Vec<&'a [&'a HeldClaim<'a>]> {
     let (mut batches, mut from, mut bytes) = (Vec::new(), 0, 0);
     for (n, held) in all.iter().enumerate() {
         bytes += held.key.len();
@@ -352,7 +362,7 @@ mod tests {
     #[test]
     fn an_unknown_lease_with_a_live_key_is_checked_again() {
         let claim = latchwork_store::testing::claim("k");
-        let held = Held {
+        let held = HeldClaim {
             number: 0,
             claim: &claim,
             key: b"k/5".to_vec(),
@@ -378,7 +388,7 @@ mod tests {
     #[test]
     fn no_transaction_is_too_large() {
         let claim = latchwork_store::testing::claim("k");
-        let held = |bytes| Held {
+        let held = |bytes| HeldClaim {
             number: 0,
             claim: &claim,
             key: vec![b'k'; bytes],

@@ -20,7 +20,7 @@ use crate::protocol::shared::Shared;
 use crate::server::errors::{Failure, error};
 
 /// The queue as a claim that has a place has seen it.
-pub(super) struct Seen<'a> {
+pub(super) struct QueueView<'a> {
     pub(super) queue: &'a Queue,
     pub(super) me: usize,
     pub(super) prefix: &'a [u8],
@@ -32,10 +32,10 @@ impl Shared {
     pub(super) async fn replace(
         self: &Arc<Self>,
         claim: &Claim,
-        seen: Seen<'_>,
+        seen: QueueView<'_>,
         takes_place: bool,
     ) -> Result<Round, BackendError> {
-        let Seen { queue: whole, me, prefix, ttl } = seen;
+        let QueueView { queue: whole, me, prefix, ttl } = seen;
         let place = &whole.places[me];
         let mut queue = whole.clone().without_closed();
         let mut verdict = queue.find(&place.key).map(|me| (me, queue.replacing(me)));

@@ -8,14 +8,14 @@ use latchwork_store::{BackendError, BackendErrorKind, Claim, Doubts, Effect, Err
 use tokio::sync::mpsc;
 
 use crate::config::EtcdConfig;
-use crate::protocol::claims::{Claims, Own};
+use crate::protocol::claims::{Claims, OwnClaim};
 use crate::protocol::lookout::Lookout;
 use crate::protocol::pool::{Lease, Pool, Reading, spare};
 use crate::protocol::requests;
 use crate::server::errors::{Failure, Reaction, error};
 use crate::server::link::Link;
 use crate::server::members::Members;
-use crate::server::watch::{Listener, Words};
+use crate::server::watch::{Listener, WatchReports};
 use crate::server::watchers::Word;
 
 pub(crate) const DEFAULT_TTL: Duration = Duration::from_secs(30);
@@ -41,7 +41,7 @@ impl Shared {
     pub(crate) fn new(config: &EtcdConfig, io: Io) -> Result<(Arc<Self>, Reports), Error> {
         let (to_lookout, told) = mpsc::unbounded_channel();
         let doubts = Doubts::default();
-        let words = Words { to_lookout, doubts: doubts.clone() };
+        let words = WatchReports { to_lookout, doubts: doubts.clone() };
         let shared = Self {
             store: config.shown().into(),
             members: Arc::new(Members::new(config, &io, &words)?),
@@ -123,7 +123,7 @@ impl Shared {
     }
 
     /// Puts the lease of a claim that is over into the pool, if nothing of it is unknown.
-    pub(crate) fn give_back(self: &Arc<Self>, own: Own) {
+    pub(crate) fn give_back(self: &Arc<Self>, own: OwnClaim) {
         if own.unsure == 0 && !own.is_adopted {
             self.pool.put(own.seconds, own.lease);
         }

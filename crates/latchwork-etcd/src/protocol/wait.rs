@@ -20,7 +20,7 @@ use latchwork_store::{BackendError, Blocked, Claim, Grant, Wake};
 
 use crate::config::Endpoint;
 use crate::proto::KeyValue;
-use crate::protocol::claims::Own;
+use crate::protocol::claims::OwnClaim;
 use crate::protocol::names::{self, end_of};
 use crate::protocol::queue::{NEXT, Target, limit_changed_in};
 use crate::protocol::requests::{self, Freshness};
@@ -36,7 +36,7 @@ const MOST_WATCHES: usize = 16;
 
 /// What was waited for.
 #[derive(Debug)]
-enum Seen {
+enum WaitEnd {
     /// Something has left, or may have.
     Something,
     /// A place ahead has left, and the own one was there then, which this watches.
@@ -44,7 +44,7 @@ enum Seen {
 }
 
 /// Which places are watched, and which of them is the claim's own.
-struct Watched<'a> {
+struct WatchTargets<'a> {
     prefix: &'a [u8],
     ahead: &'a [Target],
     own: Option<Place<'a>>,
@@ -59,7 +59,7 @@ struct Place<'a> {
     revision: NonZeroI64,
 }
 
-impl Watched<'_> {
+impl WatchTargets<'_> {
     /// The own place first: what its watch tells is older, or is not, but then it does no harm.
     fn all(&self) -> impl Iterator<Item = &Target> {
         self.own.iter().map(|own| &own.target).chain(self.ahead)
@@ -94,14 +94,14 @@ impl Shared {
             },
             revision,
         });
-        let watched = Watched { prefix: &prefix, ahead: &ahead, own: place, limit_changed };
+        let watched = WatchTargets { prefix: &prefix, ahead: &ahead, own: place, limit_changed };
         let seen = self.members.follow(|link| {
             let watched = &watched;
             async move { link.listen(watch(&link, watched)).await }
         });
         let is_next = resume.split(' ').any(|word| word == NEXT) && ahead.len() == 1;
         match (seen.await.map_err(error)?, own) {
-            (Seen::Ahead(watch), Some((own, revision))) if is_next => {
+            (WaitEnd::Ahead(watch), Some((own, revision))) if is_next => {
                 self.members.identity().may_grant()?;
                 Ok(self.admitted(claim, own, revision, watch))
             }
@@ -110,7 +110,13 @@ impl Shared {
     }
 
     /// The claim is the first in queue.
-    fn admitted(&self, claim: &Claim, own: Own, revision: NonZeroI64, watch: Listener) -> Wake {
+    fn admitted(
+        &self,
+        claim: &Claim,
+        own: OwnClaim,
+        revision: NonZeroI64,
+        watch: Listener,
+    ) -> Wake {
         self.holds(claim, own.lease.id, Some(watch));
         let token = revision.get() as u64;
         let grant = Grant::new(token, own.lease.ttl);
@@ -119,7 +125,7 @@ impl Shared {
 }
 
 /// Ends when one of these places is gone.
-async fn watch(link: &Link, watched: &Watched<'_>) -> Result<Seen, Failure> {
+async fn watch(link: &Link, watched: &WatchTargets<'_>) -> Result<WaitEnd, Failure> {
     let targets: Vec<_> = watched.all().collect();
     // Few places have a watch each, so that nobody is notified of what others do.
     let mut watches: Vec<Watch> = match targets.len() {
@@ -138,7 +144,7 @@ async fn watch(link: &Link, watched: &Watched<'_>) -> Result<Seen, Failure> {
     for watch in &mut watches {
         match watch.notice(&link.endpoint).await? {
             Notice::Open { since } => last = last.max(since),
-            Notice::Gone(_) => return Ok(Seen::Something),
+            Notice::Gone(_) => return Ok(WaitEnd::Something),
         }
     }
     // All places were there when the own one was taken.
@@ -146,10 +152,12 @@ async fn watch(link: &Link, watched: &Watched<'_>) -> Result<Seen, Failure> {
         limit.is_none() && watched.own.as_ref().is_some_and(|own| last <= own.revision.get());
     if !missed_nothing {
         // What went before the watches were open; this member sees what its watches do.
-        let Some(there) = look(link, watched, &targets).await? else { return Ok(Seen::Something) };
+        let Some(there) = look(link, watched, &targets).await? else {
+            return Ok(WaitEnd::Something);
+        };
         if there.contains(&false) {
             let is_own_there = there.first() == Some(&true);
-            return Ok(if is_own_there { ahead(link, watched) } else { Seen::Something });
+            return Ok(if is_own_there { ahead(link, watched) } else { WaitEnd::Something });
         }
     }
     loop {
@@ -162,13 +170,13 @@ async fn watch(link: &Link, watched: &Watched<'_>) -> Result<Seen, Failure> {
                 }
             } => {
                 changed?;
-                return Ok(Seen::Something);
+                return Ok(WaitEnd::Something);
             }
         };
         let Notice::Gone(gone) = notice else { continue };
         let is_gone = |t: &Target| gone.iter().any(|gone| gone.ended(&watched.key(t), t.revision));
         if watched.own.as_ref().is_some_and(|own| is_gone(&own.target)) {
-            return Ok(Seen::Something);
+            return Ok(WaitEnd::Something);
         }
         if watched.ahead.iter().any(is_gone) {
             return Ok(ahead(link, watched));
@@ -195,13 +203,13 @@ async fn next_notice(watches: &mut [Watch], from: &Endpoint) -> Result<Notice, F
 
 /// A place ahead has left. From here on the own one is watched for a holder; who does not become one
 /// drops that.
-fn ahead(link: &Link, watched: &Watched<'_>) -> Seen {
+fn ahead(link: &Link, watched: &WatchTargets<'_>) -> WaitEnd {
     match &watched.own {
         Some(own) => {
             let key = watched.key(&own.target);
-            Seen::Ahead(link.watches().hold(key, own.claim.id, own.revision, true))
+            WaitEnd::Ahead(link.watches().hold(key, own.claim.id, own.revision, true))
         }
-        None => Seen::Something,
+        None => WaitEnd::Something,
     }
 }
 
@@ -209,7 +217,7 @@ fn ahead(link: &Link, watched: &Watched<'_>) -> Seen {
 /// that the claim has seen.
 async fn look(
     link: &Link,
-    watched: &Watched<'_>,
+    watched: &WatchTargets<'_>,
     targets: &[&Target],
 ) -> Result<Option<Vec<bool>>, Failure> {
     let mut keys: Vec<_> = targets.iter().map(|t| watched.key(t)).collect();

@@ -121,7 +121,7 @@ pub(crate) fn root_cause<'a>(
 }
 
 /// What an address calls the parts of TLS.
-pub(crate) const WORDS: tls::Words = tls::Words {
+pub(crate) const WORDS: tls::OptionNames = tls::OptionNames {
     authority: "ca=/path",
     client: "cert=/path and key=/path",
     plain: "etcd://",

@@ -25,7 +25,7 @@ use crate::server::errors::{Failure, LEAST_STREAMS, Reaction, WORDS, failure};
 use crate::server::identity::{Headed, Identity};
 use crate::server::keep_alive::{KeepAlives, Purpose};
 use crate::server::login::{LoginAttempt, Proof};
-use crate::server::watch::{Watches, Words};
+use crate::server::watch::{WatchReports, Watches};
 
 /// How many bytes one answer may have. If it has more, fewer keys are asked for.
 const LARGEST_PAGE: usize = 16 << 20;
@@ -57,7 +57,7 @@ impl Link {
         tls: Option<&Tls>,
         proof: Arc<Proof>,
         io: &Io,
-        (member, words, identity): (usize, &Words, &Arc<Identity>),
+        (member, words, identity): (usize, &WatchReports, &Arc<Identity>),
     ) -> Result<Self, Error> {
         let channel = Channel::new(&endpoint, tls, io)?;
         let keep_alives = KeepAlives::new(&channel, &endpoint, &proof, io);

@@ -13,7 +13,7 @@ use crate::server::errors::{Failure, Reaction};
 use crate::server::identity::Identity;
 use crate::server::link::Link;
 use crate::server::login::Proof;
-use crate::server::watch::Words;
+use crate::server::watch::WatchReports;
 
 /// A member that has been asked for so long and was given up by the asker is not asked again while
 /// there is another one.
@@ -34,7 +34,7 @@ pub(crate) struct Members {
 
 impl Members {
     /// Makes the links; reports on the watches of holders go to `words`.
-    pub(crate) fn new(config: &EtcdConfig, io: &Io, words: &Words) -> Result<Self, Error> {
+    pub(crate) fn new(config: &EtcdConfig, io: &Io, words: &WatchReports) -> Result<Self, Error> {
         let proof = Arc::new(Proof::new(config.login.clone()));
         let identity = Arc::new(Identity::new(&config.members));
         let link = |(number, endpoint): (usize, &Endpoint)| {

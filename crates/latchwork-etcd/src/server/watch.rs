@@ -31,14 +31,14 @@ enum Order {
 /// Takes the reports on the watches of holders, except the end of their keys: the number of the
 /// member, and the word.
 #[derive(Debug, Clone)]
-pub(crate) struct Words {
+pub(crate) struct WatchReports {
     /// To the lookout, with the member that it comes from.
     pub(crate) to_lookout: mpsc::UnboundedSender<(usize, Word)>,
     /// The end of a key goes to the engine at once: the lookout may be busy with a dead member.
     pub(crate) doubts: Doubts,
 }
 
-impl Words {
+impl WatchReports {
     /// Where no claim is held.
     pub(crate) fn to_nobody() -> Self {
         Self { to_lookout: mpsc::unbounded_channel().0, doubts: Doubts::default() }
@@ -86,7 +86,7 @@ impl Watches {
         channel: &Channel,
         proof: &Arc<Proof>,
         io: &Io,
-        (member, words, identity): (usize, &Words, &Arc<Identity>),
+        (member, words, identity): (usize, &WatchReports, &Arc<Identity>),
     ) -> Self {
         let (orders, todo) = mpsc::unbounded_channel();
         let (channel, proof, words) = (channel.clone(), proof.clone(), words.clone());
@@ -182,7 +182,7 @@ struct Stream {
     proof: Arc<Proof>,
     io: Io,
     member: usize,
-    words: Words,
+    words: WatchReports,
     identity: Arc<Identity>,
 }
 

@@ -10,7 +10,7 @@ use latchwork_store::{BackendError, Claim, Key, Moment};
 use latchwork_store::{Backoff, random_between};
 
 use crate::lock;
-use crate::protocol::known::{Entry, Seen};
+use crate::protocol::known::{Entry, LastView};
 use crate::protocol::object::{Change, Object};
 use crate::protocol::room::has_room;
 use crate::protocol::shared::Store;
@@ -69,16 +69,16 @@ impl Store {
         let mut pauses = Backoff::new(Duration::from_millis(2), Duration::from_millis(200));
         loop {
             self.check_pauses(entry)?;
-            if matches!(entry.seen().0, Seen::Nothing) {
+            if matches!(entry.seen().0, LastView::Nothing) {
                 self.fetch(entry).await?;
                 is_fresh = true;
             }
             let (seen, sight) = entry.seen();
             let base = match &seen {
-                Seen::Here(object) => Some(&**object),
-                Seen::Absent => None,
+                LastView::Here(object) => Some(&**object),
+                LastView::Absent => None,
                 // It was forgotten meanwhile.
-                Seen::Nothing => continue,
+                LastView::Nothing => continue,
             };
             self.check_key(base, key)?;
             let (now, wall) = (self.link.io.now(), self.link.io.clock().wall());

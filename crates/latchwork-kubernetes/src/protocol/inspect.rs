@@ -44,7 +44,7 @@ impl Store {
         self.fetch(&entry).await?;
         let (seen, sight) = entry.seen();
         Ok(match seen {
-            Seen::Here(object) => self.snapshot(key.clone(), &object, &sight),
+            LastView::Here(object) => self.snapshot(key.clone(), &object, &sight),
             _ => Snapshot::free(key.clone()),
         })
     }

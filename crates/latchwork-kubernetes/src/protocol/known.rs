@@ -97,7 +97,7 @@ impl Entry {
 
 #[derive(Default)]
 struct State {
-    seen: Seen,
+    seen: LastView,
     /// The newest version that was seen, also of an object that is gone.
     newest: u64,
     sight: Sight,
@@ -111,7 +111,7 @@ struct State {
 
 /// What was last seen of an object.
 #[derive(Debug, Clone, Default)]
-pub(crate) enum Seen {
+pub(crate) enum LastView {
     /// Nothing yet.
     #[default]
     Nothing,
@@ -165,7 +165,7 @@ impl Known {
         }
         state.newest = object.version;
         state.sight = state.sight.at(&object, at);
-        let before = std::mem::replace(&mut state.seen, Seen::Here(object.clone()));
+        let before = std::mem::replace(&mut state.seen, LastView::Here(object.clone()));
         drop(state);
         self.doubt(&before, Some(&object));
         entry.bell.notify_waiters();
@@ -180,7 +180,7 @@ impl Known {
             return;
         }
         state.newest = state.newest.max(version.unwrap_or_default());
-        let before = std::mem::replace(&mut state.seen, Seen::Absent);
+        let before = std::mem::replace(&mut state.seen, LastView::Absent);
         drop(state);
         self.doubt(&before, None);
         entry.bell.notify_waiters();
@@ -188,7 +188,7 @@ impl Known {
 
     /// Forgets what was seen: the next look asks the server.
     pub(crate) fn forget(&self, entry: &Entry) {
-        lock(&entry.state).seen = Seen::Nothing;
+        lock(&entry.state).seen = LastView::Nothing;
         entry.bell.notify_waiters();
     }
 
@@ -224,7 +224,7 @@ impl Known {
             let mut state = lock(&entry.state);
             let before = std::mem::take(&mut state.seen);
             state.floor = state.floor.max(state.newest);
-            if let Seen::Here(object) = &before {
+            if let LastView::Here(object) = &before {
                 state.floor = state.floor.max(object.stored.token);
                 // It learns of its loss at its next renewal, and believes in its hold until then.
                 let ousted = object.holder().map(|(holder, ttl)| (holder, now.plus(ttl)));
@@ -250,8 +250,8 @@ impl Known {
     }
 
     /// Claims that were held and are not: the engine asks for those that are its own.
-    fn doubt(&self, before: &Seen, after: Option<&Object>) {
-        let Seen::Here(before) = before else { return };
+    fn doubt(&self, before: &LastView, after: Option<&Object>) {
+        let LastView::Here(before) = before else { return };
         for part in &before.stored.held {
             if after.is_none_or(|after| after.token_of(part.id).is_none()) {
                 self.doubts.raise(part.id);
@@ -261,7 +261,7 @@ impl Known {
 }
 
 impl Entry {
-    pub(crate) fn seen(&self) -> (Seen, Sight) {
+    pub(crate) fn seen(&self) -> (LastView, Sight) {
         let state = lock(&self.state);
         (state.seen.clone(), state.sight.clone())
     }
@@ -273,13 +273,13 @@ impl Entry {
     /// The version of the object that was seen last.
     pub(crate) fn version(&self) -> Option<u64> {
         match &lock(&self.state).seen {
-            Seen::Here(object) => Some(object.version),
+            LastView::Here(object) => Some(object.version),
             _ => None,
         }
     }
 
     pub(crate) fn is_here(&self) -> bool {
-        matches!(lock(&self.state).seen, Seen::Here(_))
+        matches!(lock(&self.state).seen, LastView::Here(_))
     }
 
     /// The largest token that may have been given before the server's data were restored.

@@ -9,7 +9,7 @@ use latchwork_store::{
 
 use crate::lock;
 use crate::protocol::attempt::{ALIVE, FULL};
-use crate::protocol::known::{Entry, Seen};
+use crate::protocol::known::{Entry, LastView};
 use crate::protocol::names::object_of;
 use crate::protocol::object::{is_foreign, times};
 use crate::protocol::shared::Store;
@@ -72,11 +72,13 @@ impl Store {
     fn prospect(&self, entry: &Entry, claim: &Claim) -> Prospect {
         let (seen, sight) = entry.seen();
         let object = match seen {
-            Seen::Here(object) => object,
-            Seen::Absent if entry.ousted(self.link.io.now()).is_some() => return Prospect::Blocked,
-            Seen::Absent => return Prospect::Admitted,
+            LastView::Here(object) => object,
+            LastView::Absent if entry.ousted(self.link.io.now()).is_some() => {
+                return Prospect::Blocked;
+            }
+            LastView::Absent => return Prospect::Admitted,
             // The object cannot be read, or was dropped: the server has to be asked.
-            Seen::Nothing => return Prospect::NoPlace,
+            LastView::Nothing => return Prospect::NoPlace,
         };
         let (now, wall) = (self.link.io.now(), self.link.io.clock().wall());
         if entry.ousted(now).is_some() {

@@ -200,7 +200,7 @@ impl From<Unanswered> for BackendError {
 }
 
 /// What a kubeconfig calls the parts of TLS.
-const WORDS: tls::Words = tls::Words {
+const WORDS: tls::OptionNames = tls::OptionNames {
     authority: "certificate-authority in the kubeconfig",
     client: "client-certificate and client-key in the kubeconfig",
     plain: "http://",

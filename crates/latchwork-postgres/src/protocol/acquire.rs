@@ -14,7 +14,7 @@ use crate::protocol::listener::Expected;
 use crate::protocol::statements::Ask;
 use crate::protocol::store::Store;
 use crate::protocol::values::{BESIDE, Uuid, holder_of, micros, mode};
-use crate::server::connection::Seat;
+use crate::server::connection::Checkout;
 use crate::server::errors::is_locked;
 use crate::server::reply::{column, number, strange};
 use crate::server::schema::{REPLACING, check_resizing};
@@ -58,18 +58,18 @@ impl Store {
         {
             return Ok(Attempt::Granted(grant(claim, token, time)));
         }
-        let seat = self.pool.seat().await?;
+        let checkout = self.pool.checkout().await?;
         for look in 0.. {
-            let rows = self.stand(&seat, claim).await?;
+            let rows = self.stand(&checkout, claim).await?;
             let [row] = &rows[..] else { return Err(strange(0)) };
             match (column::<&str>(row, 0)?, &self.guard) {
                 // The server may have lost data, or somebody else has noticed first.
                 ("n", Some(guard)) if look < LOOKS => {
-                    guard.look(&seat).await?;
+                    guard.look(&checkout).await?;
                 }
                 ("n", _) => break,
                 (what, _) => {
-                    self.tell(&seat, column(row, 6)?);
+                    self.tell(&checkout, column(row, 6)?);
                     return self.answer(claim, what, row);
                 }
             }
@@ -92,7 +92,7 @@ impl Store {
         ))
     }
 
-    async fn stand(&self, seat: &Seat, claim: &Claim) -> Result<Vec<Row>, BackendError> {
+    async fn stand(&self, checkout: &Checkout, claim: &Claim) -> Result<Vec<Row>, BackendError> {
         let (key, name) = stored(&claim.key);
         let (mode, mut take, mut of) = mode(claim.mode)?;
         match claim.resize {
@@ -114,33 +114,34 @@ impl Store {
             let named = if self.pooled { 0 } else { self.listener.channel() };
             channel = (named != 0).then_some(named);
             let (sign, stamp) = ((word, named), claim.stamp);
-            mailbox.tries(Expected { sign, stamp, longest: probation });
+            mailbox.tries(ExpectedGrant { sign, stamp, longest: probation });
         }
         let fifo = claim.order == Order::Fifo || claim.beside.is_some();
         let (id, word, nonce) = (Uuid::from(claim.id), Uuid(word), self.nonce());
         let (ttl, floor, probation) = (micros(claim.ttl), claim.floor as i64, micros(probation));
-        seat.ask(
-            Ask::Stand,
-            &[
-                &key,
-                &name,
-                &id,
-                &mode,
-                &take,
-                &of,
-                &fifo,
-                &claim.waits,
-                &ttl,
-                &floor,
-                &holder.as_bytes(),
-                &probation,
-                &word,
-                &channel,
-                &nonce,
-            ],
-            Some(claim.id),
-        )
-        .await
+        checkout
+            .ask(
+                Ask::Stand,
+                &[
+                    &key,
+                    &name,
+                    &id,
+                    &mode,
+                    &take,
+                    &of,
+                    &fifo,
+                    &claim.waits,
+                    &ttl,
+                    &floor,
+                    &holder.as_bytes(),
+                    &probation,
+                    &word,
+                    &channel,
+                    &nonce,
+                ],
+                Some(claim.id),
+            )
+            .await
     }
 
     /// The row of the key was locked for as long as a try may wait: it comes again after a moment, each at another time.

@@ -18,7 +18,7 @@ use crate::protocol::guard::Guard;
 use crate::protocol::statements::Ask;
 use crate::protocol::values::{Uuid, micros, mode};
 use crate::server::connect::Access;
-use crate::server::connection::{Connection, Orphans, Params, Seat};
+use crate::server::connection::{Checkout, Connection, Orphans, Params};
 use crate::server::pool::Pool;
 use crate::server::reply::{column, number, strange};
 
@@ -126,27 +126,31 @@ impl Take {
         self.guard.as_ref().and_then(|guard| guard.nonce())
     }
 
-    async fn one(&self, seat: &Seat, request: &TakeRequest) -> Result<Option<Taken>, BackendError> {
+    async fn one(
+        &self,
+        checkout: &Checkout,
+        request: &TakeRequest,
+    ) -> Result<Option<Taken>, BackendError> {
         let TakeRequest { key, name, id, mode, ttl, floor, holder, .. } = request;
         let (claim, nonce) = (Uuid::from(*id), self.nonce());
         let params: Params<'_> = &[key, name, &claim, mode, ttl, floor, holder, &nonce];
-        let rows = seat.ask(Ask::Take, params, Some(*id)).await?;
+        let rows = checkout.ask(Ask::Take, params, Some(*id)).await?;
         rows.first().map(|row| Ok((number(row, 0)?, number(row, 1)?))).transpose()
     }
 
     /// Takes several. Of two claims for one key, one at most gets it.
     async fn several(
         &self,
-        seat: &Seat,
+        checkout: &Checkout,
         requests: &[&TakeRequest],
     ) -> Result<Each<Taken>, BackendError> {
         fn all<T>(requests: &[&TakeRequest], what: impl Fn(&TakeRequest) -> T) -> Vec<T> {
             requests.iter().map(|request| what(request)).collect()
         }
         if let [only] = requests {
-            return Ok(vec![Ok(self.one(seat, only).await?)]);
+            return Ok(vec![Ok(self.one(checkout, only).await?)]);
         }
-        let rows = seat
+        let rows = checkout
             .ask(
                 Ask::TakeAll,
                 &[
@@ -171,14 +175,14 @@ impl Combined for Take {
     type Answer = Option<Taken>;
 
     async fn send(&self, request: &TakeRequest) -> Result<Option<Taken>, BackendError> {
-        let seat = self.pool.seat().await?;
-        self.one(&seat, request).await
+        let checkout = self.pool.checkout().await?;
+        self.one(&checkout, request).await
     }
 
     fn send_all<'a>(&'a self, requests: &'a [TakeRequest]) -> Verb<'a, Each<Taken>> {
         Box::pin(async move {
-            let seat = match self.pool.seat().await {
-                Ok(seat) => seat,
+            let checkout = match self.pool.checkout().await {
+                Ok(checkout) => checkout,
                 Err(error) => return refused(&error, requests.len()),
             };
             let mut answers: Each<Taken> = (0..requests.len()).map(|_| Ok(None)).collect();
@@ -188,10 +192,10 @@ impl Combined for Take {
                 return answers;
             }
             let sent: Vec<&TakeRequest> = places.iter().map(|at| &requests[*at]).collect();
-            let mut taking = pin!(self.several(&seat, &sent));
+            let mut taking = pin!(self.several(&checkout, &sent));
             // Now it is sent, or is the next one on its connection.
             let first = poll_fn(|cx| Poll::Ready(taking.as_mut().poll(cx))).await;
-            sent.iter().for_each(|request| request.sent_on(seat.connection()));
+            sent.iter().for_each(|request| request.sent_on(checkout.connection()));
             let taken = match first {
                 Poll::Ready(taken) => taken,
                 Poll::Pending => taking.await,
@@ -224,8 +228,8 @@ impl Combined for Free {
     type Answer = Option<bool>;
 
     async fn send(&self, request: &FreeRequest) -> Result<Option<bool>, BackendError> {
-        let seat = self.pool.seat().await?;
-        let rows = seat.ask(Ask::Free, &[&request.key, &request.claim], None).await?;
+        let checkout = self.pool.checkout().await?;
+        let rows = checkout.ask(Ask::Free, &[&request.key, &request.claim], None).await?;
         rows.first().map(|row| column(row, 0)).transpose()
     }
 
@@ -237,8 +241,8 @@ impl Combined for Free {
             let freed = async {
                 let keys: Vec<&[u8]> = requests.iter().map(|it| &*it.key).collect();
                 let claims: Vec<Uuid> = requests.iter().map(|it| it.claim).collect();
-                let seat = self.pool.seat().await?;
-                let rows = seat.ask(Ask::FreeAll, &[&keys, &claims], None).await?;
+                let checkout = self.pool.checkout().await?;
+                let rows = checkout.ask(Ask::FreeAll, &[&keys, &claims], None).await?;
                 by_place(&rows, requests.len(), |row| column(row, 1))
             };
             apart(freed.await, requests.len())

@@ -15,7 +15,7 @@ use latchwork_store::{BackendError, BackendErrorKind, Claim, Effect};
 use crate::lock;
 use crate::protocol::statements::Ask;
 use crate::protocol::values::Uuid;
-use crate::server::connection::Seat;
+use crate::server::connection::Checkout;
 use crate::server::pool::Check;
 use crate::server::reply::{column, number};
 
@@ -44,8 +44,8 @@ impl Guard {
     }
 
     /// Asks who the server is, and begins a quarantine if it may have lost data.
-    pub(crate) async fn look(&self, seat: &Seat) -> Result<Verdict, BackendError> {
-        let verdict = ask(seat, self.max_ttl, false).await?;
+    pub(crate) async fn look(&self, checkout: &Checkout) -> Result<Verdict, BackendError> {
+        let verdict = ask(checkout, self.max_ttl, false).await?;
         if verdict.longest != self.max_ttl {
             let message = format!(
                 "store: the table is guarded with max_ttl {:?}, and this client has {:?}",
@@ -63,9 +63,9 @@ impl Guard {
     /// What each new connection has to pass: another server may answer than before.
     pub(crate) fn connection_check(self: &Arc<Self>) -> Check {
         let guard = self.clone();
-        Arc::new(move |seat| {
+        Arc::new(move |checkout| {
             let guard = guard.clone();
-            async move { guard.look(&seat).await.map(drop) }.boxed()
+            async move { guard.look(&checkout).await.map(drop) }.boxed()
         })
     }
 
@@ -87,12 +87,12 @@ impl Guard {
 
 /// What the server's guard says; with `vouch`, that no lock is held that it does not know of.
 pub(crate) async fn ask(
-    seat: &Seat,
+    checkout: &Checkout,
     max_ttl: Duration,
     vouch: bool,
 ) -> Result<Verdict, BackendError> {
     let longest = i64::try_from(max_ttl.as_micros()).unwrap_or(i64::MAX);
-    let rows = seat.ask(Ask::Heal, &[&longest, &vouch], None).await;
+    let rows = checkout.ask(Ask::Heal, &[&longest, &vouch], None).await;
     // Whatever it has written, it has granted nothing.
     let rows = rows.map_err(|error| error.with_effect(Effect::NotApplied))?;
     let [row] = &rows[..] else { return Err(crate::server::reply::strange(0)) };

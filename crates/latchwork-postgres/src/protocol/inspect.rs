@@ -13,16 +13,16 @@ use crate::server::reply::{column, number, strange};
 
 impl Store {
     pub(crate) async fn inspect(&self, query: &Query) -> Result<Vec<Snapshot>, BackendError> {
-        let seat = self.pool.seat().await?;
+        let checkout = self.pool.checkout().await?;
         match query {
             Query::Key(key) => {
-                let rows = seat.ask(Ask::Look, &[&stored(key).0], None).await?;
+                let rows = checkout.ask(Ask::Look, &[&stored(key).0], None).await?;
                 let mut found = read(&rows)?;
                 Ok(vec![found.pop().unwrap_or_else(|| Snapshot::free(key.clone()))])
             }
             Query::Prefix(prefix) => {
                 let (first, end) = range(prefix);
-                let rows = seat.ask(Ask::List, &[&first, &end], None).await?;
+                let rows = checkout.ask(Ask::List, &[&first, &end], None).await?;
                 let mut found = read(&rows)?;
                 found.retain(|it| it.key.as_str().starts_with(&**prefix) && !it.is_free());
                 found.sort_by(|a, b| a.key.cmp(&b.key));

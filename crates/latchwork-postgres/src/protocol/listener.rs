@@ -37,7 +37,7 @@ const ASK_LIMIT: Duration = Duration::from_secs(2);
 
 /// What the grant of a try is known by: its word, and the channel that it has named (0 for none).
 pub(crate) type Sign = (u128, i32);
-pub(crate) type Expected = mailbox::Expected<Sign>;
+pub(crate) type ExpectedGrant = mailbox::ExpectedGrant<Sign>;
 pub(crate) type Mailbox = mailbox::Mailbox<Sign>;
 
 /// The claims of this process that wait, and where they hear of it.

@@ -12,7 +12,7 @@ use crate::protocol::acquire::mismatch;
 use crate::protocol::statements::Ask;
 use crate::protocol::store::Store;
 use crate::protocol::values::{Uuid, micros, mode};
-use crate::server::connection::{Params, Seat};
+use crate::server::connection::{Checkout, Params};
 use crate::server::errors::is_locked;
 use crate::server::reply::{column, strange};
 use crate::server::schema::check_resizing;
@@ -44,7 +44,7 @@ impl Store {
             }
             has_queue = true;
         }
-        let (seat, may_land) = self.pool.seat_after(claim.id).await?;
+        let (checkout, may_land) = self.pool.seat_after(claim.id).await?;
         let (key, name) = stored(&claim.key);
         let id = Uuid::from(claim.id);
         let linger = match linger {
@@ -57,10 +57,10 @@ impl Store {
         let bury = if may_land && linger >= 0 { micros(claim.ttl) } else { 0 };
         let params: Params<'_> = &[&key, &name, &id, &linger, &holder, &nonce, &bury];
         // Behind a pooler the second statement may run in another session.
-        let tells = has_queue && !seat.connection().pooled;
+        let tells = has_queue && !checkout.connection().pooled;
         let rows = match tells {
-            true => self.leave_and_tell(&seat, params).await?,
-            false => seat.ask(Ask::Leave, params, None).await?,
+            true => self.leave_and_tell(&checkout, params).await?,
+            false => checkout.ask(Ask::Leave, params, None).await?,
         };
         if linger >= 0 {
             self.access.orphans.remove(claim.id);
@@ -69,7 +69,7 @@ impl Store {
         let told: Vec<&str> = column(row, 2)?;
         match tells && column(row, 3)? {
             true => drop(self.deliver(&told)),
-            false => self.tell(&seat, told),
+            false => self.tell(&checkout, told),
         }
         Ok(released(column(row, 0)?))
     }
@@ -85,16 +85,16 @@ impl Store {
     async fn set_limit(&self, claim: &Claim) -> Result<Resized, BackendError> {
         check_resizing(self.functions, &self.access.config)?;
         let (_, _, of) = mode(claim.mode)?;
-        let seat = self.pool.seat().await?;
+        let checkout = self.pool.checkout().await?;
         let ((key, name), id, nonce) = (stored(&claim.key), Uuid::from(claim.id), self.nonce());
         let (linger, bury, holder): (i64, i64, &[u8]) = (-1 - i64::from(of), 0, b"");
         let params: Params<'_> = &[&key, &name, &id, &linger, &holder, &nonce, &bury];
-        let rows = seat.ask(Ask::Leave, params, None).await?;
+        let rows = checkout.ask(Ask::Leave, params, None).await?;
         let [row] = &rows[..] else { return Err(strange(0)) };
         let told: Vec<&str> = column(row, 2)?;
         // A key that was never used has no row.
         let ["limit", said, rest @ ..] = &told[..] else { return Ok(Resized::Unused) };
-        self.tell(&seat, rest.to_vec());
+        self.tell(&checkout, rest.to_vec());
         let said: Vec<i64> = said.split(' ').filter_map(|part| part.parse().ok()).collect();
         let [kind, from, held] = said[..] else { return Err(strange(2)) };
         match kind {
@@ -108,15 +108,16 @@ impl Store {
     /// out in one flight, and the second one is not awaited. The fourth column says whether it does.
     async fn leave_and_tell(
         &self,
-        seat: &Seat,
+        checkout: &Checkout,
         params: Params<'_>,
     ) -> Result<Vec<Row>, BackendError> {
-        let (own, seat_to_tell) = (self.listener.channel(), Seat::on(seat.connection().clone()));
+        let (own, checkout_to_tell) =
+            (self.listener.channel(), Checkout::on(checkout.connection().clone()));
         let mut told = Box::pin(async move {
             // A waiter that is not notified checks by itself.
-            let _ = seat_to_tell.ask(Ask::Tell, &[&own], None).await;
+            let _ = checkout_to_tell.ask(Ask::Tell, &[&own], None).await;
         });
-        let mut left = pin!(seat.ask(Ask::LeaveAndTell, params, None));
+        let mut left = pin!(checkout.ask(Ask::LeaveAndTell, params, None));
         let (left_now, is_told) = poll_fn(|cx| {
             let left = left.as_mut().poll(cx);
             Poll::Ready((left, told.as_mut().poll(cx).is_ready()))
@@ -134,15 +135,15 @@ impl Store {
 
     /// Tells processes what the store has written for them: pairs of a channel and a message. What is for
     /// this process is delivered here; the rest is sent and not awaited, for it is only a hint.
-    pub(crate) fn tell(&self, seat: &Seat, pairs: Vec<&str>) {
+    pub(crate) fn tell(&self, checkout: &Checkout, pairs: Vec<&str>) {
         let (channels, messages) = self.deliver(&pairs);
         if channels.is_empty() {
             return;
         }
-        let seat = Seat::on(seat.connection().clone());
+        let checkout = Checkout::on(checkout.connection().clone());
         latchwork_wire::finish(&self.access.io, async move {
             // A waiter that is not notified checks by itself.
-            let _ = seat.ask(Ask::Notify, &[&channels, &messages], None).await;
+            let _ = checkout.ask(Ask::Notify, &[&channels, &messages], None).await;
         });
     }
 

@@ -10,7 +10,7 @@ use crate::names::stored;
 use crate::protocol::statements::Ask;
 use crate::protocol::store::Store;
 use crate::protocol::values::{Uuid, micros};
-use crate::server::connection::Seat;
+use crate::server::connection::Checkout;
 use crate::server::errors::is_locked;
 use crate::server::reply::{column, number};
 
@@ -51,17 +51,17 @@ impl Store {
     }
 
     async fn renew_some(&self, claims: &[Claim]) -> Vec<Answer> {
-        let seat = match self.pool.seat_for_renewals().await {
-            Ok(seat) => seat,
+        let checkout = match self.pool.checkout_for_renewals().await {
+            Ok(checkout) => checkout,
             Err(error) => return claims.iter().map(|_| Err(error.clone())).collect(),
         };
         let mut answers: Vec<Option<Answer>> = claims.iter().map(|_| None).collect();
         let alone: Vec<usize> = (0..claims.len()).filter(|i| claims[*i].mode.is_alone()).collect();
-        self.ask_for(&seat, Ask::Renew, claims, &alone, &mut answers).await;
+        self.ask_for(&checkout, Ask::Renew, claims, &alone, &mut answers).await;
         // The others, and those that the first statement has not found: it sees the tables as they were when it
         // began, and passes over what is locked.
         let rest: Vec<usize> = (0..claims.len()).filter(|i| answers[*i].is_none()).collect();
-        self.ask_for(&seat, Ask::Keep, claims, &rest, &mut answers).await;
+        self.ask_for(&checkout, Ask::Keep, claims, &rest, &mut answers).await;
         // Those whose rows are locked, each by itself: one that waits must not hold up the rest.
         let locked: Vec<usize> = (0..claims.len()).filter(|i| answers[*i].is_none()).collect();
         let waited = join_all(locked.iter().map(|i| self.wait_for(&claims[*i]))).await;
@@ -74,7 +74,7 @@ impl Store {
     /// Asks for some of the claims; leaves out those that the answer does not decide.
     async fn ask_for(
         &self,
-        seat: &Seat,
+        checkout: &Checkout,
         ask: Ask,
         claims: &[Claim],
         which: &[usize],
@@ -84,7 +84,7 @@ impl Store {
             return;
         }
         let some: Vec<&Claim> = which.iter().map(|i| &claims[*i]).collect();
-        match self.batch(seat, ask, &some, false).await {
+        match self.batch(checkout, ask, &some, false).await {
             Ok(decided) => {
                 for (i, answer) in which.iter().zip(decided) {
                     answers[*i] = answer.map(Ok);
@@ -97,7 +97,7 @@ impl Store {
     /// The answers to some claims, in order; none where the row is locked or must be asked again.
     async fn batch(
         &self,
-        seat: &Seat,
+        checkout: &Checkout,
         ask: Ask,
         claims: &[&Claim],
         waits: bool,
@@ -105,8 +105,10 @@ impl Store {
         let batch = Batch::of(claims);
         let Batch { keys, ids, ttls, floors, holders } = &batch;
         let rows = match ask {
-            Ask::Keep => seat.ask(ask, &[keys, ids, ttls, floors, holders, &waits], None).await?,
-            _ => seat.ask(ask, &[keys, ids, ttls, floors, holders], None).await?,
+            Ask::Keep => {
+                checkout.ask(ask, &[keys, ids, ttls, floors, holders, &waits], None).await?
+            }
+            _ => checkout.ask(ask, &[keys, ids, ttls, floors, holders], None).await?,
         };
         let mut answers = vec![None; claims.len()];
         for row in &rows {
@@ -119,10 +121,12 @@ impl Store {
     }
 
     async fn wait_for(&self, claim: &Claim) -> Answer {
-        let seat = self.pool.seat().await?;
-        let answers = match self.batch(&seat, Ask::Keep, &[claim], true).await {
+        let checkout = self.pool.checkout().await?;
+        let answers = match self.batch(&checkout, Ask::Keep, &[claim], true).await {
             // Tries wait for a shorter time: the crowd has gone.
-            Err(error) if is_locked(&error) => self.batch(&seat, Ask::Keep, &[claim], true).await?,
+            Err(error) if is_locked(&error) => {
+                self.batch(&checkout, Ask::Keep, &[claim], true).await?
+            }
             answers => answers?,
         };
         answers.into_iter().flatten().next().ok_or_else(locked_row)

@@ -99,8 +99,8 @@ impl Store {
     /// Removes such rows until there are few.
     async fn sweep(&self) -> Result<(), BackendError> {
         loop {
-            let seat = self.pool.seat().await?;
-            let rows = seat.ask(Ask::Sweep, &[], None).await?;
+            let checkout = self.pool.checkout().await?;
+            let rows = checkout.ask(Ask::Sweep, &[], None).await?;
             let [row] = &rows[..] else { return Err(strange(0)) };
             let (removed, has_prepared): (i64, bool) = (column(row, 0)?, column(row, 1)?);
             if removed < FEW && !has_prepared {

@@ -202,9 +202,9 @@ impl Connection {
 }
 
 /// A connection that is used for a request.
-pub(crate) struct Seat(Arc<Connection>);
+pub(crate) struct Checkout(Arc<Connection>);
 
-impl Seat {
+impl Checkout {
     pub(crate) fn on(connection: Arc<Connection>) -> Self {
         connection.load.fetch_add(1, Ordering::Relaxed);
         Self(connection)
@@ -258,7 +258,7 @@ impl Seat {
     }
 }
 
-impl Drop for Seat {
+impl Drop for Checkout {
     fn drop(&mut self) {
         *lock(&self.0.used) = self.0.drive.io().now();
         self.0.load.fetch_sub(1, Ordering::Relaxed);

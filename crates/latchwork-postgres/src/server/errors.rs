@@ -48,7 +48,7 @@ pub(crate) fn not_connected(at: &str, error: &Error) -> BackendError {
 }
 
 /// What an address calls the parts of TLS.
-const WORDS: tls::Words = tls::Words {
+const WORDS: tls::OptionNames = tls::OptionNames {
     authority: "sslrootcert=/path",
     client: "sslcert=/path and sslkey=/path",
     plain: "sslmode=disable",

@@ -11,7 +11,7 @@ use tokio::sync::{oneshot, watch};
 
 use crate::lock;
 use crate::server::connect::{Access, For, driver_gone};
-use crate::server::connection::{Connection, Seat, doubt};
+use crate::server::connection::{Checkout, Connection, doubt};
 
 /// How long no more connections are asked for after the server has refused one.
 const PAUSE: Duration = Duration::from_secs(1);
@@ -52,7 +52,7 @@ type Pending = Shared<BoxFuture<'static, Result<Arc<Connection>, BackendError>>>
 
 /// What a new connection has to pass before it is used: the guard asks who the server is.
 pub(crate) type Check =
-    Arc<dyn Fn(Seat) -> BoxFuture<'static, Result<(), BackendError>> + Send + Sync>;
+    Arc<dyn Fn(Checkout) -> BoxFuture<'static, Result<(), BackendError>> + Send + Sync>;
 
 /// What a connection is made for.
 #[derive(Clone, Copy)]
@@ -77,15 +77,15 @@ impl Pool {
     }
 
     /// A connection for a request.
-    pub(crate) async fn seat(self: &Arc<Self>) -> Result<Seat, BackendError> {
-        if let Some(seat) = self.present() {
-            return Ok(seat);
+    pub(crate) async fn checkout(self: &Arc<Self>) -> Result<Checkout, BackendError> {
+        if let Some(checkout) = self.present() {
+            return Ok(checkout);
         }
         self.made(Use::Requests).await
     }
 
     /// A new connection; or any other, if the server has no room for that one or takes its time.
-    async fn made(self: &Arc<Self>, purpose: Use) -> Result<Seat, BackendError> {
+    async fn made(self: &Arc<Self>, purpose: Use) -> Result<Checkout, BackendError> {
         if self.any().is_some() && self.was_refused(purpose) {
             return self.any().ok_or_else(driver_gone);
         }
@@ -95,19 +95,19 @@ impl Pool {
             false => Some(made.clone().await),
         };
         match answer {
-            Some(Ok(connection)) => Ok(Seat::on(connection)),
+            Some(Ok(connection)) => Ok(Checkout::on(connection)),
             Some(Err(error)) => self.any().ok_or(error),
             None => match self.any() {
-                Some(seat) => Ok(seat),
-                None => Ok(Seat::on(made.await?)),
+                Some(checkout) => Ok(checkout),
+                None => Ok(Checkout::on(made.await?)),
             },
         }
     }
 
     /// The least busy connection of all.
-    fn any(&self) -> Option<Seat> {
+    fn any(&self) -> Option<Checkout> {
         let open = self.all().into_iter().filter(|connection| self.is_fit(connection));
-        open.min_by_key(|connection| connection.load()).map(Seat::on)
+        open.min_by_key(|connection| connection.load()).map(Checkout::on)
     }
 
     /// All connections, to be checked without the lock: a check reads from a connection, and what it reads wakes tasks.
@@ -138,20 +138,20 @@ impl Pool {
     pub(crate) async fn seat_after(
         self: &Arc<Self>,
         id: ClaimId,
-    ) -> Result<(Seat, bool), BackendError> {
+    ) -> Result<(Checkout, bool), BackendError> {
         match self.access.orphans.find(id) {
-            None => Ok((self.seat().await?, false)),
-            Some(Some(connection)) => Ok((Seat::on(connection), false)),
-            Some(None) => Ok((self.seat().await?, true)),
+            None => Ok((self.checkout().await?, false)),
+            Some(Some(connection)) => Ok((Checkout::on(connection), false)),
+            Some(None) => Ok((self.checkout().await?, true)),
         }
     }
 
     /// The connection for renewals. While it cannot be made, any other: a hold must not end because the server has no
     /// room for a second connection.
-    pub(crate) async fn seat_for_renewals(self: &Arc<Self>) -> Result<Seat, BackendError> {
+    pub(crate) async fn checkout_for_renewals(self: &Arc<Self>) -> Result<Checkout, BackendError> {
         let connection = lock(&self.renewals).clone();
         if let Some(connection) = connection.filter(|connection| self.is_fit(connection)) {
-            return Ok(Seat::on(connection));
+            return Ok(Checkout::on(connection));
         }
         self.made(Use::Renewals).await
     }
@@ -184,7 +184,7 @@ impl Pool {
         made
     }
 
-    fn present(self: &Arc<Self>) -> Option<Seat> {
+    fn present(self: &Arc<Self>) -> Option<Checkout> {
         let all = lock(&self.connections).clone();
         let stays =
             |connection: &Arc<Connection>| connection.is_open() && !self.was_replaced(connection);
@@ -198,7 +198,7 @@ impl Pool {
         if least.load() > 0 && open.len() + self.opening.load(Ordering::Relaxed) < self.most() {
             self.add();
         }
-        Some(Seat::on(least))
+        Some(Checkout::on(least))
     }
 
     fn most(&self) -> usize {
@@ -290,7 +290,7 @@ async fn open(
 ) -> Result<Arc<Connection>, BackendError> {
     let connection = Arc::new(access.open(For::Locks, None).await?.connection);
     if let Some(check) = check {
-        check(Seat::on(connection.clone())).await?;
+        check(Checkout::on(connection.clone())).await?;
     }
     Ok(connection)
 }

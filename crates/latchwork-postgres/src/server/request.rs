@@ -20,7 +20,7 @@ use tokio::sync::OwnedSemaphorePermit;
 use tokio_postgres::Row;
 use tokio_postgres::types::{IsNull, ToSql, Type};
 
-use crate::server::connection::{Connection, LOOK_LIMIT, Params, Seat};
+use crate::server::connection::{Checkout, Connection, LOOK_LIMIT, Params};
 use crate::server::errors::unsent;
 use crate::server::reply::Encoded;
 use crate::server::statement::Number;
@@ -64,7 +64,7 @@ async fn answer(
     params: Vec<(Encoded, Type)>,
     permit: OwnedSemaphorePermit,
 ) -> Answer {
-    let _until_the_answer = (permit, Seat::on(connection.clone()));
+    let _until_the_answer = (permit, Checkout::on(connection.clone()));
     let typed: Vec<(&(dyn ToSql + Sync), Type)> =
         params.iter().map(|(value, kind)| (value as &(dyn ToSql + Sync), kind.clone())).collect();
     connection.send(connection.client().query_typed(&connection.statement(ask).text, &typed)).await

@@ -56,7 +56,7 @@ pub(crate) trait UnclaimedGrants: Send + Sync {
 /// The marks of a try's grant: its nonce, and the connection on which messages for it come. A message on another
 /// connection may follow messages that were lost.
 pub(crate) type Sign = (Nonce, Option<LinkId>);
-pub(crate) type Expected = mailbox::Expected<Sign>;
+pub(crate) type ExpectedGrant = mailbox::ExpectedGrant<Sign>;
 
 /// Where the messages for one claim wait for it.
 pub(crate) struct Mailbox {
@@ -119,7 +119,7 @@ impl Pushes {
     /// Closes the mailbox of a claim that has ended; returns whether there was one.
     pub(crate) fn close(&self, id: ClaimId) -> bool {
         let Some(mailbox) = lock(&self.boxes).remove(&id) else { return false };
-        if let Some(Expected { sign: (nonce, _), .. }) = mailbox.expected() {
+        if let Some(ExpectedGrant { sign: (nonce, _), .. }) = mailbox.expected() {
             let mut ended = lock(&self.ended);
             if ended.len() == ENDED {
                 ended.pop_front();
@@ -223,7 +223,7 @@ mod tests {
             let stamp = Stamp::new(Moment::from_nanos(1));
             let longest = Duration::from_secs(2);
             let nonce = Nonce::random();
-            mailbox.tries(Expected { sign: (nonce, Some(1)), stamp, longest });
+            mailbox.tries(ExpectedGrant { sign: (nonce, Some(1)), stamp, longest });
             let data = vec![Value::BulkString(b"c".to_vec()), Value::BulkString(bytes.to_vec())];
             pushes.deliver(&PushInfo { kind: PushKind::Message, data }, 1);
             assert!(!mailbox.is_admitted());
@@ -245,7 +245,7 @@ mod tests {
             let data = vec![Value::BulkString(b"c".to_vec()), Value::BulkString(text.into())];
             pushes.deliver(&PushInfo { kind: PushKind::Message, data }, from);
         };
-        mailbox.tries(Expected { sign: (nonce, Some(2)), stamp, longest });
+        mailbox.tries(ExpectedGrant { sign: (nonce, Some(2)), stamp, longest });
         says(1_001, 1);
         assert!(!mailbox.is_admitted(), "from another connection");
         says(1_002, 2);
@@ -255,7 +255,7 @@ mod tests {
             matches!(wake, Wake::Admitted { grant, stamp: of, .. } if (grant.token, of) == (1_002, stamp))
         );
         // After a message may have been lost, none with the same nonce is believed.
-        mailbox.tries(Expected { sign: (nonce, Some(2)), stamp, longest });
+        mailbox.tries(ExpectedGrant { sign: (nonce, Some(2)), stamp, longest });
         pushes.check_again(&|_| true);
         says(1_004, 2);
         assert!(!mailbox.is_admitted());

@@ -18,7 +18,7 @@ use crate::protocol::free::{Free, FreeRequest, RecentQueues, Take, TakeRequest};
 use crate::protocol::granting::Scripts;
 use crate::protocol::message::Nonce;
 use crate::protocol::names::Names;
-use crate::protocol::push::{Expected, Mailbox, UnclaimedGrants};
+use crate::protocol::push::{ExpectedGrant, Mailbox, UnclaimedGrants};
 use crate::protocol::store::{Store, poll_pause};
 use crate::protocol::value::{KeyValue, head, letter, millis, policy, stored, tail, up_to_id};
 use crate::server::errors::strange;
@@ -220,7 +220,11 @@ impl Scripted {
         let (mut since, mut joined) = (io.clock().wall(), -1);
         if claim.waits || known.is_some() {
             let mailbox = pushes.open(claim.id, names.slot());
-            mailbox.tries(Expected { sign: (nonce, ears), stamp: claim.stamp, longest: probation });
+            mailbox.tries(ExpectedGrant {
+                sign: (nonce, ears),
+                stamp: claim.stamp,
+                longest: probation,
+            });
             (since, joined) = (mailbox.since, mailbox.joined());
         }
         let mut holder = stored(since, &claim.holder);

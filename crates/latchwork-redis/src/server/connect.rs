@@ -178,7 +178,7 @@ pub(crate) fn refuses_hello(error: &redis::RedisError) -> bool {
 }
 
 /// The names of the parts of TLS in an address.
-pub(crate) const WORDS: tls::Words = tls::Words {
+pub(crate) const WORDS: tls::OptionNames = tls::OptionNames {
     authority: "ca=/path",
     client: "cert=/path and key=/path",
     plain: "redis:// (valkey://)",

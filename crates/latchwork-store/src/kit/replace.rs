@@ -15,7 +15,7 @@ use crate::kit::lineup::{self, Node};
 
 /// One claim in the queue, in the store's order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct Seat {
+pub struct QueuedClaim {
     /// The mode of its claim.
     pub mode: Mode,
     /// The place of the hold that it is to replace; `None` if it replaces none, or that is not in the
@@ -47,22 +47,22 @@ pub enum Verdict {
 }
 
 /// Returns whether each place holds the key, in one pass for all.
-pub fn holding(queue: &[Seat]) -> Vec<bool> {
-    let nodes: Vec<_> = queue.iter().map(|seat| Node { id: (), mode: seat.mode }).collect();
+pub fn holding(queue: &[QueuedClaim]) -> Vec<bool> {
+    let nodes: Vec<_> = queue.iter().map(|queued| Node { id: (), mode: queued.mode }).collect();
     let mut holds = lineup::holding(&nodes);
     // All places ahead but those of readers that hold the key.
     let mut others = 0;
-    for (me, seat) in queue.iter().enumerate() {
+    for (me, queued) in queue.iter().enumerate() {
         // What came after it was no hold when it came; such a place is one like any other.
-        let hold = seat.beside.filter(|hold| *hold < me);
-        match hold.map(|hold| (hold, queue[hold].mode, seat.mode)) {
+        let hold = queued.beside.filter(|hold| *hold < me);
+        match hold.map(|hold| (hold, queue[hold].mode, queued.mode)) {
             // Nobody is ahead but the hold.
             Some((hold, Mode::Read, Mode::Write)) => holds[me] = (hold, me) == (0, 1),
             // A reader that waits ahead would get the smaller token, later.
             Some((hold, Mode::Write, Mode::Read)) => holds[me] = holds[hold] && others == 1,
             _ => {}
         }
-        others += usize::from(!holds[me] || seat.mode != Mode::Read);
+        others += usize::from(!holds[me] || queued.mode != Mode::Read);
     }
     holds
 }
@@ -72,7 +72,7 @@ pub fn holding(queue: &[Seat]) -> Vec<bool> {
 /// # Panics
 ///
 /// Panics if there is no place `me` in the queue.
-pub fn verdict(queue: &[Seat], me: usize, hold: Option<usize>) -> Verdict {
+pub fn verdict(queue: &[QueuedClaim], me: usize, hold: Option<usize>) -> Verdict {
     let ahead = &queue[..me];
     let holds = holding(ahead);
     let Some(hold) = hold.filter(|hold| holds.get(*hold) == Some(&true)) else {

@@ -273,10 +273,10 @@ impl Drive {
 
     /// Expects messages while the returned value lives: the background side reads those that a caller's
     /// runtime leaves unread.
-    pub fn expect(self: &Arc<Self>) -> Expected {
+    pub fn expect(self: &Arc<Self>) -> Expectation {
         self.listening.fetch_add(1, Ordering::SeqCst);
         self.background.patrol();
-        Expected(self.clone())
+        Expectation(self.clone())
     }
 
     async fn read_for<F: Future>(self: &Arc<Self>, those: &AtomicU32, waiting: F) -> F::Output {
@@ -393,9 +393,9 @@ impl Drop for Counted<'_> {
 
 /// Keeps the expectation of messages; see [`Drive::expect`].
 #[derive(Debug)]
-pub struct Expected(Arc<Drive>);
+pub struct Expectation(Arc<Drive>);
 
-impl Drop for Expected {
+impl Drop for Expectation {
     fn drop(&mut self) {
         self.0.listening.fetch_sub(1, Ordering::Relaxed);
     }

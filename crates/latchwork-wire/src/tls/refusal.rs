@@ -13,7 +13,7 @@ use tokio_rustls::rustls::{AlertDescription, CertificateError, Error, PeerIncomp
 
 /// What the addresses of a store call the parts of TLS.
 #[derive(Debug, Clone, Copy)]
-pub struct Words {
+pub struct OptionNames {
     /// The option for an authority: `ca=/path`.
     pub authority: &'static str,
     /// The options for the client's certificate and its key.
@@ -64,7 +64,7 @@ enum Row {
 }
 
 impl Row {
-    /// The fault and the next step, with the names of [`Words`] in braces.
+    /// The fault and the next step, with the names of [`OptionNames`] in braces.
     const fn words(self) -> (&'static str, &'static str) {
         match self {
             Self::Authority => (
@@ -206,7 +206,7 @@ impl Row {
 pub(super) const CA_AS_SERVER: &str = "CaUsedAsEndEntity";
 
 /// Returns what an error says of TLS, if it or one of its causes is about that.
-pub fn refusal(error: &(dyn StdError + 'static), words: &Words) -> Option<Refusal> {
+pub fn refusal(error: &(dyn StdError + 'static), words: &OptionNames) -> Option<Refusal> {
     let said = by_rustls(error)?;
     let row = Row::of(said)?;
     let names = match said {
@@ -225,7 +225,7 @@ pub fn refusal(error: &(dyn StdError + 'static), words: &Words) -> Option<Refusa
     Some(told(row, &format!("{names}{called}"), words))
 }
 
-fn told(row: Row, more: &str, words: &Words) -> Refusal {
+fn told(row: Row, more: &str, words: &OptionNames) -> Refusal {
     let (said, step) = row.words();
     let step = step.replace("{authority}", words.authority).replace("{client}", words.client);
     let mut step = step.replace("{plain}", words.plain).replace("{secure}", words.secure);
@@ -275,12 +275,12 @@ fn by_rustls<'a>(error: &'a (dyn StdError + 'static)) -> Option<&'a Error> {
 }
 
 /// Describes a server that does not speak TLS, for a client that does.
-pub fn speaks_plain(words: &Words) -> Refusal {
+pub fn speaks_plain(words: &OptionNames) -> Refusal {
     told(Row::Plain, "", words)
 }
 
 /// Describes a server that speaks TLS, for a client that does not.
-pub fn speaks_tls(words: &Words) -> Refusal {
+pub fn speaks_tls(words: &OptionNames) -> Refusal {
     Refusal {
         said: "the server speaks TLS at this port".into(),
         step: format!(
@@ -294,7 +294,7 @@ pub fn speaks_tls(words: &Words) -> Refusal {
 mod tests {
     use super::*;
 
-    const WORDS: Words = Words {
+    const WORDS: OptionNames = OptionNames {
         authority: "ca=/path",
         client: "cert=/path and key=/path",
         plain: "redis://",

@@ -11,7 +11,7 @@ use latchwork_store::{
 };
 
 use crate::protocol::answers::{lives_for, pulse_in, queue_of, reads, token_of};
-use crate::protocol::claims::{Entry, LastAnswer, Node, Own};
+use crate::protocol::claims::{Entry, LastAnswer, Node, OwnClaim};
 use crate::protocol::lingers::closed_by;
 use crate::protocol::queue::{Queue, Told, behind, data_of, name_of};
 use crate::protocol::release::read;
@@ -180,7 +180,7 @@ impl Shared {
     }
 
     /// Waits for the node that an earlier try has asked for, and that was not answered yet.
-    async fn join(&self, claim: &Claim, lock: &str, own: &Own, entry: &Entry) -> Ended {
+    async fn join(&self, claim: &Claim, lock: &str, own: &OwnClaim, entry: &Entry) -> Ended {
         let session = &own.session;
         let entered = self.entered(claim, lock, session, entry).await?;
         let Some((node, queue, now_ms)) = entered else {
@@ -253,7 +253,12 @@ impl Shared {
 
     /// Reads the queue again for a claim that has a node, or may have one: first a write, so that it
     /// is known that the session lives, and what is read is no older than that.
-    async fn look_again(&self, claim: &Claim, lock: &str, own: Own) -> Result<Round, BackendError> {
+    async fn look_again(
+        &self,
+        claim: &Claim,
+        lock: &str,
+        own: OwnClaim,
+    ) -> Result<Round, BackendError> {
         let session = &own.session;
         let up = session.up().await?;
         if let (Some(node), Some(far)) = (&own.node, &own.far)
@@ -285,7 +290,7 @@ impl Shared {
         claim: &Claim,
         lock: &str,
         name: &str,
-        own: &Own,
+        own: &OwnClaim,
         up: &Up,
         far: &LastAnswer,
     ) -> Result<Round, BackendError> {

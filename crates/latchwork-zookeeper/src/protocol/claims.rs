@@ -12,7 +12,7 @@ use crate::server::session::{Departed, Room, Session};
 
 /// A claim that has, or may have, a place in the store.
 #[derive(Debug, Clone)]
-pub(crate) struct Own {
+pub(crate) struct OwnClaim {
     pub(crate) session: Arc<Session>,
     /// Its node, once an answer told it. Without one, a node may have been made or may yet be.
     pub(crate) node: Option<Node>,
@@ -68,7 +68,7 @@ pub(crate) struct LastAnswer {
 
 #[derive(Debug)]
 pub(crate) struct Claims {
-    all: Mutex<HashMap<ClaimId, Own>>,
+    all: Mutex<HashMap<ClaimId, OwnClaim>>,
     /// When the janitor looks next, in nanoseconds. Changed only while `all` is locked.
     looks_at: AtomicU64,
 }
@@ -83,7 +83,7 @@ impl Default for Claims {
 impl Claims {
     /// What is known of a claim, if its session lives. A node of a session that has ended is never
     /// taken for the claim's own again.
-    pub(crate) fn get(&self, id: ClaimId) -> Option<Own> {
+    pub(crate) fn get(&self, id: ClaimId) -> Option<OwnClaim> {
         let mut claims = self.lock();
         let own = claims.get(&id)?;
         if own.session.is_over() {
@@ -95,7 +95,7 @@ impl Claims {
 
     /// A node for this claim may come to be from now on. Tells whether the janitor would look too late.
     pub(crate) fn begin(&self, claim: &Claim, room: &Arc<Room>, now: Moment) -> bool {
-        let own = Own {
+        let own = OwnClaim {
             session: room.session().clone(),
             node: None,
             granted: false,
@@ -119,7 +119,7 @@ impl Claims {
         self.change(id, |own| own.asked_at = own.asked_at.max(now));
     }
 
-    pub(crate) fn change(&self, id: ClaimId, change: impl FnOnce(&mut Own)) {
+    pub(crate) fn change(&self, id: ClaimId, change: impl FnOnce(&mut OwnClaim)) {
         if let Some(own) = self.lock().get_mut(&id) {
             change(own);
         }
@@ -169,7 +169,7 @@ impl Claims {
         (silent, next)
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<ClaimId, Own>> {
+    fn lock(&self) -> MutexGuard<'_, HashMap<ClaimId, OwnClaim>> {
         self.all.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

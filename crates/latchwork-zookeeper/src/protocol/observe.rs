@@ -18,7 +18,7 @@ use crate::server::session::{Coming, Session};
 const ROUNDS: u32 = 8;
 
 /// A watch on the node of a lock.
-struct LineWatch {
+struct QueueWatch {
     shared: Weak<Shared>,
     lock: String,
     /// Comes with the news; `None` while the watch has to be set.
@@ -32,7 +32,7 @@ pub(crate) async fn watch(
 ) -> Result<Option<Box<dyn Watch>>, BackendError> {
     let lock = shared.names.lock(key);
     let news = set(&shared.sessions.any(), &lock).await?;
-    Ok(Some(Box::new(LineWatch { shared: Arc::downgrade(shared), lock, news: Some(news) })))
+    Ok(Some(Box::new(QueueWatch { shared: Arc::downgrade(shared), lock, news: Some(news) })))
 }
 
 /// Sets the watch of a session on the node of a lock, or shares the one that it has.
@@ -58,7 +58,7 @@ async fn set(session: &Session, lock: &str) -> Result<Coming, BackendError> {
     Err(strange("a watch"))
 }
 
-impl Watch for LineWatch {
+impl Watch for QueueWatch {
     fn changed(&mut self) -> Verb<'_, Result<(), BackendError>> {
         Box::pin(async {
             if let Some(news) = &mut self.news {
@@ -76,8 +76,8 @@ impl Watch for LineWatch {
     }
 }
 
-impl fmt::Debug for LineWatch {
+impl fmt::Debug for QueueWatch {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("LineWatch").field("lock", &self.lock).finish_non_exhaustive()
+        f.debug_struct("QueueWatch").field("lock", &self.lock).finish_non_exhaustive()
     }
 }

@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use latchwork_store::kit::limit::Limit;
 use latchwork_store::kit::lineup::{self, Admission, Node};
-use latchwork_store::kit::replace::{self, Seat, Verdict};
+use latchwork_store::kit::replace::{self, QueuedClaim, Verdict};
 use latchwork_store::{
     BackendError, BackendErrorKind, Claim, ClaimId, Effect, Holder, Mode, Shape,
 };
@@ -275,7 +275,7 @@ impl Queue {
     ///
     /// If numbers of both signs are in the queue, the order of the places is unknown.
     pub(crate) fn replacing(&self, me: usize) -> Verdict {
-        match replace::verdict(&self.seats(), me, self.hold_of(me)) {
+        match replace::verdict(&self.queued_claims(), me, self.hold_of(me)) {
             Verdict::Behind(place) | Verdict::Overtakes(place) if self.has_both_signs => {
                 Verdict::Stuck(place)
             }
@@ -284,14 +284,14 @@ impl Queue {
         }
     }
 
-    fn seats(&self) -> Vec<Seat> {
+    fn queued_claims(&self) -> Vec<QueuedClaim> {
         let nodes = self.nodes(View::Holder, self.places.iter()).into_iter().enumerate();
-        let seat = |(me, node): (usize, Node<()>)| Seat {
+        let queued = |(me, node): (usize, Node<()>)| QueuedClaim {
             mode: node.mode,
             beside: self.hold_of(me),
             yields: true,
         };
-        nodes.map(seat).collect()
+        nodes.map(queued).collect()
     }
 
     /// Why a claim cannot stand in this queue behind so many.
@@ -324,7 +324,7 @@ impl Queue {
 
     /// Whether each place holds the key, as [`Self::admission`] judges it, in one pass for all.
     pub(crate) fn holding(&self) -> Vec<bool> {
-        let mut holding = replace::holding(&self.seats());
+        let mut holding = replace::holding(&self.queued_claims());
         if self.has_both_signs {
             let by_text = self.by_text();
             let nodes = self.nodes(View::Holder, by_text.iter().map(|place| &self.places[*place]));

@@ -7,7 +7,7 @@ use latchwork_store::kit::lineup::Admission;
 use latchwork_store::{BackendError, Claim, Key, Released};
 
 use crate::protocol::answers::{ANY, pulse_in, queue_of, reads};
-use crate::protocol::claims::Own;
+use crate::protocol::claims::OwnClaim;
 use crate::protocol::lingers::Linger;
 use crate::protocol::queue::{Queue, closed_name};
 use crate::protocol::shared::Shared;
@@ -19,7 +19,7 @@ impl Shared {
     pub(crate) async fn release_claim(&self, claim: &Claim) -> Result<Released, BackendError> {
         let lock = self.names.lock(&claim.key);
         match self.claims.get(claim.id) {
-            Some(Own { node: Some(node), session, .. }) => {
+            Some(OwnClaim { node: Some(node), session, .. }) => {
                 // The name is of no other node, ever: it may be sent again.
                 let released = delete(&session, vec![format!("{lock}/{}", node.name)]).await?;
                 self.claims.forget(claim.id);

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use latchwork_store::{BackendError, Claim, Effect, Renewal};
 
 use crate::protocol::answers::{lives_for, pulse_in, token_of};
-use crate::protocol::claims::{Node, Own};
+use crate::protocol::claims::{Node, OwnClaim};
 use crate::protocol::release::read;
 use crate::protocol::shared::Shared;
 use crate::server::errors::{refused, strange, unsupported};
@@ -16,7 +16,7 @@ use crate::server::session::{Reading, Session};
 const MOST: usize = 500;
 
 /// A claim that is renewed, and where its answer goes.
-struct Held<'a> {
+struct HeldClaim<'a> {
     place: usize,
     claim: &'a Claim,
     node: Node,
@@ -25,12 +25,14 @@ struct Held<'a> {
 impl Shared {
     pub(crate) async fn renew(&self, claims: &[Claim]) -> Vec<Result<Renewal, BackendError>> {
         let mut answers: Vec<Option<Result<Renewal, BackendError>>> = vec![None; claims.len()];
-        let mut groups: Vec<(Arc<Session>, Vec<Held<'_>>)> = Vec::new();
+        let mut groups: Vec<(Arc<Session>, Vec<HeldClaim<'_>>)> = Vec::new();
         for (place, claim) in claims.iter().enumerate() {
             match self.claims.get(claim.id) {
-                Some(Own { ends: false, granted: true, node: Some(node), session, .. }) => {
+                Some(OwnClaim {
+                    ends: false, granted: true, node: Some(node), session, ..
+                }) => {
                     self.claims.asked(claim.id, self.io.now());
-                    let held = Held { place, claim, node };
+                    let held = HeldClaim { place, claim, node };
                     match groups
                         .iter_mut()
                         .find(|(of, group)| of.is(&session) && group.len() < MOST)
@@ -67,7 +69,7 @@ impl Shared {
     async fn renew_together(
         &self,
         session: &Arc<Session>,
-        group: &[Held<'_>],
+        group: &[HeldClaim<'_>],
     ) -> Result<Vec<Result<Renewal, BackendError>>, BackendError> {
         // An error tells nothing of what a heart-beat has kept alive meanwhile.
         let unsure = |error: BackendError| error.with_effect(Effect::Unknown);
@@ -107,7 +109,7 @@ impl Shared {
     fn held(
         &self,
         session: &Session,
-        held: &Held<'_>,
+        held: &HeldClaim<'_>,
         sent: Reading,
     ) -> Result<Renewal, BackendError> {
         let token = token_of(&held.node)?;
@@ -118,7 +120,7 @@ impl Shared {
         Ok(Renewal::held(ttl, token, None))
     }
 
-    fn lost(&self, held: &Held<'_>) -> Result<Renewal, BackendError> {
+    fn lost(&self, held: &HeldClaim<'_>) -> Result<Renewal, BackendError> {
         self.claims.forget(held.claim.id);
         Ok(Renewal::Lost)
     }

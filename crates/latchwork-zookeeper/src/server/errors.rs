@@ -95,7 +95,7 @@ pub(crate) fn not_sent(message: impl Into<String>) -> BackendError {
 }
 
 /// What an address calls the parts of TLS.
-pub(crate) const WORDS: tls::Words = tls::Words {
+pub(crate) const WORDS: tls::OptionNames = tls::OptionNames {
     authority: "ca=/path",
     client: "cert=/path and key=/path",
     plain: "zk://",

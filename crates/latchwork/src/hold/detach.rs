@@ -11,7 +11,7 @@ use crate::hold::ticket::Ticket;
 use crate::rules::options::Rules;
 
 /// The store's answer to one renewal, and when it was asked.
-pub(crate) struct Renewed {
+pub(crate) struct DatedRenewal {
     pub(crate) sent: Sent,
     pub(crate) answer: Renewal,
 }
@@ -109,13 +109,17 @@ pub(crate) fn adopted(engine: &Engine, rules: &Rules, claim: Claim, token: Fenci
 }
 
 /// Renews one claim now.
-pub(crate) async fn renew(engine: &Engine, claim: &Claim, rules: &Rules) -> Result<Renewed, Error> {
+pub(crate) async fn renew(
+    engine: &Engine,
+    claim: &Claim,
+    rules: &Rules,
+) -> Result<DatedRenewal, Error> {
     let limit = rules.op_timeout(claim.ttl);
     let asked = engine.renewals.ask(claim.clone().with_room_for_delay(), limit);
     let answer = engine.native(asked).await;
     let answer = answer.map(|answer| answer.map_err(|e| engine.seen(e, Some(&claim.key))));
     let (sent, answer) = engine.told(answer, Some(&claim.key))?;
-    Ok(Renewed { sent, answer })
+    Ok(DatedRenewal { sent, answer })
 }
 
 pub(crate) fn unsupported(engine: &Engine) -> Error {

@@ -30,11 +30,11 @@ pub(crate) struct Queues {
 #[derive(Debug)]
 pub(crate) struct Queue {
     key: Key,
-    state: Mutex<LineState>,
+    state: Mutex<QueueState>,
 }
 
 #[derive(Default)]
-struct LineState {
+struct QueueState {
     /// Somebody leads the queue or holds the key for it.
     busy: bool,
     /// The obstacle that the leader met last.
@@ -47,7 +47,7 @@ struct LineState {
     given: (i64, i64),
 }
 
-impl LineState {
+impl QueueState {
     fn number(&mut self, wish: Wish) -> i64 {
         let (front, back) = &mut self.given;
         if wish == Wish::First {
@@ -236,14 +236,14 @@ impl Queue {
         self.lock().in_the_way.clone()
     }
 
-    fn lock(&self) -> MutexGuard<'_, LineState> {
+    fn lock(&self) -> MutexGuard<'_, QueueState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl fmt::Debug for LineState {
+impl fmt::Debug for QueueState {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("LineState")
+        f.debug_struct("QueueState")
             .field("busy", &self.busy)
             .field("waiting", &self.waiting.len())
             .finish()

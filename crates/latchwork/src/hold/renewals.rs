@@ -21,10 +21,10 @@ pub(crate) struct Renewals {
     backend: Arc<dyn Backend>,
     /// Where calls of the store may block their thread.
     io: Io,
-    waiting: Mutex<Vec<Asked>>,
+    waiting: Mutex<Vec<PendingRenewal>>,
 }
 
-struct Asked {
+struct PendingRenewal {
     claim: Claim,
     limit: Duration,
     answer: oneshot::Sender<Answer>,
@@ -35,7 +35,7 @@ impl Renewals {
         Arc::new(Self { backend, io, waiting: Mutex::default() })
     }
 
-    fn lock(&self) -> MutexGuard<'_, Vec<Asked>> {
+    fn lock(&self) -> MutexGuard<'_, Vec<PendingRenewal>> {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -48,7 +48,7 @@ impl Renewals {
         let (answer, answered) = oneshot::channel();
         let is_first = {
             let mut waiting = self.lock();
-            waiting.push(Asked { claim, limit, answer });
+            waiting.push(PendingRenewal { claim, limit, answer });
             waiting.len() == 1
         };
         if is_first {
@@ -73,12 +73,12 @@ impl Renewals {
         self.renew(all).await;
     }
 
-    async fn renew(&self, asked: Vec<Asked>) {
+    async fn renew(&self, asked: Vec<PendingRenewal>) {
         // Each one is waited for by its own limit.
         let limit = asked.iter().map(|it| it.limit).max().unwrap_or_default();
         let (mut claims, mut senders) = (Vec::new(), Vec::<Vec<_>>::new());
         let mut places = HashMap::new();
-        for Asked { claim, answer, .. } in asked {
+        for PendingRenewal { claim, answer, .. } in asked {
             // Requests for one claim share its answer.
             let place = *places.entry(claim.id).or_insert(claims.len());
             if place == claims.len() {

@@ -2,7 +2,7 @@
 //!
 //! A future that nobody polls may have been given something: a hold that was handed to it, the lead
 //! of its queue, a grant of the store. The next caller would wait for it for ever, since the watchdog
-//! renews what was handed over. So the call belongs to a seat that Latchwork's thread sees as well: one
+//! renews what was handed over. So the future lies in a `PinnedCall` that Latchwork's thread sees as well: one
 //! that was woken and not polled for two seconds is taken away from the future, and dropped there.
 //! That passes on what it had, exactly as if the user had dropped it. Polled again, the future
 //! restarts, at the front of its queue.
@@ -54,7 +54,7 @@ pub(crate) struct Call<M, F: Future> {
 enum Stage<F: Future> {
     New,
     /// The number is that in the list of those that are looked at.
-    Seated(Arc<Seat<F>>, Option<u64>),
+    Started(Arc<PinnedCall<F>>, Option<u64>),
     Done,
 }
 
@@ -68,7 +68,7 @@ where
     }
 }
 
-// The future itself lies in its seat; what is made of it moves freely.
+// The future itself lies in its pinned call; what is made of it moves freely.
 impl<M, F: Future> Unpin for Call<M, F> {}
 
 impl<M, F> Future for Call<M, F>
@@ -84,7 +84,7 @@ where
             return Poll::Ready(Err(Forked));
         }
         if let Stage::New = this.stage {
-            let seat = Arc::new(Seat {
+            let pinned = Arc::new(PinnedCall {
                 content: Mutex::new(Content {
                     slot: Slot::Running { future: (this.make)(false) },
                     elsewhere: false,
@@ -94,12 +94,12 @@ where
                 unpolled: this.unpolled,
                 calls: this.calls.clone(),
             });
-            this.stage = Stage::Seated(seat, None);
+            this.stage = Stage::Started(pinned, None);
         }
-        let Stage::Seated(seat, number) = &mut this.stage else {
+        let Stage::Started(pinned, number) = &mut this.stage else {
             panic!("polled after it has ended")
         };
-        match seat.poll(cx, &mut this.make) {
+        match pinned.poll(cx, &mut this.make) {
             Poll::Ready(output) => {
                 this.leave();
                 Poll::Ready(Ok(output))
@@ -107,9 +107,9 @@ where
             Poll::Pending => {
                 // What ends at its first poll is never looked at.
                 if number.is_none() {
-                    *number = Some(this.calls.enlist(Arc::downgrade(seat) as _));
+                    *number = Some(this.calls.enlist(Arc::downgrade(pinned) as _));
                     // It may have been woken before it was on the list.
-                    if seat.woken.load(Ordering::SeqCst) != 0 {
+                    if pinned.woken.load(Ordering::SeqCst) != 0 {
                         this.calls.expect_a_poll();
                     }
                 }
@@ -120,13 +120,13 @@ where
 }
 
 impl<M, F: Future> Call<M, F> {
-    /// Gives the seat up. What runs there is dropped with it.
+    /// Gives the pinned call up. What runs there is dropped with it.
     fn leave(&mut self) {
-        if let Stage::Seated(seat, number) = mem::replace(&mut self.stage, Stage::Done) {
+        if let Stage::Started(pinned, number) = mem::replace(&mut self.stage, Stage::Done) {
             if let Some(number) = number {
                 self.calls.delist(number);
             }
-            let mut content = seat.lock();
+            let mut content = pinned.lock();
             // What goes on elsewhere does so to its end.
             if !content.elsewhere {
                 pinned(&mut content).project().slot.set(Slot::Over);
@@ -146,7 +146,7 @@ impl<M, F: Future> Drop for Call<M, F> {
 }
 
 /// Where a call runs.
-struct Seat<F: Future> {
+struct PinnedCall<F: Future> {
     content: Mutex<Content<F>>,
     /// The caller to wake, with the future.
     caller: AtomicWaker,
@@ -157,7 +157,7 @@ struct Seat<F: Future> {
 }
 
 pin_project! {
-    /// The content of a seat.
+    /// The content of a pinned call.
     struct Content<F: Future> {
         #[pin]
         slot: Slot<F>,
@@ -177,21 +177,21 @@ pin_project! {
     }
 }
 
-/// The content of a seat, which stays where it is.
+/// The content of a pinned call, which stays where it is.
 #[expect(unsafe_code, reason = "no library pins what lies in a mutex")]
 fn pinned<'a, F: Future>(content: &'a mut MutexGuard<'_, Content<F>>) -> Pin<&'a mut Content<F>> {
-    // SAFETY: it lies in a seat, and a seat in an `Arc` from its beginning to its end: nothing moves it, and
+    // SAFETY: it lies in a pinned call, and a pinned call in an `Arc` from its beginning to its end: nothing moves it, and
     // what is replaced is dropped in its place.
     unsafe { Pin::new_unchecked(&mut **content) }
 }
 
-impl<F: Future> Seat<F> {
+impl<F: Future> PinnedCall<F> {
     fn lock(&self) -> MutexGuard<'_, Content<F>> {
         self.content.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl<F> Seat<F>
+impl<F> PinnedCall<F>
 where
     F: Future<Output: Send> + Send + 'static,
 {
@@ -244,7 +244,7 @@ where
     }
 }
 
-impl<F> Wake for Seat<F>
+impl<F> Wake for PinnedCall<F>
 where
     F: Future<Output: Send> + Send + 'static,
 {
@@ -260,13 +260,13 @@ where
     }
 }
 
-/// A seat as Latchwork's thread sees it.
-trait Seen: Send + Sync {
+/// A pinned call as Latchwork's thread sees it.
+trait Watchable: Send + Sync {
     /// Notes that it was seen; tells whether it was woken and not polled yet.
     fn look(self: Arc<Self>, io: &Io) -> bool;
 }
 
-impl<F> Seen for Seat<F>
+impl<F> Watchable for PinnedCall<F>
 where
     F: Future<Output: Send> + Send + 'static,
 {
@@ -307,7 +307,7 @@ where
 /// The calls of a manager that have not ended at their first poll.
 pub(crate) struct Calls {
     io: Io,
-    seats: Mutex<BTreeMap<u64, Weak<dyn Seen>>>,
+    pinned_calls: Mutex<BTreeMap<u64, Weak<dyn Watchable>>>,
     last: AtomicU64,
     /// They are looked at until none is woken any more.
     looking: AtomicBool,
@@ -318,20 +318,20 @@ impl Calls {
     pub(crate) fn new(io: Io) -> Arc<Self> {
         Arc::new(Self {
             io,
-            seats: Mutex::default(),
+            pinned_calls: Mutex::default(),
             last: AtomicU64::new(0),
             looking: AtomicBool::new(false),
             news: Arc::default(),
         })
     }
 
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<u64, Weak<dyn Seen>>> {
-        self.seats.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<u64, Weak<dyn Watchable>>> {
+        self.pinned_calls.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn enlist(&self, seat: Weak<dyn Seen>) -> u64 {
+    fn enlist(&self, pinned: Weak<dyn Watchable>) -> u64 {
         let number = self.last.fetch_add(1, Ordering::Relaxed);
-        self.lock().insert(number, seat);
+        self.lock().insert(number, pinned);
         number
     }
 
@@ -350,10 +350,10 @@ impl Calls {
 
     /// Looks at all; tells whether some were woken and not polled yet.
     fn look(&self) -> bool {
-        let seats: Vec<_> = self.lock().values().filter_map(Weak::upgrade).collect();
+        let pinned_calls: Vec<_> = self.lock().values().filter_map(Weak::upgrade).collect();
         let mut expected = false;
-        for seat in seats {
-            expected |= seat.look(&self.io);
+        for pinned in pinned_calls {
+            expected |= pinned.look(&self.io);
         }
         expected
     }

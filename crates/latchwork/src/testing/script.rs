@@ -92,12 +92,12 @@ pub(super) struct Script {
 struct State {
     unreachable: bool,
     /// How many calls are answered so, in turn.
-    answers: HashMap<Asked, VecDeque<(u32, Answer)>>,
-    counts: HashMap<Asked, u64>,
+    answers: HashMap<CallOn, VecDeque<(u32, Answer)>>,
+    counts: HashMap<CallOn, u64>,
 }
 
 /// A kind of call, of one key or of all.
-type Asked = (Option<Key>, Call);
+type CallOn = (Option<Key>, Call);
 
 impl Script {
     fn lock(&self) -> MutexGuard<'_, State> {

@@ -25,7 +25,7 @@ use crate::process::terminal::Terminal;
 use crate::process::timer::Naps;
 
 /// A run that holds its lock.
-pub(super) struct Held<'a> {
+pub(super) struct RunUnderLock<'a> {
     pub(super) task: &'a Task<'a>,
     pub(super) manager: &'a LockManager,
     pub(super) hold: &'a Hold,
@@ -33,7 +33,7 @@ pub(super) struct Held<'a> {
     pub(super) mask: Mask,
 }
 
-impl Held<'_> {
+impl RunUnderLock<'_> {
     /// Starts guardian and command, and returns when the command has ended and the lock may go.
     pub(super) async fn run(
         &self,

@@ -218,7 +218,7 @@ impl Session<'_> {
         let Self { task, store, holder, mask, signals, left } = self;
         let Connected { manager, heard, .. } = store;
         let mut terminal = Terminal::open();
-        let run = Held { task, manager, hold, holder, mask: *mask };
+        let run = RunUnderLock { task, manager, hold, holder, mask: *mask };
         let mut told_to_end = None;
         let ended = run.run(signals, heard, terminal.as_mut(), &mut told_to_end, left).await;
         let mut was_shared = false;

@@ -74,22 +74,22 @@ impl World<'_> {
         }
     }
 
-    fn seats(&self, state: &State) -> Vec<Seat> {
+    fn queued_claims(&self, state: &State) -> Vec<QueuedClaim> {
         let find = |claim| state.queue.iter().position(|((_, other), _)| *other == claim);
-        let seat = |((_, claim), _): &(Place, bool)| Seat {
+        let queued = |((_, claim), _): &(Place, bool)| QueuedClaim {
             mode: self.mode(*claim),
             beside: self.hold(*claim).and_then(find),
             yields: self.parts[*claim] != Part::Stays,
         };
-        state.queue.iter().map(seat).collect()
+        state.queue.iter().map(queued).collect()
     }
 
-    fn verdict(&self, seats: &[Seat], me: usize) -> Verdict {
-        let verdict = verdict(seats, me, seats[me].beside);
+    fn verdict(&self, queued_claims: &[QueuedClaim], me: usize) -> Verdict {
+        let verdict = verdict(queued_claims, me, queued_claims[me].beside);
         match verdict {
             Verdict::Overtakes(_)
                 if self.mistake == Some(Mistake::UpgradeKeepsWaiters)
-                    && seats[me].mode == Mode::Write =>
+                    && queued_claims[me].mode == Mode::Write =>
             {
                 Verdict::Granted
             }
@@ -99,18 +99,18 @@ impl World<'_> {
 
     /// Every client reads the queue, and finds whether its claim holds the key.
     fn read(&self, state: &mut State) -> Result<(), String> {
-        let seats = self.seats(state);
-        let holding = holding(&seats);
-        let nodes: Vec<_> = seats.iter().map(|it| Node { id: (), mode: it.mode }).collect();
+        let queued_claims = self.queued_claims(state);
+        let holding = holding(&queued_claims);
+        let nodes: Vec<_> = queued_claims.iter().map(|it| Node { id: (), mode: it.mode }).collect();
         for (me, ((_, claim), is_late)) in state.queue.iter().enumerate() {
             let holds = match self.hold(*claim) {
                 None => lineup::admission(&nodes, me) == Admission::Granted,
-                Some(_) if state.hold[*claim] && seats[me].beside.is_none() => {
+                Some(_) if state.hold[*claim] && queued_claims[me].beside.is_none() => {
                     lineup::admission(&nodes, me) == Admission::Granted
                 }
-                Some(_) => self.is_granted(&seats, me, &holding)?,
+                Some(_) => self.is_granted(&queued_claims, me, &holding)?,
             };
-            let is_whole = seats[me].beside.is_some_and(|hold| hold < me)
+            let is_whole = queued_claims[me].beside.is_some_and(|hold| hold < me)
                 && matches!(self.parts[*claim], Part::Replaces(_));
             if is_whole || self.hold(*claim).is_none() {
                 let agrees = holding[me] == holds || self.mistake.is_some();
@@ -124,27 +124,32 @@ impl World<'_> {
         self.exclude(state)
     }
 
-    fn is_granted(&self, seats: &[Seat], me: usize, holding: &[bool]) -> Result<bool, String> {
-        let verdict = self.verdict(seats, me);
-        let hold = seats[me].beside;
+    fn is_granted(
+        &self,
+        queued_claims: &[QueuedClaim],
+        me: usize,
+        holding: &[bool],
+    ) -> Result<bool, String> {
+        let verdict = self.verdict(queued_claims, me);
+        let hold = queued_claims[me].beside;
         let is_well = match verdict {
             Verdict::Granted => true,
             Verdict::Behind(place) => place < me && holding[place] && Some(place) != hold,
             Verdict::Overtakes(first) => {
-                let waiters = &seats[first..me];
-                let mut left = seats.to_vec();
+                let waiters = &queued_claims[first..me];
+                let mut left = queued_claims.to_vec();
                 left.drain(first..me);
                 let after = super::verdict(&left, first, hold);
                 waiters.iter().all(|it| it.yields)
                     && !holding[first..me].contains(&true)
                     && matches!(after, Verdict::Granted | Verdict::Behind(_))
             }
-            Verdict::Stuck(place) => !holding[place] && !seats[place].yields,
-            Verdict::Rival(place) => !holding[place] && seats[place].beside.is_some(),
+            Verdict::Stuck(place) => !holding[place] && !queued_claims[place].yields,
+            Verdict::Rival(place) => !holding[place] && queued_claims[place].beside.is_some(),
             Verdict::Gone => hold.is_none_or(|hold| hold > me || !holding[hold]),
-            Verdict::Mismatch(held) => held == seats[me].mode,
+            Verdict::Mismatch(held) => held == queued_claims[me].mode,
         };
-        check(is_well, || format!("{me} of {seats:?}: {verdict:?}"))?;
+        check(is_well, || format!("{me} of {queued_claims:?}: {verdict:?}"))?;
         Ok(verdict == Verdict::Granted)
     }
 
@@ -180,11 +185,12 @@ impl World<'_> {
             next.push(then);
         }
         if state.removal.is_none() {
-            let seats = self.seats(state);
+            let queued_claims = self.queued_claims(state);
             for (me, (own, _)) in state.queue.iter().enumerate() {
                 if self.hold(own.1).is_some()
-                    && let Verdict::Overtakes(first) = verdict(&seats, me, seats[me].beside)
-                    && let Some(hold) = seats[me].beside
+                    && let Verdict::Overtakes(first) =
+                        verdict(&queued_claims, me, queued_claims[me].beside)
+                    && let Some(hold) = queued_claims[me].beside
                 {
                     let waiters = state.queue[first..me].iter().map(|(place, _)| *place).collect();
                     let (hold, own) = (state.queue[hold].0, *own);
@@ -282,13 +288,13 @@ fn each_mistake_in_a_removal_is_found() {
 
 #[test]
 fn a_claim_replaces_a_hold_of_the_other_mode() {
-    let seat = |mode, beside| Seat { mode, beside, yields: true };
+    let queued = |mode, beside| QueuedClaim { mode, beside, yields: true };
     for (held, wanted) in [(Mode::Read, Mode::Write), (Mode::Write, Mode::Read)] {
-        let queue = [seat(held, None), seat(wanted, Some(0))];
+        let queue = [queued(held, None), queued(wanted, Some(0))];
         assert_eq!(verdict(&queue, 1, Some(0)), Verdict::Granted);
         assert_eq!(holding(&queue), [true, true]);
         assert_eq!(verdict(&queue, 1, None), Verdict::Gone);
-        let queue = [seat(held, None), seat(held, Some(0))];
+        let queue = [queued(held, None), queued(held, Some(0))];
         assert_eq!(verdict(&queue, 1, Some(0)), Verdict::Mismatch(held));
     }
 }

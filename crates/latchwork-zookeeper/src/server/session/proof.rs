@@ -57,7 +57,7 @@ impl Reading {
 
 /// A write that was answered.
 #[derive(Debug, Clone, Copy)]
-struct Answered {
+struct AnsweredWrite {
     sent: Reading,
     at: Moment,
 }
@@ -68,8 +68,8 @@ pub(crate) struct Proof {
     timeout: Duration,
     hello: Reading,
     /// In order; those that cannot matter any more have left.
-    writes: VecDeque<Answered>,
-    last: Option<Answered>,
+    writes: VecDeque<AnsweredWrite>,
+    last: Option<AnsweredWrite>,
 }
 
 impl Proof {
@@ -80,7 +80,7 @@ impl Proof {
 
     /// A write that was sent then has been answered now.
     pub(crate) fn answered(&mut self, sent: Reading, now: Moment) {
-        let write = Answered { sent, at: now };
+        let write = AnsweredWrite { sent, at: now };
         self.last = Some(write);
         // As many as are needed to be exact to a small part of the timeout.
         let step = self.timeout / 128;
