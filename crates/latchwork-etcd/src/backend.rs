@@ -42,8 +42,8 @@ impl EtcdBackend {
         match reached {
             Ok(()) => {
                 shared.io.spawn(keep_examining(Arc::downgrade(&shared.members), shared.io.clone()));
-                let lookout = shared.lookout.clone();
-                shared.io.spawn(lookout.run(Arc::downgrade(&shared), told, shared.io.clone()));
+                let holder_watch = shared.holder_watch.clone();
+                shared.io.spawn(holder_watch.run(Arc::downgrade(&shared), told, shared.io.clone()));
                 Ok(Arc::new(Self(shared)))
             }
             Err(error) => Err(Error::from_backend(error, None, &shared.store)),
@@ -53,7 +53,7 @@ impl EtcdBackend {
 
 impl Drop for EtcdBackend {
     fn drop(&mut self) {
-        self.0.lookout.close();
+        self.0.holder_watch.close();
         self.0.members.identity().closed.notify_one();
         self.0.claims.close();
     }

@@ -6,8 +6,8 @@ mod doctor;
 mod fence;
 mod proto;
 mod protocol;
-mod room;
 mod server;
+mod shrink;
 
 pub use backend::EtcdBackend;
 pub use config::EtcdConfig;

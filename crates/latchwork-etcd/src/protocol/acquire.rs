@@ -96,7 +96,7 @@ impl Shared {
         let known = self.claims.get(claim.id);
         if let Some(own) = known
             && let Some(far) = self.claims.far(claim.id)
-            && let Some(blocked) = self.look_from_afar(claim, prefix, own, far).await?
+            && let Some(blocked) = self.look_far_behind(claim, prefix, own, far).await?
         {
             return Ok(Round::Done(Attempt::Blocked(blocked)));
         }

@@ -11,7 +11,7 @@ use latchwork_store::{Blocked, ClaimId, Key, Moment};
 use crate::protocol::names;
 use crate::protocol::pool::{Lease, Reading};
 use crate::protocol::queue::Target;
-use crate::room;
+use crate::shrink;
 use crate::server::watch::Listener;
 
 /// A claim that has, or may have, a place in the store.
@@ -122,7 +122,7 @@ impl Claims {
         if claims.len() >= self.crowd.load(Ordering::Relaxed).max(FEW) {
             claims.retain(|_, entry| !entry.is_stale(now));
             self.crowd.store(2 * claims.len(), Ordering::Relaxed);
-            room::give_back(claims);
+            shrink::give_back(claims);
         }
     }
 
@@ -185,7 +185,7 @@ impl Claims {
         match claims.get(&id) {
             Some(entry) if entry.own.lease.id == lease => {
                 let forgotten = claims.remove(&id);
-                room::give_back(&mut claims);
+                shrink::give_back(&mut claims);
                 forgotten.map(|entry| entry.own)
             }
             _ => None,

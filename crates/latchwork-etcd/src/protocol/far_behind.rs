@@ -17,7 +17,7 @@ use crate::server::keep_alive::Purpose;
 
 impl Shared {
     /// Keeps the place of a claim; `None` if that is gone, or what stands before it has changed.
-    pub(crate) async fn look_from_afar(
+    pub(crate) async fn look_far_behind(
         &self,
         claim: &Claim,
         prefix: &[u8],

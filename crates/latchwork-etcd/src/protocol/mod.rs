@@ -5,7 +5,7 @@
 //! | `acquire.rs`, `far_behind.rs` | the try; the short try of a claim with many places ahead |
 //! | `replace.rs` | the try of a claim that is to replace a hold |
 //! | `wait.rs`, `renew.rs`, `release.rs`, `inspect.rs`, `observe.rs`, `resize.rs` | the other verbs |
-//! | `lookout.rs` | watches the keys of held claims, so that a loss is known early |
+//! | `holder_watch.rs` | watches the keys of held claims, so that a loss is known early |
 //! | `claims.rs`, `pool.rs` | this client's claims, and the leases that it has to spare |
 //! | `requests.rs`, `pages.rs` | transactions and reads; answers in pages |
 //! | `names.rs`, `queue.rs` | formats: the names of keys, and the queue of a lock |
@@ -16,8 +16,8 @@
 pub(crate) mod acquire;
 pub(crate) mod claims;
 pub(crate) mod far_behind;
+pub(crate) mod holder_watch;
 pub(crate) mod inspect;
-pub(crate) mod lookout;
 pub(crate) mod names;
 pub(crate) mod observe;
 pub(crate) mod pages;

@@ -9,7 +9,7 @@ use tokio::sync::mpsc;
 
 use crate::config::EtcdConfig;
 use crate::protocol::claims::{Claims, OwnClaim};
-use crate::protocol::lookout::Lookout;
+use crate::protocol::holder_watch::HolderWatch;
 use crate::protocol::pool::{Lease, Pool, Reading, spare};
 use crate::protocol::requests;
 use crate::server::errors::{Failure, Reaction, error};
@@ -20,7 +20,7 @@ use crate::server::watchers::Word;
 
 pub(crate) const DEFAULT_TTL: Duration = Duration::from_secs(30);
 
-/// What the watches of holders tell the lookout, each with the number of its member.
+/// What the watches of holders tell the holder watch, each with the number of its member.
 pub(crate) type Reports = mpsc::UnboundedReceiver<(usize, Word)>;
 
 /// What all verbs share.
@@ -29,7 +29,7 @@ pub(crate) struct Shared {
     pub(crate) members: Arc<Members>,
     pub(crate) claims: Claims,
     pub(crate) pool: Pool,
-    pub(crate) lookout: Arc<Lookout>,
+    pub(crate) holder_watch: Arc<HolderWatch>,
     pub(crate) doubts: Doubts,
     /// The largest revision that a majority has told.
     pub(crate) newest: AtomicI64,
@@ -37,17 +37,17 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
-    /// Connects to nobody yet; the second is for [`Lookout::run`].
+    /// Connects to nobody yet; the second is for [`HolderWatch::run`].
     pub(crate) fn new(config: &EtcdConfig, io: Io) -> Result<(Arc<Self>, Reports), Error> {
-        let (to_lookout, told) = mpsc::unbounded_channel();
+        let (to_holder_watch, told) = mpsc::unbounded_channel();
         let doubts = Doubts::default();
-        let words = WatchReports { to_lookout, doubts: doubts.clone() };
+        let words = WatchReports { to_holder_watch, doubts: doubts.clone() };
         let shared = Self {
             store: config.shown().into(),
             members: Arc::new(Members::new(config, &io, &words)?),
             claims: Claims::default(),
             pool: Pool::default(),
-            lookout: Arc::default(),
+            holder_watch: Arc::default(),
             doubts,
             newest: AtomicI64::new(0),
             io,
@@ -71,7 +71,7 @@ impl Shared {
     /// The claim holds its key, which may be watched already.
     pub(crate) fn holds(&self, claim: &Claim, lease: i64, watch: Option<Listener>) {
         self.claims.granted(claim.id, lease, claim.key.clone(), self.io.now(), watch);
-        self.lookout.tell();
+        self.holder_watch.tell();
     }
 
     /// The largest revision that a majority has told.

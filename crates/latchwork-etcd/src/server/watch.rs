@@ -32,16 +32,16 @@ enum Order {
 /// member, and the word.
 #[derive(Debug, Clone)]
 pub(crate) struct WatchReports {
-    /// To the lookout, with the member that it comes from.
-    pub(crate) to_lookout: mpsc::UnboundedSender<(usize, Word)>,
-    /// The end of a key goes to the engine at once: the lookout may be busy with a dead member.
+    /// To the holder watch, with the member that it comes from.
+    pub(crate) to_holder_watch: mpsc::UnboundedSender<(usize, Word)>,
+    /// The end of a key goes to the engine at once: the holder watch may be busy with a dead member.
     pub(crate) doubts: Doubts,
 }
 
 impl WatchReports {
     /// Where no claim is held.
     pub(crate) fn to_nobody() -> Self {
-        Self { to_lookout: mpsc::unbounded_channel().0, doubts: Doubts::default() }
+        Self { to_holder_watch: mpsc::unbounded_channel().0, doubts: Doubts::default() }
     }
 }
 
@@ -217,7 +217,7 @@ impl Stream {
         move |word| match word {
             Word::Gone(claim) => words.doubts.raise(claim),
             // Nobody takes it when the client ends.
-            word => drop(words.to_lookout.send((member, word))),
+            word => drop(words.to_holder_watch.send((member, word))),
         }
     }
 

@@ -20,7 +20,7 @@ use crate::proto::event::EventType;
 use crate::proto::watch_create_request::FilterType;
 use crate::proto::watch_request::RequestUnion;
 use crate::proto::{WatchCancelRequest, WatchCreateRequest, WatchRequest, WatchResponse};
-use crate::room;
+use crate::shrink;
 
 /// How long a watch to which nobody listens is kept.
 const REST: Duration = Duration::from_millis(250);
@@ -287,11 +287,11 @@ impl Watchers {
     /// Drops a watch, which notifies its listeners, and notifies its holder.
     fn forget(&mut self, id: i64) {
         let Some(served) = self.watches.remove(&id) else { return };
-        room::give_back(&mut self.watches);
+        shrink::give_back(&mut self.watches);
         let hash = self.hashes.hash_one((&*served.key, served.scope));
         if self.of_key.get(&hash) == Some(&id) {
             self.of_key.remove(&hash);
-            room::give_back(&mut self.of_key);
+            shrink::give_back(&mut self.of_key);
         }
         self.idle.retain(|(_, idle)| *idle != id);
         if let Some(holder) = served.holder {

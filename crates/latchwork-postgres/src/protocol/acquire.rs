@@ -60,7 +60,7 @@ impl Store {
         }
         let checkout = self.pool.checkout().await?;
         for look in 0.. {
-            let rows = self.stand(&checkout, claim).await?;
+            let rows = self.try_queued(&checkout, claim).await?;
             let [row] = &rows[..] else { return Err(strange(0)) };
             match (column::<&str>(row, 0)?, &self.guard) {
                 // The server may have lost data, or somebody else has noticed first.
@@ -92,7 +92,11 @@ impl Store {
         ))
     }
 
-    async fn stand(&self, checkout: &Checkout, claim: &Claim) -> Result<Vec<Row>, BackendError> {
+    async fn try_queued(
+        &self,
+        checkout: &Checkout,
+        claim: &Claim,
+    ) -> Result<Vec<Row>, BackendError> {
         let (key, name) = stored(&claim.key);
         let (mode, mut take, mut of) = mode(claim.mode)?;
         match claim.resize {

@@ -144,7 +144,7 @@ impl Watcher {
         if drive.pump() == Moved::Ended {
             return Poll::Ready(());
         }
-        self.walk(&drive, cx);
+        self.check_unread(&drive, cx);
         if !Self::has_to_watch(&drive) {
             let watched = self.stream.take();
             // Those that asked while it still watched, or while a patrol ended, have not started one;
@@ -154,7 +154,7 @@ impl Watcher {
                 self.spare = stream.into_std().ok();
             }
             if patrols && !drive.background.patrols.swap(true, Ordering::SeqCst) {
-                self.walk(&drive, cx);
+                self.check_unread(&drive, cx);
             }
             return Poll::Pending;
         }
@@ -190,7 +190,7 @@ impl Watcher {
     }
 
     /// Checks whether bytes lie unread that somebody nearer should have read.
-    fn walk(&mut self, drive: &Arc<Drive>, cx: &mut Context<'_>) {
+    fn check_unread(&mut self, drive: &Arc<Drive>, cx: &mut Context<'_>) {
         if !drive.background.patrols.load(Ordering::SeqCst) {
             return;
         }

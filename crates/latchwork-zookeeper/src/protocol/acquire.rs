@@ -264,7 +264,7 @@ impl Shared {
         if let (Some(node), Some(far)) = (&own.node, &own.far)
             && far.behind.iter().all(|path| session.watches(path))
         {
-            return self.look_from_afar(claim, lock, &node.name, &own, &up, far).await;
+            return self.look_far_behind(claim, lock, &node.name, &own, &up, far).await;
         }
         let sent = Reading::now(&self.io);
         let requests = [Request::set(&up.pulse)].into_iter().chain(reads(lock, claim.mode));
@@ -285,7 +285,7 @@ impl Shared {
     }
 
     /// For a claim far behind: its own node is enough, for those that it waits for are watched.
-    async fn look_from_afar(
+    async fn look_far_behind(
         &self,
         claim: &Claim,
         lock: &str,

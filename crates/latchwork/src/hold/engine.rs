@@ -193,7 +193,7 @@ impl Engine {
         for watched in self.watchdog.all() {
             let ended = watched.lease.end_lost(LostReason::SessionEnded, self.io.now());
             if let Some(lost) = ended {
-                self.watchdog.bury(&watched, lost, true);
+                self.watchdog.end_lost(&watched, lost, true);
             }
         }
         let limit = validity::op_timeout(self.capabilities.default_ttl) * 2;
@@ -207,7 +207,7 @@ impl Engine {
         }
         let judged = watched.lease.judge(self.io.clock().as_ref());
         if judged == HoldState::Suspect {
-            self.watchdog.hurry(watched);
+            self.watchdog.renew_now(watched);
         }
         judged
     }
@@ -277,7 +277,7 @@ impl Engine {
             }
             let lost = lease.was_lost(self.io.now());
             // With the last guard the watchdog may end, before it sees the loss.
-            self.watchdog.bury(watched, lost, true);
+            self.watchdog.end_lost(watched, lost, true);
             return Outcome::WasLost(lost);
         };
         self.watchdog.forget(watched);

@@ -1,7 +1,7 @@
 //! The state of one granted claim, computed from its holder's own clock.
 
-mod chore;
 mod hold_state;
+mod next_step;
 mod request;
 #[cfg(test)]
 mod tests;
@@ -19,8 +19,8 @@ use crate::rules::rate_meter::{Rate, RateMeter};
 use latchwork_store::validity;
 use latchwork_store::{Claim, Clock, FencingToken, Lost, LostReason, Moment, Renewal};
 
-pub(crate) use chore::{Chore, Confirmed};
 pub use hold_state::HoldState;
+pub(crate) use next_step::{Confirmed, NextStep};
 pub(crate) use request::{Granted, Sent};
 
 /// A claim that the store has granted, from the grant to the release.
@@ -196,19 +196,19 @@ impl Lease {
     }
 
     /// Looks at the lease for the watchdog.
-    pub(crate) fn chore(&self, clock: &dyn Clock, slack: Duration) -> Chore {
+    pub(crate) fn next_step(&self, clock: &dyn Clock, slack: Duration) -> NextStep {
         let judged = self.judge(clock);
         let now = clock.now();
         let state = self.lock();
         match (state.end, judged) {
-            (Some(End::Released), _) => Chore::Forget,
-            (Some(End::Lost(lost)), _) => Chore::Bury(lost),
-            (None, HoldState::Suspect) if !state.asked => Chore::Renew,
+            (Some(End::Released), _) => NextStep::Forget,
+            (Some(End::Lost(lost)), _) => NextStep::EndLost(lost),
+            (None, HoldState::Suspect) if !state.asked => NextStep::Renew,
             (None, _) => {
                 if state.renew_at <= now.plus(slack) {
-                    return Chore::Renew;
+                    return NextStep::Renew;
                 }
-                Chore::Wait(state.next_event())
+                NextStep::Wait(state.next_event())
             }
         }
     }

@@ -258,7 +258,7 @@ impl Lead {
 
     /// Leaves a claim that may have a place in the store to the next waiter of the same ttl; if
     /// there is none, the reaper withdraws it.
-    pub(crate) fn bequeath(mut self, job: Job, reaper: Reaper) {
+    pub(crate) fn leave_to_next(mut self, job: Job, reaper: Reaper) {
         self.inherited = Some(Box::new(Inheritance { job, reaper }));
     }
 

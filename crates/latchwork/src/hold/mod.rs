@@ -7,7 +7,7 @@
 //! | `detach.rs`, `ticket.rs` | a hold that passes to another process |
 //! | `answered.rs` | a release that waits for the store |
 //! | `lease.rs`, `watched.rs` | the state of a hold, by the clock; a lease in the care of the watchdog |
-//! | `watchdog.rs`, `backlog.rs`, `early.rs` | renewals: when, in which order, and doubts that come before the grant |
+//! | `watchdog.rs`, `backlog.rs`, `early_doubts.rs` | renewals: when, in which order, and doubts that come before the grant |
 //! | `renewals.rs` | renewals that an owner asks for |
 //! | `local_queue.rs` | the waiters of this process |
 //! | `reaper.rs` | releases in the background |
@@ -17,7 +17,7 @@
 pub(crate) mod answered;
 mod backlog;
 pub(crate) mod detach;
-mod early;
+mod early_doubts;
 pub(crate) mod engine;
 pub(crate) mod guard;
 pub(crate) mod lease;

@@ -14,8 +14,8 @@ use std::time::Duration;
 use tokio::sync::Notify;
 
 use crate::hold::backlog::{BATCH, Backlog};
-use crate::hold::early::Early;
-use crate::hold::lease::{Chore, Confirmed, HoldState, Lease, Sent};
+use crate::hold::early_doubts::EarlyDoubts;
+use crate::hold::lease::{Confirmed, HoldState, Lease, NextStep, Sent};
 use crate::hold::reaper::{Job, Reaper};
 use crate::hold::watched::{RenewalKind, Watched};
 use crate::rules::observe::Event;
@@ -44,7 +44,7 @@ pub(crate) struct Watchdog {
 struct Schedule {
     by_due: BTreeMap<(Moment, u64), Arc<Watched>>,
     backlog: Backlog,
-    early: Early,
+    early: EarlyDoubts,
     sleeps_until: Moment,
     /// The last moment for which the watchdog was woken. Without leases it sleeps until then, so
     /// that a lock that is taken again and again wakes it once and not each time.
@@ -83,7 +83,7 @@ impl Watchdog {
             schedule: Mutex::new(Schedule {
                 by_due: BTreeMap::new(),
                 backlog: Backlog::default(),
-                early: Early::default(),
+                early: EarlyDoubts::default(),
                 sleeps_until: Moment::NEVER,
                 horizon: Moment::from_nanos(0),
             }),
@@ -111,11 +111,11 @@ impl Watchdog {
         }
         if is_doubted {
             watched.lease.doubt(self.io.now());
-            self.hurry(&watched);
+            self.renew_now(&watched);
         }
         // A pause of the machine while the grant was on its way.
         if watched.lease.judge(self.io.clock().as_ref()) != HoldState::Held {
-            self.hurry(&watched);
+            self.renew_now(&watched);
         }
         watched
     }
@@ -151,13 +151,13 @@ impl Watchdog {
     }
 
     /// Renews a lease now: its guard has found it in doubt.
-    pub(crate) fn hurry(&self, watched: &Arc<Watched>) {
+    pub(crate) fn renew_now(&self, watched: &Arc<Watched>) {
         self.reschedule(watched, self.io.now());
     }
 
     /// Renews the leases of which the store has said something. It may have said it before the grant
     /// was made a lease.
-    fn heed(self: &Arc<Self>, mut doubted: HashSet<ClaimId>) {
+    fn renew_doubted(self: &Arc<Self>, mut doubted: HashSet<ClaimId>) {
         let now = self.io.now();
         let in_care: Vec<_> = {
             let mut schedule = self.lock();
@@ -188,7 +188,7 @@ impl Watchdog {
         };
         let Some(watched) = watched else { return };
         if let Some(lost) = watched.lease.end_lost(LostReason::Taken, now) {
-            self.bury(&watched, lost, false);
+            self.end_lost(&watched, lost, false);
         }
     }
 
@@ -198,7 +198,7 @@ impl Watchdog {
             match watched.lease.judge(self.io.clock().as_ref()) {
                 // It may end earlier all the same.
                 HoldState::Held => self.review(&watched),
-                HoldState::Suspect | HoldState::Lost(_) => self.hurry(&watched),
+                HoldState::Suspect | HoldState::Lost(_) => self.renew_now(&watched),
             }
         }
     }
@@ -235,7 +235,7 @@ impl Watchdog {
                     () = doubts.told() => {
                         let doubted = doubts.take().into_iter().collect();
                         if let Some(watchdog) = this.upgrade() {
-                            watchdog.heed(doubted);
+                            watchdog.renew_doubted(doubted);
                         }
                     }
                 }
@@ -285,13 +285,13 @@ impl Watchdog {
 
     /// Does what a lease needs; says whether it is to be renewed.
     fn attend(self: &Arc<Self>, watched: &Arc<Watched>, slack: Duration) -> bool {
-        match watched.lease.chore(self.io.clock().as_ref(), slack) {
-            Chore::Wait(due) => self.reschedule(watched, due),
-            Chore::Forget => {
+        match watched.lease.next_step(self.io.clock().as_ref(), slack) {
+            NextStep::Wait(due) => self.reschedule(watched, due),
+            NextStep::Forget => {
                 self.forget(watched);
             }
-            Chore::Bury(lost) => self.bury(watched, lost, true),
-            Chore::Renew => {
+            NextStep::EndLost(lost) => self.end_lost(watched, lost, true),
+            NextStep::Renew => {
                 // The guard may have begun one itself.
                 if let Some(due) = watched.lease.renewing() {
                     self.renew(watched, due);
@@ -314,7 +314,7 @@ impl Watchdog {
 
     /// A hold has ended otherwise than by its release: tell, and free what the store still keeps. Done by
     /// the first that notices.
-    pub(crate) fn bury(&self, watched: &Watched, lost: Lost, store_may_hold: bool) {
+    pub(crate) fn end_lost(&self, watched: &Watched, lost: Lost, store_may_hold: bool) {
         // If a close of the manager comes second, it waits for the first.
         let _work = self.reaper.work();
         if !self.forget(watched) {
@@ -457,7 +457,7 @@ impl Watchdog {
                 }
                 lease.rules.tell(&Event::Suspect { key, token });
             }
-            Confirmed::Lost(lost) => self.bury(watched, lost, false),
+            Confirmed::Lost(lost) => self.end_lost(watched, lost, false),
             Confirmed::TooLate => self.reschedule(watched, now),
         }
     }

@@ -156,7 +156,7 @@ impl Drop for Pending<'_> {
         let rules = self.request.plan.rules.clone();
         let job = Job { under_way, turn, ..Job::of(self.claim.clone(), rules) };
         match self.lead.take() {
-            Some(lead) => lead.bequeath(job, self.engine.reaper.clone()),
+            Some(lead) => lead.leave_to_next(job, self.engine.reaper.clone()),
             None => self.engine.reaper.reap(job),
         }
     }
@@ -317,9 +317,9 @@ impl<'a> Pending<'a> {
             }
             let give_up = since.plus(self.claim.ttl).min(deadline);
             let pause = backoff.pause();
-            // The one that was burnt would be a rival.
-            let is_burnt = self.request.beside.is_some() && self.turn.is_none();
-            let repeat = !is_burnt
+            // The one that was replaced would be a rival.
+            let is_replaced = self.request.beside.is_some() && self.turn.is_none();
+            let repeat = !is_replaced
                 && may_pass(&error, self.blocked)
                 && self.patience != Patience::Once
                 && now.plus(pause) < give_up;
@@ -433,7 +433,7 @@ impl<'a> Pending<'a> {
     }
 
     /// Makes a guard of a grant. A grant that is too old is released, and the claim gets a new
-    /// name: a name is burnt by the first release that is sent for it.
+    /// name: a name is replaced by the first release that is sent for it.
     fn take(
         &mut self,
         grant: Grant,
@@ -448,11 +448,11 @@ impl<'a> Pending<'a> {
         // While the machine is paused, a grant gets old though the boot clock does not run.
         let surely_until = valid_until.minus(sent.paused(clock, now));
         if !validity::is_worth_taking(surely_until, now, grant.ttl) {
-            self.burn();
+            self.replace_claim();
             return Ok(None);
         }
         let Some(token) = rules.token(grant.token) else {
-            self.burn();
+            self.replace_claim();
             return Err(token_base::no_room(&self.claim.key, &engine.capabilities));
         };
         let granted =
@@ -482,12 +482,12 @@ impl<'a> Pending<'a> {
     }
 
     /// Gives back what was granted, and goes on under another name.
-    fn burn(&mut self) {
-        let burnt = self.claim.clone();
+    fn replace_claim(&mut self) {
+        let replaced = self.claim.clone();
         self.claim.id = ClaimId::random();
         self.touched = false;
         let (rules, turn) = (self.request.plan.rules.clone(), self.turn.take());
-        self.engine.reaper.reap(Job { turn, ..Job::of(burnt, rules) });
+        self.engine.reaper.reap(Job { turn, ..Job::of(replaced, rules) });
     }
 
     /// Waits until a retry may succeed: the store says so, the holder's ttl may be over, or a third

@@ -14,9 +14,9 @@ const KEPT_FOR: Duration = Duration::from_secs(2);
 
 /// The claims that were doubted too early, the oldest first, each until a moment.
 #[derive(Debug, Default)]
-pub(crate) struct Early(VecDeque<(ClaimId, Moment)>);
+pub(crate) struct EarlyDoubts(VecDeque<(ClaimId, Moment)>);
 
-impl Early {
+impl EarlyDoubts {
     /// Keeps what was said of these.
     pub(crate) fn keep(&mut self, doubted: HashSet<ClaimId>, now: Moment) {
         self.0.retain(|(_, until)| *until > now);
@@ -43,7 +43,7 @@ mod tests {
 
     #[test]
     fn an_early_doubt_is_reported_once() {
-        let mut early = Early::default();
+        let mut early = EarlyDoubts::default();
         let now = Moment::from_nanos(1_000);
         early.keep(HashSet::from([claim(1), claim(2)]), now);
         assert!(early.take(claim(1)));
@@ -55,7 +55,7 @@ mod tests {
 
     #[test]
     fn doubts_about_foreign_claims_use_bounded_memory() {
-        let mut early = Early::default();
+        let mut early = EarlyDoubts::default();
         let now = Moment::from_nanos(1_000);
         for n in 0..20u128 {
             early.keep((0..100).map(|of| claim(100 * n + of)).collect(), now);

@@ -7,13 +7,13 @@ use latchwork_store::{Lost, Moment};
 
 /// What the watchdog has to do for a lease.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Chore {
+pub(crate) enum NextStep {
     /// Nothing before this moment.
     Wait(Moment),
     /// Ask the store to renew it.
     Renew,
     /// It has just been lost; the store may still hold the claim.
-    Bury(Lost),
+    EndLost(Lost),
     /// It has ended before; forget it.
     Forget,
 }

@@ -32,12 +32,12 @@ const LOOK_LIMIT: Duration = Duration::from_secs(2);
 
 /// Wakes the task that looks for claims to be watched.
 #[derive(Debug, Default)]
-pub(crate) struct Lookout {
+pub(crate) struct HolderWatch {
     news: Notify,
     closed: Notify,
 }
 
-impl Lookout {
+impl HolderWatch {
     /// A claim holds its key.
     pub(crate) fn tell(&self) {
         self.news.notify_one();
