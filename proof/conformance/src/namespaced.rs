@@ -6,8 +6,8 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use latchwork_store::{
-    Attempt, Backend, BackendError, Blocked, Capabilities, Claim, ClaimId, Key, Linger, Query,
-    Released, Renewal, Resized, Snapshot, Verb, Wake, Watch,
+    Attempt, Backend, BackendError, Blocked, Claim, Key, Linger, Query, Released, Renewal, Resized,
+    Snapshot, Verb, Wake, Watch,
 };
 
 /// The namespace of a store.
@@ -78,9 +78,7 @@ impl Namespaced {
 
 // Not enrolled: it shows a part of a store that is.
 impl Backend for Namespaced {
-    fn capabilities(&self) -> Capabilities {
-        self.node.capabilities()
-    }
+    latchwork_store::pass_on!(node: capabilities, ttl_may_change, renews_for_others, detach, adopt);
 
     fn try_acquire<'a>(&'a self, claim: &'a Claim) -> Verb<'a, Result<Attempt, BackendError>> {
         let claim = self.claim(claim);
@@ -124,22 +122,6 @@ impl Backend for Namespaced {
     fn watch<'a>(&'a self, key: &'a Key) -> Verb<'a, Result<Option<Box<dyn Watch>>, BackendError>> {
         let key = self.namespace.inside(key);
         Box::pin(async move { self.named(self.node.watch(&key).await) })
-    }
-
-    fn ttl_may_change(&self) -> bool {
-        self.node.ttl_may_change()
-    }
-
-    fn renews_for_others(&self) -> bool {
-        self.node.renews_for_others()
-    }
-
-    fn detach(&self, claim: &Claim) -> ClaimId {
-        self.node.detach(claim)
-    }
-
-    fn adopt(&self, claim: Claim, token: u64) -> Claim {
-        self.node.adopt(claim, token)
     }
 
     fn inspect<'a>(&'a self, query: &'a Query) -> Verb<'a, Result<Vec<Snapshot>, BackendError>> {

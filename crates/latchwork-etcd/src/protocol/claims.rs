@@ -11,8 +11,8 @@ use latchwork_store::{Blocked, ClaimId, Key, Moment};
 use crate::protocol::names;
 use crate::protocol::pool::{Lease, Reading};
 use crate::protocol::queue::Target;
-use crate::shrink;
 use crate::server::watch::Listener;
+use crate::shrink;
 
 /// A claim that has, or may have, a place in the store.
 #[derive(Debug, Clone, Copy)]

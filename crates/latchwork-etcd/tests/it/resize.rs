@@ -126,36 +126,6 @@ fn h383_a_hand_off_does_not_exceed_a_lowered_limit() {
     });
 }
 
-/// H384: the limit is lowered after a waiter became a holder and before it learns that. Its next try is granted, and
-/// that of no other waiter is.
-#[test]
-fn h384_a_grant_that_was_not_told_outlasts_a_lowered_limit() {
-    let server = server();
-    run(async {
-        let (a, b) = (bare(&server.url()).await, bare(&server.url()).await);
-        let held = [(); 3].map(|()| permits(1, 3));
-        for claim in &held {
-            a.granted(claim).await;
-        }
-        let waiters = [(); 2].map(|()| permits(1, 3));
-        for waiter in &waiters {
-            b.blocked(waiter).await;
-        }
-        a.released(&held[0]).await;
-        assert_eq!(resize(&a, 1).await, Resized::Yes { from: 3, to: 1, held: 3 });
-        b.blocked(&waiters[1]).await;
-        b.granted(&waiters[0]).await;
-        assert!(b.held(&waiters[0]).await && !a.held(&waiters[1]).await);
-        for claim in &held[1..] {
-            a.granted(claim).await;
-            a.released(claim).await;
-        }
-        b.blocked(&waiters[1]).await;
-        b.released(&waiters[0]).await;
-        b.granted(&waiters[1]).await;
-    });
-}
-
 /// H385: the client of a change has died between its steps. No holder is evicted, and no waiter is granted more
 /// than the new limit, also after the next change. Views count a waiter as a holder.
 #[test]

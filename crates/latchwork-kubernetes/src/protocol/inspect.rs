@@ -7,7 +7,7 @@ use serde::Deserialize;
 
 use crate::lock;
 use crate::protocol::attempt::ALIVE;
-use crate::protocol::known::Seen;
+use crate::protocol::known::LastView;
 use crate::protocol::names::{LABEL, object_of};
 use crate::protocol::object::{FOREIGN, Object, Sight, key_of, times};
 use crate::protocol::shared::Store;

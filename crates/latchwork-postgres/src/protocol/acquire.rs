@@ -10,7 +10,7 @@ use latchwork_store::{
 use tokio_postgres::Row;
 
 use crate::names::stored;
-use crate::protocol::listener::Expected;
+use crate::protocol::listener::ExpectedGrant;
 use crate::protocol::statements::Ask;
 use crate::protocol::store::Store;
 use crate::protocol::values::{BESIDE, Uuid, holder_of, micros, mode};

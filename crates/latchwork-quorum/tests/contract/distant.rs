@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicU8, Ordering};
 
 use latchwork_conformance::Fault;
 use latchwork_store::{
-    Attempt, Backend, BackendError, BackendErrorKind, Blocked, Capabilities, Claim, ClaimId,
-    Effect, Linger, Query, Released, Renewal, Snapshot, Verb, Wake,
+    Attempt, Backend, BackendError, BackendErrorKind, Blocked, Claim, Effect, Linger, Query,
+    Released, Renewal, Snapshot, Verb, Wake,
 };
 
 /// Passes everything on, each request after a turn of its own length, so that nodes hear of things
@@ -38,9 +38,7 @@ fn silent() -> BackendError {
 }
 
 impl Backend for Distant {
-    fn capabilities(&self) -> Capabilities {
-        self.node.capabilities()
-    }
+    latchwork_store::pass_on!(node: capabilities, ttl_may_change, renews_for_others, detach, adopt);
 
     fn try_acquire<'a>(&'a self, claim: &'a Claim) -> Verb<'a, Result<Attempt, BackendError>> {
         Box::pin(async move { self.pass(self.node.try_acquire(claim)).await? })
@@ -72,22 +70,6 @@ impl Backend for Distant {
         linger: Linger,
     ) -> Verb<'a, Result<Released, BackendError>> {
         Box::pin(async move { self.pass(self.node.release(claim, linger)).await? })
-    }
-
-    fn ttl_may_change(&self) -> bool {
-        self.node.ttl_may_change()
-    }
-
-    fn renews_for_others(&self) -> bool {
-        self.node.renews_for_others()
-    }
-
-    fn detach(&self, claim: &Claim) -> ClaimId {
-        self.node.detach(claim)
-    }
-
-    fn adopt(&self, claim: Claim, token: u64) -> Claim {
-        self.node.adopt(claim, token)
     }
 
     fn inspect<'a>(&'a self, query: &'a Query) -> Verb<'a, Result<Vec<Snapshot>, BackendError>> {

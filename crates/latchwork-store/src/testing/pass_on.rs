@@ -87,4 +87,24 @@ macro_rules! pass_on {
             self.$field.inspect(query)
         }
     };
+    (@ttl_may_change $field:ident) => {
+        fn ttl_may_change(&self) -> bool {
+            self.$field.ttl_may_change()
+        }
+    };
+    (@renews_for_others $field:ident) => {
+        fn renews_for_others(&self) -> bool {
+            self.$field.renews_for_others()
+        }
+    };
+    (@detach $field:ident) => {
+        fn detach(&self, claim: &$crate::Claim) -> $crate::ClaimId {
+            self.$field.detach(claim)
+        }
+    };
+    (@adopt $field:ident) => {
+        fn adopt(&self, claim: $crate::Claim, token: u64) -> $crate::Claim {
+            self.$field.adopt(claim, token)
+        }
+    };
 }

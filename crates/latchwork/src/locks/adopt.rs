@@ -5,7 +5,7 @@ use std::time::Duration;
 use latchwork_store::validity;
 use latchwork_store::{Error, ErrorKind, Key, Lost, LostReason, Query, Renewal};
 
-use crate::hold::detach::{Renewed, adopted, renew, unsupported};
+use crate::hold::detach::{DatedRenewal, adopted, renew, unsupported};
 use crate::hold::guard::Guard;
 use crate::hold::lease::{Granted, Lease};
 use crate::hold::ticket::Ticket;
@@ -71,7 +71,7 @@ impl LockManager {
     ) -> Result<Guard, Error> {
         let (engine, rules, key) = (self.engine(), self.plan()?.rules, &ticket.key);
         let claim = adopted(engine, &rules, ticket.claim(engine), ticket.token);
-        let Renewed { sent, answer } = renew(engine, &claim, &rules).await?;
+        let DatedRenewal { sent, answer } = renew(engine, &claim, &rules).await?;
         let Renewal::Held { ttl, token, store_time, .. } = answer else { return Err(not_held()) };
         let ttl = ttl.saturating_sub(claim.holder.room_for_delay());
         let first = rules.token(token);

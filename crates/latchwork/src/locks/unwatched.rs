@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::hold::answered::Release;
-use crate::hold::detach::{Renewed, adopted, renew, unsupported};
+use crate::hold::detach::{DatedRenewal, adopted, renew, unsupported};
 use crate::hold::engine::Engine;
 use crate::hold::guard::Guard;
 use crate::hold::reaper::{Job, Withdrawal};
@@ -180,7 +180,7 @@ impl Unwatched {
         engine.check_open(Some(self.key()))?;
         let claim = self.claim(engine).with(|it| it.ttl = ttl);
         let claim = adopted(engine, &rules, claim, self.token());
-        let Renewed { sent, answer } = renew(engine, &claim, &rules).await?;
+        let DatedRenewal { sent, answer } = renew(engine, &claim, &rules).await?;
         let Renewal::Held { ttl, token, .. } = answer else { return Err(self.lost(engine)) };
         let first = rules.token(token);
         let first = first.ok_or_else(|| token_base::no_room(self.key(), &engine.capabilities))?;

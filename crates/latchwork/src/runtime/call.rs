@@ -129,7 +129,7 @@ impl<M, F: Future> Call<M, F> {
             let mut content = pinned.lock();
             // What goes on elsewhere does so to its end.
             if !content.elsewhere {
-                pinned(&mut content).project().slot.set(Slot::Over);
+                pin_content(&mut content).project().slot.set(Slot::Over);
             }
         }
     }
@@ -179,7 +179,9 @@ pin_project! {
 
 /// The content of a pinned call, which stays where it is.
 #[expect(unsafe_code, reason = "no library pins what lies in a mutex")]
-fn pinned<'a, F: Future>(content: &'a mut MutexGuard<'_, Content<F>>) -> Pin<&'a mut Content<F>> {
+fn pin_content<'a, F: Future>(
+    content: &'a mut MutexGuard<'_, Content<F>>,
+) -> Pin<&'a mut Content<F>> {
     // SAFETY: it lies in a pinned call, and a pinned call in an `Arc` from its beginning to its end: nothing moves it, and
     // what is replaced is dropped in its place.
     unsafe { Pin::new_unchecked(&mut **content) }
@@ -204,7 +206,7 @@ where
         let mut content = self.lock();
         // Before the poll: a wake-up during it must be heard.
         self.woken.store(0, Ordering::SeqCst);
-        let mut content = pinned(&mut content).project();
+        let mut content = pin_content(&mut content).project();
         if let In::Taken = content.slot.as_mut().project() {
             content.slot.set(Slot::Running { future: make(true) });
         }
@@ -222,7 +224,7 @@ where
     /// Polls what goes on without the caller, and leaves its answer to it.
     fn poll_elsewhere(&self, cx: &mut Context<'_>) -> Poll<()> {
         let mut content = self.lock();
-        let mut slot = pinned(&mut content).project().slot;
+        let mut slot = pin_content(&mut content).project().slot;
         if let In::Running { future } = slot.as_mut().project() {
             let output = std::task::ready!(future.poll(cx));
             slot.set(Slot::Answered { output: Some(output) });
@@ -236,7 +238,7 @@ where
     fn take_away(&self) {
         let mut content = self.lock();
         if self.woken.load(Ordering::SeqCst) > LOOKS {
-            let mut slot = pinned(&mut content).project().slot;
+            let mut slot = pin_content(&mut content).project().slot;
             if let In::Running { .. } = slot.as_mut().project() {
                 slot.set(Slot::Taken);
             }

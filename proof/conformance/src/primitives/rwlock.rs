@@ -11,6 +11,7 @@ pub(crate) fn cases() -> Vec<Case> {
         case!(a_waiting_writer_stops_later_readers, |e| e.shared && e.fifo),
         case!(readers_behind_a_writer_come_together, |e| e.shared),
         case!(a_reader_after_a_writer_has_a_larger_token, |e| e.shared),
+        case!(a_guard_changes_ahead_of_a_writer_that_waits, |e| e.shared && e.upgrade && e.fifo),
         case!(a_forced_release_ends_an_upgrade_that_waits, |e| e.shared && e.upgrade),
         case!(is_refused_by_a_store_without_readers, |e| !e.shared),
     ]
@@ -76,6 +77,34 @@ async fn a_reader_after_a_writer_has_a_larger_token(stage: Stage) {
     reader.release().await.unwrap();
     let next = a.locks.rwlock(NAME).write().acquire().await.unwrap();
     assert!(next.token() > read, "{} after {read}", next.token());
+}
+
+/// A writer that waits comes after the upgrades and the downgrades, with a larger token.
+async fn a_guard_changes_ahead_of_a_writer_that_waits(stage: Stage) {
+    let (a, b) = (stage.peer().await, stage.peer().await);
+    let mut guard = a.locks.rwlock(NAME).read().acquire().await.unwrap();
+    let lock = b.locks.rwlock(NAME).write();
+    let mut writer = Box::pin(lock.acquire());
+    assert!(stage.within(stage.a_while(), &mut writer).await.is_none(), "somebody reads");
+    let changes = async {
+        let mut last = guard.token();
+        for _ in 0..3 {
+            for token in [guard.upgrade().await.unwrap(), guard.downgrade().await.unwrap()] {
+                assert!(token > last, "{token} after {last}");
+                last = token;
+            }
+        }
+        guard.ensure_held().unwrap();
+        last
+    };
+    let last = tokio::select! {
+        _ = &mut writer => panic!("somebody reads or writes"),
+        last = changes => last,
+    };
+    guard.release().await.unwrap();
+    let next = writer.await.unwrap();
+    assert!(next.token() > last, "{} after {last}", next.token());
+    next.release().await.unwrap();
 }
 
 /// An evicted reader becomes no writer when the other readers go, in whatever order they came.

@@ -21,6 +21,7 @@ pub(crate) fn cases() -> Vec<Case> {
         case!(a_lowered_limit_ends_no_claim, |e| e.resize),
         case!(a_waiter_keeps_the_changed_limit, |e| e.resize && e.fifo),
         case!(a_lowered_limit_reaches_every_waiter, |e| e.resize && e.fifo),
+        case!(a_grant_that_was_not_told_outlasts_a_lowered_limit, |e| e.resize && e.fifo),
         case!(a_limit_below_what_a_waiter_takes_can_be_raised, |e| e.resize && e.fifo),
         case!(a_key_at_rest_has_no_limit_to_change, |e| e.resize),
     ]
@@ -298,6 +299,41 @@ async fn a_lowered_limit_reaches_every_waiter(stage: Stage) {
     b.blocked(&waiters[2], "none of 2 is free").await;
     assert_eq!(resize(&a, &stage, 3).await, Resized::Yes { from: 2, to: 3, held: 2 });
     stage.granted(&b, &waiters[2], "1 of 3 is free").await;
+}
+
+/// H384: the limit is lowered after a waiter became a holder and before it learns that. Its next try is granted, and
+/// that of no other waiter is. A store that grants only when it is asked has no such holder.
+async fn a_grant_that_was_not_told_outlasts_a_lowered_limit(stage: Stage) {
+    let (a, b) = (stage.client().await, stage.client().await);
+    let held = [(); 3].map(|()| stage.claim(permits(1, 3)));
+    for claim in &held {
+        stage.granted(&a, claim, "3 of 3 are free").await;
+    }
+    let waiters = [(); 2].map(|()| stage.claim(permits(1, 3)));
+    for waiter in &waiters {
+        b.blocked(waiter, "none of 3 is free").await;
+    }
+    a.released(&held[0], "it was held").await;
+    let resized = resize(&a, &stage, 1).await;
+    let Resized::Yes { from: 3, to: 1, held: holders @ (2 | 3) } = resized else {
+        panic!("{resized:?}")
+    };
+    b.blocked(&waiters[1], "it waits by the new limit").await;
+    if holders == 3 {
+        stage.granted(&b, &waiters[0], "it held already").await;
+        b.held(&waiters[0], "a change of the limit ends no claim").await;
+        a.lost(&waiters[1], "it holds nothing").await;
+    } else {
+        b.blocked(&waiters[0], "2 are held, and 1 is allowed").await;
+    }
+    for claim in &held[1..] {
+        a.held(claim, "a change of the limit ends no claim").await;
+        a.released(claim, "it was held").await;
+    }
+    stage.granted(&b, &waiters[0], "it is the first").await;
+    b.blocked(&waiters[1], "none of 1 is free").await;
+    b.released(&waiters[0], "it was held").await;
+    stage.granted(&b, &waiters[1], "1 of 1 is free").await;
 }
 
 /// The waiter is alone and waits all the same; raising the limit wakes it.

@@ -16,7 +16,7 @@ use latchwork_store::Moment;
 use latchwork_store::clock::{boot_time, wall_time};
 use rustix::process::Signal;
 
-use super::held::Held;
+use super::held::RunUnderLock;
 use super::over::{Names, Over};
 use super::{Admitted, Failed, Session};
 use crate::commands::connect::Connected;

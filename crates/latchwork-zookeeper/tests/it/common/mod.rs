@@ -12,7 +12,10 @@ use latchwork::{Driver, LockManager};
 pub use latchwork_services::{
     Cut, Direction, Loss, Lost as What, Proxy, ZooKeeperEnsemble, ZooKeeperOptions, ZooKeeperServer,
 };
-use latchwork_store::{Claim, ClaimId, Key, Mode, Order, Snapshot, Stamp};
+use latchwork_store::{
+    Attempt, Backend, Blocked, Claim, ClaimId, Key, Linger, Mode, Order, Released, Renewal,
+    Snapshot, Stamp,
+};
 use latchwork_zookeeper::{ZooKeeperBackend, ZooKeeperConfig};
 
 pub const SEC: Duration = Duration::from_secs(1);
@@ -34,6 +37,44 @@ pub async fn backend(url: &str) -> (Arc<ZooKeeperBackend>, Driver) {
     let driver = Driver::start().unwrap();
     let config = ZooKeeperConfig::parse(url).unwrap();
     (ZooKeeperBackend::connect(config, driver.io()).await.expect("the store answers"), driver)
+}
+
+/// The verbs alone, without the engine.
+pub struct Client(pub Arc<ZooKeeperBackend>, Option<Driver>);
+
+impl Client {
+    pub async fn of(server: &ZooKeeperServer) -> Self {
+        let (backend, driver) = backend(&server.url()).await;
+        Self(backend, Some(driver))
+    }
+
+    /// Of a backend whose driver somebody else keeps.
+    pub fn on(backend: Arc<ZooKeeperBackend>) -> Self {
+        Self(backend, None)
+    }
+
+    pub async fn granted(&self, claim: &Claim) -> u64 {
+        match self.0.try_acquire(claim).await.unwrap() {
+            Attempt::Granted(grant) => grant.token,
+            Attempt::Blocked(blocked) => panic!("{blocked:?}"),
+        }
+    }
+
+    pub async fn blocked(&self, claim: &Claim) -> Blocked {
+        match self.0.try_acquire(claim).await.unwrap() {
+            Attempt::Blocked(blocked) => blocked,
+            Attempt::Granted(grant) => panic!("{grant:?}"),
+        }
+    }
+
+    pub async fn released(&self, claim: &Claim) {
+        assert_eq!(self.0.release(claim, Linger::None).await.unwrap(), Released::Yes);
+    }
+
+    pub async fn held(&self, claim: &Claim) -> bool {
+        let answer = self.0.renew_all(std::slice::from_ref(claim)).await.remove(0).unwrap();
+        answer != Renewal::Lost
+    }
 }
 
 /// Locks with a ttl of two seconds.
