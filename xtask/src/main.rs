@@ -22,7 +22,6 @@ mod recipes;
 mod release;
 mod servers;
 mod setup;
-mod soak;
 mod stages;
 #[cfg(test)]
 mod steps;
@@ -63,11 +62,6 @@ cargo xtask COMMAND
   map                prints what is in each file, by its first sentence
   simulate [...]     runs the engine on a paused clock, a seed for each run;
                      `simulate --help` tells of --seeds, --seed and --planted
-  soak --hours N     runs faults, simulation and conformance in rotation, goes on
-                     after an interruption, and writes proof/RECORD.md
-  matrix [NAME@VERSION...]
-                     the contract and a minute of the nemesis on each version of
-                     each server, or on these; writes docs/servers.md
   mutations [ID...]  breaks the code on purpose, one change at a time, and
                      tells whether the tests notice; --list prints them
   mutants [MODULE]   changes the modules that carry safety by cargo-mutants, and tells
@@ -98,8 +92,6 @@ fn main() -> ExitCode {
         Some("release") => release::run(&rest),
         Some("map") => house::map(),
         Some("simulate") => stages::simulate(&rest),
-        Some("soak") => soak::run(&rest),
-        Some("matrix") => soak::matrix::run(&rest),
         Some("mutants") => mutants::run(&rest),
         Some("mutations") => mutations::run(&rest),
         Some("help" | "--help" | "-h") => {

@@ -146,6 +146,21 @@ fn is_file(link: &str) -> bool {
 }
 
 #[test]
+fn the_front_pages_name_each_server_that_was_tried() {
+    let table = read("docs/servers.md");
+    let servers = table.lines().filter_map(|line| line.strip_prefix("| ")?.split(" | ").next());
+    let servers: Vec<_> = servers.filter_map(|name| name.split_once(' ')).collect();
+    assert!(servers.len() > 10, "docs/servers.md has {} rows", servers.len());
+    for (name, version) in servers {
+        let name = if name == "kube-apiserver" { "kubernetes" } else { name };
+        for page in ["README.md", "README.zh-CN.md"] {
+            let has = |line: &str| line.to_lowercase().contains(name) && line.contains(version);
+            assert!(read(page).lines().any(has), "{page}: {name} {version} is missing");
+        }
+    }
+}
+
+#[test]
 fn every_link_leads_to_a_file() {
     let mut broken = Vec::new();
     for page in &pages() {

@@ -1,0 +1,183 @@
+#!/usr/bin/env python3
+"""Runs what searches for faults, for hours or on each version of each server. From the root of the repository:
+
+proof/soak.py soak --hours 8 [--round 120] [--seeds 1000] [--only WORD]...
+    in rotation: the nemesis on each of its stores, the simulation, the contract of each crate. It begins where the
+    last one on the same commit has ended, and adds a section to proof/RECORD.md.
+proof/soak.py matrix [NAME@VERSION]...
+    on each version: the contract of its store, and the nemesis for a minute. It writes the rows of docs/servers.md.
+"""
+
+import argparse
+import collections
+import datetime
+import itertools
+import json
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+import time
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+FOLDER = ROOT / "target/soak"
+RECORD = ROOT / "proof/RECORD.md"
+BEGIN = "<!-- Each section below is written by `proof/soak.py soak`. -->\n"
+PAGE = ROOT / "docs/servers.md"
+# A server of proof/services/servers.tsv: the variable that chooses it, the crate of its contract, the nemesis' store.
+KINDS = {
+    "redis": ("LATCHWORK_REDIS", "latchwork-redis", "redis"),
+    "valkey": ("LATCHWORK_REDIS", "latchwork-redis", "redis"),
+    "etcd": ("LATCHWORK_ETCD", "latchwork-etcd", "etcd"),
+    "zookeeper": ("LATCHWORK_ZOOKEEPER", "latchwork-zookeeper", "zookeeper"),
+    "postgres": ("LATCHWORK_POSTGRES", "latchwork-postgres", "postgres"),
+    "kube-apiserver": ("LATCHWORK_KUBE_APISERVER", "latchwork-kubernetes", "kubernetes"),
+}
+
+
+def output(*command):
+    return subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout.strip()
+
+
+def program(name):
+    return str(ROOT / "target/release" / name)
+
+
+def build():
+    command = ["cargo", "build", "--quiet", "--release", "-p", "latchwork-nemesis", "-p", "latchwork-simulate"]
+    subprocess.run(command, cwd=ROOT, check=True)
+
+
+def contract(package, *more):
+    return ["cargo", "test", "-q", "-p", package, "--all-features", "--test", "contract", "--", *more]
+
+
+def nemesis(words, seconds):
+    return [program("latchwork-nemesis"), "run", *words, "--for", f"{seconds}s"]
+
+
+def stores():
+    """Each store that the nemesis can break here, with the words of its run."""
+    rows = (line.split("\t") for line in output(program("latchwork-nemesis"), "stores").splitlines())
+    return {name: words.split() for name, words in rows}
+
+
+def run(command, log, **environment):
+    """Runs a job; what it examined, the holds and the violations that it found, and whether it is well."""
+    with open(log, "w", encoding="utf-8") as file:
+        ended = subprocess.run(command, cwd=ROOT, stdout=file, stderr=file, env=os.environ | environment)
+    text = pathlib.Path(log).read_text(encoding="utf-8", errors="replace")
+    found = collections.Counter(holds=sum(int(n) for n in re.findall(r"events, (\d+) holds, ", text)))
+    for passed, failed in re.findall(r"test result: \w+\. (\d+) passed; (\d+) failed", text):
+        found.update(checked=int(passed), violations=int(failed))
+    for checked, _, violations in re.findall(r"^\w+ +(\d+) +(\d+) +(\d+) ", text, re.M):
+        found.update(checked=int(checked), violations=int(violations))
+    found.update(checked=sum(int(n) for n in re.findall(r"^(\d+) seeds from \d+ break no rule", text, re.M)))
+    # An exit code alone is not enough: a job says that it has done its work.
+    well = ended.returncode == 0 and found["checked"] > 0 and found["violations"] == 0
+    history = re.search(r"logs in (\S*/latchwork-nemesis-\S+)", text)
+    if well:
+        pathlib.Path(log).unlink()
+        if history:
+            shutil.rmtree(history[1], ignore_errors=True)
+    return found, well, text
+
+
+def soak(asked):
+    build()
+    FOLDER.mkdir(parents=True, exist_ok=True)
+    manifests = sorted(ROOT.glob("crates/*/tests/contract*"))
+    suites = [(f"contract {it.parent.parent.name}", contract(it.parent.parent.name)) for it in manifests]
+    broken = [(f"nemesis {name}", nemesis(words, asked.round)) for name, words in stores().items()]
+    jobs = [job for three in itertools.zip_longest(broken, [("simulation", None)] * len(broken), suites) for job in three]
+    jobs = [job for job in jobs if job and (not asked.only or any(word in job[0] for word in asked.only))]
+    commit, state = output("git", "rev-parse", "--short=10", "HEAD"), FOLDER / "state.json"
+    done = json.loads(state.read_text()) if state.exists() else {}
+    if done.get("commit") != commit:
+        done = {"commit": commit, "began": f"{datetime.datetime.now(datetime.UTC):%Y-%m-%d %H:%M}", "jobs": 0, "rows": {}, "failed": []}
+    end = time.monotonic() + asked.hours * 3600
+    while time.monotonic() < end:
+        number = done["jobs"]
+        name, command = jobs[number % len(jobs)]
+        if command is None:
+            command = [program("latchwork-simulate"), "--seeds", str(asked.seeds), "--from", str(number * asked.seeds)]
+        begun, log = time.monotonic(), FOLDER / f"{number}.txt"
+        try:
+            found, well, _ = run(command, log)
+        except KeyboardInterrupt:
+            print(f"interrupted: {name} is not counted")
+            break
+        row = done["rows"].setdefault(name, [0, 0, 0, 0.0])
+        done["rows"][name] = [row[0] + 1, row[1] + found["holds"], row[2] + found["checked"], row[3] + time.monotonic() - begun]
+        done["failed"] += [] if well else [f"{name}: `target/soak/{number}.txt`"]
+        done["jobs"] += 1
+        state.write_text(json.dumps(done))
+        record(done)
+        print(f"{name}: {'ok' if well else 'FAILED, see ' + str(log)}, {dict(found)}", flush=True)
+    return not done["failed"]
+
+
+def record(done):
+    """Puts the section of this soak on top of the others, in place of itself."""
+    head = f"## {done['began']}, Latchwork {done['commit']}\n"
+    rows = "".join(f"| {name} | {row[3] / 3600:.2f} | {row[0]} | {row[1]} | {row[2]} |\n" for name, row in sorted(done["rows"].items()))
+    failed = "".join(f"- {line}\n" for line in done["failed"]) or "No job has found something.\n"
+    text = f"{head}\n| job | hours | runs | holds | checked |\n| --- | --- | --- | --- | --- |\n{rows}\n{failed}\n"
+    before, after = RECORD.read_text(encoding="utf-8").split(BEGIN)
+    after = re.sub(re.escape(head) + r".*?(?=^<!-- soak|^## |\Z)", "", after, flags=re.S | re.M).lstrip("\n")
+    RECORD.write_text(f"{before}{BEGIN}\n{text}{after}", encoding="utf-8")
+
+
+def matrix(asked):
+    build()
+    FOLDER.mkdir(parents=True, exist_ok=True)
+    lines = (ROOT / "proof/services/servers.tsv").read_text(encoding="utf-8").splitlines()
+    known = ["@".join(line.split("\t")[:2]) for line in lines if not line.startswith("#")]
+    known = [server for server in known if server.split("@")[0] in KINDS]
+    offered, all_well = stores(), True
+    for server in asked.servers or known:
+        if server not in known:
+            sys.exit(f"{server} is none of {', '.join(known)}")
+        variable, package, store = KINDS[server.split("@")[0]]
+        # As many trials at a time as in CI; Valkey is a form of its own there, beside the server that is chosen here.
+        threads = "4" if store in ("postgres", "kubernetes") else "10"
+        log = FOLDER / f"{server}.txt"
+        trials, _, text = run(contract(package, "--skip", "valkey::", "--test-threads", threads), log, **{variable: server})
+        last = text.rsplit("\nfailures:\n", 1)
+        again = re.findall(r"^    (\S+)$", last[1], re.M) if len(last) > 1 else []
+        again = sum(run(contract(package, "--exact", name), FOLDER / "again.txt", **{variable: server})[1] for name in again)
+        faults, well, _ = run(nemesis(offered[store], 60), FOLDER / f"{server}-nemesis.txt", **{variable: server})
+        passed, all_trials = trials["checked"] + again, trials["checked"] + trials["violations"]
+        all_well &= well and passed == all_trials > 0
+        second = f", {again} at a second try" if again else ""
+        name, holds = server.replace("@", " "), f"{faults['holds']} holds, {faults['violations']} violations"
+        row = f"| {name} | {passed} of {all_trials}{second} | {holds} | {datetime.date.today()} |"
+        page = PAGE.read_text(encoding="utf-8")
+        # What differs for its users is written by hand, in the last column. A new row comes last.
+        new, count = re.subn(rf"^\| {re.escape(name)} \|.*?\|.*?\|.*?\|", lambda _: row, page, flags=re.M)
+        page = new if count else re.sub(r"\n\n(?!\|)(?=[^|]*\Z)", lambda _: f"\n{row}  |\n\n", page, count=1)
+        PAGE.write_text(page, encoding="utf-8")
+        print(row, flush=True)
+    return all_well
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    commands = parser.add_subparsers(required=True)
+    one = commands.add_parser("soak")
+    one.add_argument("--hours", type=float, required=True)
+    one.add_argument("--round", type=float, default=120, help="seconds of one run of the nemesis")
+    one.add_argument("--seeds", type=int, default=1000)
+    one.add_argument("--only", action="append", default=[])
+    one.set_defaults(run=soak)
+    one = commands.add_parser("matrix")
+    one.add_argument("servers", nargs="*")
+    one.set_defaults(run=matrix)
+    asked = parser.parse_args()
+    sys.exit(not asked.run(asked))
+
+
+if __name__ == "__main__":
+    main()
