@@ -54,7 +54,7 @@ fn tables() -> Result<String, String> {
 }
 
 /// The first sentence of a file's documentation.
-pub(crate) fn job(file: &Path) -> Result<String, String> {
+fn job(file: &Path) -> Result<String, String> {
     let text = fs::read_to_string(file).map_err(|e| format!("{}: {e}", file.display()))?;
     if text.starts_with("#![doc = include_str!") {
         return Ok("the public API, documented by its README".into());

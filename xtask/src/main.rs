@@ -13,7 +13,6 @@ mod mutants;
 mod mutations;
 mod notices;
 mod package;
-mod picture;
 mod python;
 mod readme;
 #[cfg(test)]

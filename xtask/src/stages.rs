@@ -67,7 +67,6 @@ const FORMAT_PYTHON: Stage =
 
 pub(crate) fn check() -> Result<(), String> {
     crate::mutations::check()?;
-    crate::picture::draw(false)?;
     crate::recipes::pages(false)?;
     crate::words::check()?;
     run(&[FORMAT, FORMAT_PYTHON, LINTS, DOCS]).map(drop)
@@ -75,7 +74,6 @@ pub(crate) fn check() -> Result<(), String> {
 
 pub(crate) fn fix() -> Result<(), String> {
     crate::mutations::check()?;
-    crate::picture::draw(true)?;
     // The lints and the format may change what the pages show.
     run(FIX)?;
     crate::recipes::pages(true)?;
@@ -97,7 +95,6 @@ pub(crate) fn test(args: &[String]) -> Result<(), String> {
     let servers = std::thread::spawn(|| crate::servers::run(&[]));
     timed(&mut table, "mutations, recipes, words", || {
         crate::mutations::check()?;
-        crate::picture::draw(false)?;
         crate::recipes::pages(false)?;
         crate::words::check()
     })?;
