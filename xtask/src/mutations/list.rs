@@ -86,7 +86,8 @@ pub(crate) fn read_all(folder: &Path) -> Result<Vec<Mutation>, String> {
     Ok(mutations)
 }
 
-/// `id:`, `crate:`, `function:`, `test:`, then `find:` and `replace:` with indented lines below.
+/// `id:`, `crate:` (that of the test, if it is left out), `function:`, `test:`, then `find:` and `replace:` with a text in
+/// the same line, or with indented lines below.
 fn parse(block: &str) -> Result<Mutation, String> {
     let optional = |name: &str| {
         let prefix = format!("{name}: ");
@@ -95,6 +96,9 @@ fn parse(block: &str) -> Result<Mutation, String> {
     };
     let field = |name: &str| optional(name).ok_or_else(|| format!("no `{name}:` in\n{block}"));
     let text = |name: &str| {
+        if let Some(line) = optional(name) {
+            return line;
+        }
         let lines = block
             .lines()
             .skip_while(|line| line.trim_end() != format!("{name}:"))
@@ -112,7 +116,7 @@ fn parse(block: &str) -> Result<Mutation, String> {
     };
     let mutation = Mutation {
         id: field("id")?,
-        krate: field("crate")?,
+        krate: optional("crate").unwrap_or_else(|| package.into()),
         function: optional("function"),
         file: optional("file"),
         test: Test { package: package.into(), target: target.into(), name: name.into() },
@@ -142,6 +146,13 @@ mod tests {
     }
 
     #[test]
+    fn a_short_block_has_a_line_for_each_text() {
+        let mutation = parse("id: a\ntest: latchwork it m::t\nfind: one\nreplace: two").unwrap();
+        assert_eq!((mutation.krate.as_str(), mutation.function), ("latchwork", None));
+        assert_eq!((mutation.find.as_str(), mutation.replace.as_str()), ("one", "two"));
+    }
+
+    #[test]
     fn a_test_is_found_in_what_its_program_said() {
         let ours =
             Test { package: "latchwork".into(), target: "it".into(), name: "h01_it_holds".into() };
@@ -152,9 +163,7 @@ mod tests {
 
     #[test]
     fn a_block_that_lacks_something_is_refused() {
-        for gone in
-            ["id: a\n", "crate: latchwork\n", "test: latchwork it m::t\n", "    one\n        two\n"]
-        {
+        for gone in ["id: a\n", "test: latchwork it m::t\n", "    one\n        two\n"] {
             assert!(parse(&BLOCK.replace(gone, "")).is_err(), "without {gone:?}");
         }
     }
