@@ -104,6 +104,18 @@ impl Expected {
         floor: true,
         fencing: Fencing::Linearizable,
     };
+
+    /// What a majority of several stores can do.
+    pub const OF_A_MAJORITY: Self = Self {
+        upgrade: false,
+        permits: false,
+        mixed_limits: false,
+        resize: false,
+        fifo: false,
+        watch: false,
+        fencing: Fencing::WhileDataSurvives,
+        ..Self::EVERYTHING
+    };
 }
 
 type Opener = Box<dyn Fn(Io) -> Verb<'static, Client> + Send + Sync>;

@@ -80,11 +80,7 @@ fn h145_a_pushed_grant_that_is_not_confirmed_is_not_told() {
         let (holder, waiter) = (bare(&server.url()).await, bare(&server.url()).await);
         let held = claim("k").with(|it| it.ttl = 60 * SEC);
         holder.granted(&held).await;
-        let waits = like(&held);
-        // The first wait ends when the process listens; the place in the queue then names its channel.
-        let blocked = waiter.blocked(&waits).await;
-        waiter.wait(&waits, &blocked).await.unwrap();
-        let blocked = waiter.blocked(&waits).await;
+        let (waits, blocked) = waiter.waits_for(&held).await;
         standby(&server, "away").await;
         let release = holder.release(&held, Linger::None);
         let wait = tokio::time::timeout(3 * SEC, waiter.wait(&waits, &blocked));

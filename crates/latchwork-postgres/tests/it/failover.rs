@@ -144,10 +144,7 @@ fn waiters_listen_at_the_primary_behind_a_standby() {
         let (holder, waiter) = (bare(&url).await, bare(&url).await);
         let one = long("k");
         holder.granted(&one).await;
-        let waits = like(&one);
-        let blocked = waiter.blocked(&waits).await;
-        waiter.wait(&waits, &blocked).await.unwrap();
-        waiter.blocked(&waits).await;
+        let (waits, _) = waiter.waits_for(&one).await;
         let named = primary.psql("SELECT count(process) FROM latchwork_line").unwrap();
         assert_eq!(named, "1", "the place in the queue names a channel");
         holder.released(&one).await;

@@ -125,10 +125,7 @@ fn h134_a_forged_grant_is_a_look() {
         let (holder, waiter) = (bare(&server.url()).await, bare(&server.url()).await);
         let held = claim("k").with(|it| it.ttl = 60 * SEC);
         holder.granted(&held).await;
-        let waits = like(&held);
-        let blocked = waiter.blocked(&waits).await;
-        waiter.wait(&waits, &blocked).await.unwrap();
-        let blocked = waiter.blocked(&waits).await;
+        let (waits, blocked) = waiter.waits_for(&held).await;
         let forge = "SELECT count(pg_notify('latchwork_' || lpad(to_hex(l.classid::bigint), 8, '0') || '_' \
              || lpad(to_hex(l.objid::bigint), 8, '0'), 'g ' || w.claim || ' 9000000000000000 2000000 ' || w.claim || ' 0')) \
              FROM pg_locks l, latchwork_line w WHERE l.locktype = 'advisory'";

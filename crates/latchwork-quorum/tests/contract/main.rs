@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU8, Ordering};
 
 use latchwork_conformance::{Client, Expected, Fault, Harness, Store, Time, run, trials};
 use latchwork_quorum::Quorum;
-use latchwork_store::{Backend, Fencing, Io, MemoryBackend, Verb};
+use latchwork_store::{Backend, Io, MemoryBackend, Verb};
 
 use self::distant::Distant;
 
@@ -19,16 +19,7 @@ struct FiveMemories {
 
 impl Harness for FiveMemories {
     fn expected(&self) -> Expected {
-        Expected {
-            upgrade: false,
-            permits: false,
-            mixed_limits: false,
-            resize: false,
-            fifo: false,
-            watch: false,
-            fencing: Fencing::WhileDataSurvives,
-            ..Expected::EVERYTHING
-        }
+        Expected::OF_A_MAJORITY
     }
 
     fn time(&self) -> Time {

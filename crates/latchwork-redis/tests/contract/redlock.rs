@@ -10,7 +10,7 @@ use std::time::Duration;
 use latchwork_conformance::{Expected, Harness, Store, Time};
 use latchwork_redis::redlock;
 use latchwork_services::{Proxy, RedisOptions, RedisServer};
-use latchwork_store::{Fencing, Io, Verb};
+use latchwork_store::{Io, Verb};
 
 use crate::ways::Ways;
 
@@ -25,16 +25,7 @@ pub(crate) struct Redlock {
 
 impl Harness for Redlock {
     fn expected(&self) -> Expected {
-        Expected {
-            upgrade: false,
-            permits: false,
-            mixed_limits: false,
-            resize: false,
-            fifo: false,
-            watch: false,
-            fencing: Fencing::WhileDataSurvives,
-            ..Expected::EVERYTHING
-        }
+        Expected::OF_A_MAJORITY
     }
 
     fn time(&self) -> Time {

@@ -100,6 +100,16 @@ impl Bare {
         self.backend.clone()
     }
 
+    /// A claim that waits for this hold, and whose place names the channel of its process: the first wait ends when
+    /// the process listens.
+    pub(crate) async fn waits_for(&self, held: &Claim) -> (Claim, Blocked) {
+        let waits = like(held);
+        let blocked = self.blocked(&waits).await;
+        self.wait(&waits, &blocked).await.unwrap();
+        let blocked = self.blocked(&waits).await;
+        (waits, blocked)
+    }
+
     pub(crate) async fn granted(&self, claim: &Claim) -> Grant {
         match answered(|| self.try_acquire(claim)).await {
             Attempt::Granted(grant) => grant,
