@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 """Runs what searches for faults, for hours or on each version of each server. From the root of the repository:
 
-proof/soak.py soak --hours 8 [--round 120] [--seeds 1000] [--only WORD]...
+cargo xtask soak --hours 8 [--round 120] [--seeds 1000] [--only WORD]...
     in rotation: the nemesis on each of its stores, the simulation, the contract of each crate. It begins where the
     last one on the same commit has ended, and adds a section to proof/RECORD.md.
-proof/soak.py matrix [NAME@VERSION]...
+cargo xtask matrix [NAME@VERSION]...
     on each version: the contract of its store, and the nemesis for a minute. It writes the rows of docs/servers.md.
 """
 
@@ -24,7 +24,7 @@ import time
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 FOLDER = ROOT / "target/soak"
 RECORD = ROOT / "proof/RECORD.md"
-BEGIN = "<!-- Each section below is written by `proof/soak.py soak`. -->\n"
+BEGIN = "<!-- Each section below is written by `cargo xtask soak`. -->\n"
 PAGE = ROOT / "docs/servers.md"
 # A server of proof/services/servers.tsv: the variable that chooses it, the crate of its contract, the nemesis' store.
 KINDS = {

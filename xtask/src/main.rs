@@ -61,6 +61,11 @@ cargo xtask COMMAND
   map                prints what is in each file, by its first sentence
   simulate [...]     runs the engine on a paused clock, a seed for each run;
                      `simulate --help` tells of --seeds, --seed and --planted
+  soak --hours N     runs faults, simulation and contracts in rotation, and writes
+                     proof/RECORD.md; `soak --help` has the options
+  matrix [NAME@VERSION...]
+                     the contract and a minute of the nemesis on each version of
+                     each server, or on these; writes docs/servers.md
   mutations [ID...]  breaks the code on purpose, one change at a time, and
                      tells whether the tests notice; --list prints them
   mutants [MODULE]   changes the modules that carry safety by cargo-mutants, and tells
@@ -91,6 +96,7 @@ fn main() -> ExitCode {
         Some("release") => release::run(&rest),
         Some("map") => house::map(),
         Some("simulate") => stages::simulate(&rest),
+        Some(name @ ("soak" | "matrix")) => stages::search(name, &rest),
         Some("mutants") => mutants::run(&rest),
         Some("mutations") => mutations::run(&rest),
         Some("help" | "--help" | "-h") => {

@@ -202,6 +202,14 @@ pub(crate) fn simulate(args: &[String]) -> Result<(), String> {
     if status.success() { Ok(()) } else { Err(format!("simulate: {status}")) }
 }
 
+/// Searches for faults with `proof/soak.py`.
+pub(crate) fn search(what: &str, args: &[String]) -> Result<(), String> {
+    let script = ["proof/soak.py", what];
+    let status = std::process::Command::new("python3").args(script).args(args).status();
+    let status = status.map_err(|e| format!("{what}: cannot run python3: {e}"))?;
+    if status.success() { Ok(()) } else { Err(format!("{what}: {status}")) }
+}
+
 pub(crate) fn stubs() -> Result<(), String> {
     let etcd = "crates/latchwork-etcd";
     let (proto, out) = (format!("{etcd}/proto/etcd.proto"), format!("{etcd}/src/proto"));
