@@ -44,7 +44,7 @@ impl Store {
             }
             has_queue = true;
         }
-        let (checkout, may_land) = self.pool.seat_after(claim.id).await?;
+        let (checkout, may_land) = self.pool.checkout_after(claim.id).await?;
         let (key, name) = stored(&claim.key);
         let id = Uuid::from(claim.id);
         let linger = match linger {

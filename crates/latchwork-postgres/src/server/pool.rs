@@ -135,7 +135,7 @@ impl Pool {
 
     /// A connection on which what ends this claim comes after its tries. If there is none, any other, and
     /// true: a try may still land.
-    pub(crate) async fn seat_after(
+    pub(crate) async fn checkout_after(
         self: &Arc<Self>,
         id: ClaimId,
     ) -> Result<(Checkout, bool), BackendError> {
