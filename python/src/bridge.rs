@@ -29,11 +29,35 @@ pub(crate) struct Bridge {
 thread_local! {
     /// The loop that ran last on this thread, and its bridge.
     static LAST: RefCell<Option<(Py<PyAny>, Py<Bridge>)>> = const { RefCell::new(None) };
+    /// The bridge that runs the tasks of its loop in a turn. No other loop runs on the thread meanwhile: asyncio refuses a loop
+    /// inside of a loop.
+    static TURNING: RefCell<Option<Py<Bridge>>> = const { RefCell::new(None) };
+}
+
+/// While it lives, this bridge runs tasks, or none.
+struct Turning(Option<Py<Bridge>>);
+
+impl Turning {
+    fn begin(bridge: Option<Py<Bridge>>) -> Self {
+        Self(TURNING.replace(bridge))
+    }
+}
+
+impl Drop for Turning {
+    fn drop(&mut self) {
+        let ended = TURNING.replace(self.0.take());
+        drop(ended);
+    }
 }
 
 impl Bridge {
     /// The bridge of the loop that runs on this thread.
     pub(crate) fn running(py: Python<'_>) -> PyResult<Py<Self>> {
+        // Up to 3.11 Python asks the system for the process, to learn of a fork.
+        let turning = TURNING.with_borrow(|it| it.as_ref().map(|bridge| bridge.clone_ref(py)));
+        if let Some(bridge) = turning.filter(|bridge| bridge.get().turns.is_here()) {
+            return Ok(bridge);
+        }
         static RUNNING: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
         let running = RUNNING.get_or_try_init(py, || {
             Ok::<_, PyErr>(py.import("asyncio")?.getattr("_get_running_loop")?.unbind())
@@ -151,11 +175,13 @@ impl Bridge {
         this.turns.poll_tasks(&this.here);
         let mut raised = Ok(());
         let at_once = !this.is_reentrant(slf.py());
+        let turning = Turning::begin(at_once.then(|| slf.clone().unbind()));
         // Not those that are woken by these: the loop has other things to do as well.
         for _ in 0..this.turns.woken() {
             let Some(slot) = this.turns.next_woken() else { break };
             raised = raised.and(slot.go_on(slf.py(), at_once));
         }
+        drop(turning);
         this.turns.poll_tasks(&this.here);
         raised = raised.and(Self::change_watches(slf));
         if this.turns.end() {

@@ -86,9 +86,10 @@ fn makers(py: Python<'_>) -> PyResult<&'static Makers> {
     })
 }
 
-/// Imports what makes exceptions, while the interpreter can: at its end it imports nothing any more.
+/// Imports what makes exceptions and ends blocks, while the interpreter can: at its end it imports nothing any more.
 #[pyfunction]
 pub(crate) fn import_errors(py: Python<'_>) -> PyResult<()> {
+    crate::blocks::package(py)?;
     makers(py).map(drop)
 }
 

@@ -301,7 +301,7 @@ impl Hold {
     }
 
     #[getter(_is_released)]
-    fn is_released(&self) -> bool {
+    pub(crate) fn is_released(&self) -> bool {
         self.inner.lock().is_none()
     }
 
@@ -358,7 +358,8 @@ impl Hold {
     }
 
     /// Releases; of a run, gives it up.
-    fn _release(&self) -> Operation {
+    #[pyo3(name = "_release")]
+    pub(crate) fn releasing(&self) -> Operation {
         self.ending(async |held| match held {
             Held::One(guard) => guard.release().await,
             Held::Several(guards) => guards.release().await,
@@ -428,7 +429,8 @@ impl Hold {
     }
 
     /// Releases in the background, and returns at once.
-    fn _forget(&self) {
+    #[pyo3(name = "_forget")]
+    pub(crate) fn forget(&self) {
         drop(self.inner.take());
     }
 }

@@ -3,6 +3,7 @@
 //! What users see is written in Python, in `latchwork/`; this module has no API that is promised.
 
 mod bell;
+mod blocks;
 mod bridge;
 mod counts;
 mod errors;
@@ -33,6 +34,7 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<polled::Polled>()?;
     module.add_class::<managers::Manager>()?;
     module.add_class::<locks::Lock>()?;
+    module.add_class::<blocks::Blocks>()?;
     module.add_class::<locks::Observing>()?;
     module.add_class::<locks::Once>()?;
     module.add_class::<holds::Hold>()?;

@@ -44,6 +44,22 @@ impl Lock {
         Self { kind, shared }
     }
 
+    /// Acquires it without a limit.
+    pub(crate) fn acquiring(&self, owner: Option<String>) -> Operation {
+        match &self.kind {
+            // By itself: a future that could be of any kind is larger.
+            Kind::One(lock) => {
+                let lock = lock.clone();
+                self.operation(async move { Ok(Some(Held::One(lock.acquire().await?))) })
+            }
+            kind => self.operation(acquired(kind.clone(), self::owner(owner))),
+        }
+    }
+
+    pub(crate) fn is_reentrant(&self) -> bool {
+        matches!(self.kind, Kind::Reentrant(_))
+    }
+
     fn operation<F>(&self, work: F) -> Operation
     where
         F: Future<Output = Result<Option<Held>, Error>> + Send + 'static,
@@ -88,15 +104,11 @@ async fn tried(kind: Kind, owner: Owner) -> Result<Option<Held>, Error> {
 impl Lock {
     #[pyo3(signature = (timeout=None, owner=None))]
     fn acquire(&self, timeout: Option<f64>, owner: Option<String>) -> PyResult<Operation> {
-        Ok(match (&self.kind, limit(timeout)?) {
-            // By itself: a future that could be of any kind is larger.
-            (Kind::One(lock), None) => {
-                let lock = lock.clone();
-                self.operation(async move { Ok(Some(Held::One(lock.acquire().await?))) })
-            }
-            (kind, None) => self.operation(acquired(kind.clone(), self::owner(owner))),
-            (kind, Some(limit)) => {
-                self.operation(acquired_within(kind.clone(), self::owner(owner), limit))
+        Ok(match limit(timeout)? {
+            None => self.acquiring(owner),
+            Some(limit) => {
+                let (kind, owner) = (self.kind.clone(), self::owner(owner));
+                self.operation(acquired_within(kind, owner, limit))
             }
         })
     }

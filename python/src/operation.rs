@@ -4,12 +4,13 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
+use std::time::Duration;
 
 use latchwork::Error;
 use pyo3::exceptions::{PyAttributeError, PyRuntimeError, PyStopIteration};
 use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::types::{PyDict, PyTuple, PyType};
+use pyo3::types::{PyTuple, PyType};
 
 use crate::bridge::Bridge;
 use crate::greenlets::modules;
@@ -66,6 +67,12 @@ impl Operation {
         Self { state: Mutex::new(state) }
     }
 
+    /// Blocks this thread until it ends.
+    pub(crate) fn waited(self, py: Python<'_>, then: Then) -> PyResult<Py<PyAny>> {
+        let (work, _) = self.begin()?;
+        finished(py, work, then, None)
+    }
+
     /// Takes it out, for a wait of another kind than that of asyncio.
     fn begin(&self) -> PyResult<(Work, Then)> {
         let mut state = self.lock();
@@ -76,8 +83,15 @@ impl Operation {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// The same operation, for a caller that gets it in place of a coroutine.
+    pub(crate) fn awaited(mut self, then: Then) -> Self {
+        let state = self.state.get_mut().unwrap_or_else(PoisonError::into_inner);
+        (state.then, state.is_awaitable) = (then, true);
+        self
+    }
+
     /// The same operation, which a caller gets in place of a coroutine.
-    fn with<'py>(slf: Bound<'py, Self>, then: Then) -> Bound<'py, Self> {
+    pub(crate) fn with<'py>(slf: Bound<'py, Self>, then: Then) -> Bound<'py, Self> {
         {
             let mut state = slf.get().lock();
             (state.then, state.is_awaitable) = (then, true);
@@ -126,13 +140,14 @@ impl Operation {
             }
             Poll::Ready(outcome) => {
                 let ended = (work.take(), state.side.take());
+                let event_loop = bridge.get().event_loop(py);
                 let then = std::mem::take(&mut state.then);
                 drop(state);
                 drop(ended);
                 if needs_turn {
                     Bridge::turn_soon(&bridge)?;
                 }
-                then.apply(py, outcome).map(Stepped::Done)
+                then.apply(py, outcome, Some(&event_loop)).map(Stepped::Done)
             }
         }
     }
@@ -153,6 +168,19 @@ impl Operation {
         }
         if section.end() { Bridge::turn_soon(bridge) } else { Ok(()) }
     }
+}
+
+/// Waits for the value; it is `None` if the limit has passed first.
+fn finished(
+    py: Python<'_>,
+    work: Work,
+    then: Then,
+    limit: Option<Duration>,
+) -> PyResult<Py<PyAny>> {
+    let (outcome, inside) = wait(py, work, limit)?;
+    let value = outcome.map_or_else(|| Ok(py.None()), |outcome| then.apply(py, outcome, None));
+    drop(inside);
+    value
 }
 
 fn again() -> PyErr {
@@ -185,10 +213,7 @@ impl Operation {
     fn wait(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<Py<PyAny>> {
         let limit = timeout.map(|timeout| duration(timeout, "timeout")).transpose()?;
         let (work, then) = self.begin()?;
-        let (outcome, inside) = wait(py, work, limit)?;
-        let value = outcome.map_or_else(|| Ok(py.None()), |outcome| then.apply(py, outcome));
-        drop(inside);
-        value
+        finished(py, work, then, limit)
     }
 
     /// The same operation in place of a coroutine.
@@ -199,16 +224,6 @@ impl Operation {
     /// Gives a guard of this class.
     fn giving<'py>(slf: Bound<'py, Self>, class: Py<PyType>) -> Bound<'py, Self> {
         Self::with(slf, Then::Guard(class))
-    }
-
-    /// Gives a guard of this class, and puts it on the stack of a block.
-    fn entering<'py>(
-        slf: Bound<'py, Self>,
-        class: Py<PyType>,
-        stacks: Py<PyDict>,
-        block: usize,
-    ) -> Bound<'py, Self> {
-        Self::with(slf, Then::Entered(class, stacks, block))
     }
 
     /// Ends a block that has raised this, or nothing.

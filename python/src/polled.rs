@@ -61,7 +61,7 @@ impl Polled {
                 let then = std::mem::take(&mut state.1);
                 drop(state);
                 drop(work);
-                Ok(Some((then.apply(py, outcome)?,)))
+                Ok(Some((then.apply(py, outcome, None)?,)))
             }
         }
     }

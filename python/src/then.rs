@@ -4,11 +4,11 @@ use std::ffi::CStr;
 
 use latchwork::Error;
 use pyo3::exceptions::PyRuntimeWarning;
-use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
-use pyo3::types::{PyDict, PyList, PyType};
+use pyo3::types::PyType;
 
+use crate::blocks::Blocks;
 use crate::errors::{note, raised};
 use crate::outcomes::Outcome;
 
@@ -19,8 +19,8 @@ pub(crate) enum Then {
     Given,
     /// A hold becomes a guard of this class.
     Guard(Py<PyType>),
-    /// The guard is the innermost of a block, in this dictionary of stacks: with the task that runs.
-    Entered(Py<PyType>, Py<PyDict>, usize),
+    /// The guard becomes that of this block of a lock, which the task that runs has entered.
+    Entered(Py<PyType>, Py<Blocks>, usize),
     /// The end of a block that has raised this, or nothing.
     Left(Option<Py<PyAny>>),
 }
@@ -31,20 +31,22 @@ impl Then {
         matches!(self, Self::Guard(_) | Self::Entered(..))
     }
 
+    /// Its value, or its error, on the thread of this event loop of asyncio or without one.
     pub(crate) fn apply(
         self,
         py: Python<'_>,
         outcome: Result<Outcome, Error>,
+        event_loop: Option<&Py<PyAny>>,
     ) -> PyResult<Py<PyAny>> {
         let outcome = outcome.map_err(|error| raised(py, &error));
         match self {
             Self::Given => outcome?.into_python(py, None),
             Self::Guard(class) => outcome?.into_python(py, Some(class.bind(py))),
-            Self::Entered(class, stacks, block) => {
+            Self::Entered(class, blocks, number) => {
                 let outcome = outcome?;
-                let task = running_task(py)?;
+                let task = running_task(py, event_loop)?;
                 let guard = outcome.into_python(py, Some(class.bind(py)))?;
-                push(stacks.bind(py), block, (&task, guard.bind(py)))?;
+                blocks.get().push(number, task.unbind(), guard.clone_ref(py));
                 Ok(guard)
             }
             Self::Left(body) => {
@@ -61,27 +63,20 @@ impl Then {
     }
 }
 
-/// The task that runs on this thread.
-fn running_task(py: Python<'_>) -> PyResult<Bound<'_, PyAny>> {
+/// The task that runs on this thread. Python up to 3.11 asks the system for its process to find the loop, if it is not given.
+pub(crate) fn running_task<'py>(
+    py: Python<'py>,
+    event_loop: Option<&Py<PyAny>>,
+) -> PyResult<Bound<'py, PyAny>> {
     static CURRENT: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
     let current = CURRENT.get_or_try_init(py, || {
         Ok::<_, PyErr>(py.import("asyncio")?.getattr("current_task")?.unbind())
     })?;
-    match current.bind(py).call0() {
+    let current = current.bind(py);
+    match event_loop.map_or_else(|| current.call0(), |it| current.call1((it,))) {
         Ok(task) if !task.is_none() => Ok(task),
         // It knows the tasks of trio, and says what is missing.
         _ => py.import("latchwork._loops")?.getattr("task")?.call0(),
-    }
-}
-
-fn push(
-    stacks: &Bound<'_, PyDict>,
-    block: usize,
-    entered: (&Bound<'_, PyAny>, &Bound<'_, PyAny>),
-) -> PyResult<()> {
-    match stacks.get_item(block)? {
-        Some(stack) => stack.call_method1(intern!(stack.py(), "append"), (entered,)).map(drop),
-        None => stacks.set_item(block, PyList::new(stacks.py(), [entered])?),
     }
 }
 

@@ -86,6 +86,11 @@ impl Turns {
         &self.bell
     }
 
+    /// Whether this is the process of the loop, and not a child of it.
+    pub(crate) fn is_here(&self) -> bool {
+        self.origin.is_here()
+    }
+
     fn lock(&self) -> MutexGuard<'_, Todo> {
         self.todo.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -1,10 +1,14 @@
 //! Threads that wait for an operation with the GIL released.
 
+#[cfg(target_os = "linux")]
+use std::cell::Cell;
 use std::future::Future;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use latchwork::BlockOn as _;
+#[cfg(target_os = "linux")]
+use latchwork_store::Origin;
 use latchwork_store::clock::boot_time;
 use pyo3::prelude::*;
 
@@ -143,10 +147,22 @@ fn warn_in_loop(py: Python<'_>) -> PyResult<()> {
     py.import("latchwork._loops")?.getattr("warn_if_blocked")?.call0().map(drop)
 }
 
-/// Whether this may be Python's main thread. On Linux it is the process's first thread.
+/// Whether this may be Python's main thread. On Linux it is the process's first thread: after a fork another one.
 fn is_main_thread() -> bool {
     #[cfg(target_os = "linux")]
-    return rustix::thread::gettid() == rustix::process::getpid();
+    return {
+        thread_local! {
+            static IS_MAIN: Cell<Option<(Origin, bool)>> = const { Cell::new(None) };
+        }
+        if let Some((origin, is_main)) = IS_MAIN.get()
+            && origin.is_here()
+        {
+            return is_main;
+        }
+        let is_main = rustix::thread::gettid() == rustix::process::getpid();
+        IS_MAIN.set(Some((Origin::here(), is_main)));
+        is_main
+    };
     #[cfg(not(target_os = "linux"))]
     true
 }

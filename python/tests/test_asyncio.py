@@ -4,6 +4,7 @@ import asyncio
 import gc
 import random
 import time
+import weakref
 
 import pytest
 
@@ -239,6 +240,32 @@ def test_a_collected_guard_of_a_task_warns(redis_server):
             await (await locks.lock("stock").acquire(timeout=5)).release()
 
     asyncio.run(main())
+
+
+def test_a_lock_is_collected_with_a_task_that_has_entered_it():
+    """The lock knows the task, and the task the lock: neither is kept when their loop has ended."""
+    loop, entered = asyncio.new_event_loop(), asyncio.Event()
+    locks = latchwork.connect("mem:")
+
+    async def holds(lock):
+        async with lock:
+            entered.set()
+            await asyncio.Event().wait()
+
+    async def main():
+        lock = locks.lock("stock")
+        task = asyncio.create_task(holds(lock))
+        await entered.wait()
+        return weakref.ref(lock), weakref.ref(task)
+
+    lock, task = loop.run_until_complete(main())
+    loop.set_exception_handler(lambda *_: None)  # "Task was destroyed but it is pending!"
+    loop.close()
+    del loop
+    gc.collect()
+    assert lock() is None and task() is None
+    wait_until(lambda: locks.show("stock").is_free, "the lock is released")
+    locks.close()
 
 
 def test_a_loop_is_never_blocked_by_the_store(url):

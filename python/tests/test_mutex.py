@@ -201,6 +201,23 @@ def test_a_block_may_be_left_by_another_thread(locks):
         lock.__exit__(None, None, None)
 
 
+def test_each_block_leaves_with_its_own_guard(locks):
+    gpu = locks.semaphore("gpu", of=3)
+
+    def hold():
+        with gpu as guard:
+            yield guard
+
+    first, second = hold(), hold()
+    guards = [next(first), next(second)]
+    with gpu as third:
+        first.close()
+        assert [guard.state for guard in (*guards, third)] == ["released", "held", "held"]
+    assert [guard.state for guard in (*guards, third)] == ["released", "held", "released"]
+    second.close()
+    assert guards[1].state == "released"
+
+
 @pytest.mark.parametrize(
     "options", [{"name": 5}, {"name": "a", "fair": "yes"}, {"name": "a", "holder": 7}, {"name": None}], ids=str
 )

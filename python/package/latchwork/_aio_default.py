@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from typing import Any, Callable, Coroutine, Dict, NoReturn, Optional
 
-from . import _default, _native
+from . import _default
 from ._aio_locks import Lock, Locks, connect
 from ._elsewhere import of_acquire, of_lock
 from ._factory import text
@@ -33,7 +33,6 @@ class DefaultLock(Lock):
 
     def __init__(self, name: str, options: Dict[str, Any]) -> None:
         self._name = text(name, "name")
-        self._guards = {}
         self._shown = ""
         self._options = options
 
@@ -62,9 +61,6 @@ class DefaultLock(Lock):
         guard = await self.acquire()
         self._push(where, task(), guard)
         return guard
-
-    def _acquiring(self) -> _native.Operation:
-        raise NotImplementedError
 
 
 def lock(

@@ -50,9 +50,6 @@ class Lock(ByTasks[_native.Lock, AsyncGuard]):
         """Acquires the lock if it is free, and returns ``None`` if it is not."""
         return self._native.try_acquire().giving(AsyncGuard)
 
-    def _acquiring(self) -> _native.Operation:
-        return self._native.acquire()
-
 
 class ReentrantLock(ByTasks[_native.Lock, AsyncGuard]):
     """A mutex that its owner may acquire again. The owner is the task, or the ``owner`` that you name."""
@@ -79,9 +76,6 @@ class ReentrantLock(ByTasks[_native.Lock, AsyncGuard]):
         owner = maybe_text(owner, "owner") if owner is not None else _loops.task_owner()
         guard: Optional[AsyncGuard] = await self._native.try_acquire(owner).giving(AsyncGuard)
         return guard
-
-    def _acquiring(self) -> _native.Operation:
-        return self._native.acquire(None, _loops.task_owner())
 
 
 class RWLock(Sides[Lock]):

@@ -45,7 +45,6 @@ class DefaultLock(Lock):
 
     def __init__(self, name: str, options: Dict[str, Any]) -> None:
         self._name = text(name, "name")
-        self._guards = {}
         self._shown = ""
         self._options = options
         self._made: Optional[Tuple[Manager, NativeLock]] = None

@@ -63,11 +63,15 @@ class Lock(ByThreads[_native.Lock, Guard], ByTasks[_native.Lock, AsyncGuard]):
         guard: Optional[Guard] = self._native.try_acquire().giving(Guard).wait()
         return guard
 
-    def _enter(self) -> Guard:
+    def _acquire(self) -> Guard:
         return self.acquire()
 
-    def _acquiring(self) -> _native.Operation:
-        return self._native.acquire()
+    if TYPE_CHECKING:
+
+        def __enter__(self) -> Guard: ...
+
+    else:
+        __enter__ = _native.Blocks._enter
 
 
 class ReentrantLock(ByThreads[_native.Lock, Guard]):
@@ -96,7 +100,7 @@ class ReentrantLock(ByThreads[_native.Lock, Guard]):
         guard: Optional[Guard] = self._native.try_acquire(maybe_text(who, "owner")).giving(Guard).wait()
         return guard
 
-    def _enter(self) -> Guard:
+    def _acquire(self) -> Guard:
         return self.acquire()
 
 

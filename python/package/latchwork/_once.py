@@ -119,5 +119,5 @@ class Once(ByThreads[_native.Once, "Union[Run, Skipped]"]):
 
         return task
 
-    def _enter(self) -> Union[Run, Skipped]:
+    def _acquire(self) -> Union[Run, Skipped]:
         return self.begin()

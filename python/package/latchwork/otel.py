@@ -14,8 +14,7 @@ import sys
 from typing import Any, Callable, List, Optional, Tuple
 
 from . import _aio_elections, _aio_locks, _aio_once, _elections, _errors, _locks, _native, _once, metrics
-from ._contexts import ByTasks
-from ._guards import AsyncGuard
+from ._contexts import ByTasks, ByThreads
 from ._loops import Acquiring
 from ._places import block
 
@@ -78,7 +77,7 @@ def _awaited(tracer: Any, what: str, original: Any) -> Any:
 def _entered(tracer: Any, what: str, original: Any) -> Any:
     @functools.wraps(original)
     def traced(self: Any) -> Any:
-        operation = self._acquiring().entering(AsyncGuard, self._guards, block(sys._getframe(1)))
+        operation = self._entering(block(sys._getframe(1)))
 
         async def enters() -> Any:
             with _Span(tracer, what, self) as span:
@@ -89,6 +88,11 @@ def _entered(tracer: Any, what: str, original: Any) -> Any:
         return enters()
 
     return traced
+
+
+def _entered_by_threads(tracer: Any, what: str, original: Any) -> Any:
+    """By its `acquire`, which makes the span."""
+    return ByThreads.__enter__
 
 
 _CALLS: List[Tuple[type, str, str, Callable[[Any, str, Any], Any]]] = [
@@ -106,6 +110,7 @@ _CALLS: List[Tuple[type, str, str, Callable[[Any, str, Any], Any]]] = [
     (_aio_elections.Election, "campaign", "campaign", _awaited),
     (_aio_elections.Election, "try_campaign", "try_campaign", _awaited),
     (_aio_once.Once, "begin", "begin", _awaited),
+    (_locks.Lock, "__enter__", "acquire", _entered_by_threads),
     (ByTasks, "__aenter__", "acquire", _entered),
 ]
 

@@ -1,0 +1,249 @@
+//! The blocks that have entered a lock, and `with` and `async with` themselves.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use pyo3::exceptions::{PyGeneratorExit, PyRuntimeError};
+use pyo3::intern;
+use pyo3::prelude::*;
+use pyo3::pyclass::{PyTraverseError, PyVisit};
+use pyo3::sync::PyOnceLock;
+use pyo3::types::{PyDict, PyTuple, PyType};
+
+use crate::holds::Hold;
+use crate::locks::Lock;
+use crate::operation::Operation;
+use crate::then::{Then, running_task};
+
+/// As the module `inspect` has it, whose import takes long.
+const CO_ASYNC_GENERATOR: u32 = 0x200;
+
+/// The blocks that have entered a lock. Each leaves with its own guard: of several in one block, with the innermost.
+#[pyclass(frozen, subclass, module = "latchwork._native")]
+pub(crate) struct Blocks(Mutex<Vec<Block>>);
+
+struct Block {
+    /// The number of its frame, or of its `ExitStack`.
+    number: usize,
+    /// The thread or the task that has entered it.
+    by: Py<PyAny>,
+    guard: Py<PyAny>,
+}
+
+/// What the package has in Python.
+pub(crate) struct Package {
+    frame: Py<PyAny>,
+    threading: Py<PyModule>,
+    nothing: Py<PyAny>,
+    /// `ExitStack` enters and leaves from this file.
+    stacks: Py<PyAny>,
+    guard: Py<PyType>,
+    async_guard: Py<PyType>,
+}
+
+pub(crate) fn package(py: Python<'_>) -> PyResult<&'static Package> {
+    static PACKAGE: PyOnceLock<Package> = PyOnceLock::new();
+    PACKAGE.get_or_try_init(py, || {
+        let guards = py.import("latchwork._guards")?;
+        Ok(Package {
+            frame: py.import("sys")?.getattr("_getframe")?.unbind(),
+            threading: py.import("threading")?.unbind(),
+            nothing: py.import("latchwork._loops")?.getattr("nothing")?.unbind(),
+            stacks: py.import("latchwork._places")?.getattr("_STACKS")?.unbind(),
+            guard: guards.getattr("Guard")?.cast_into::<PyType>()?.unbind(),
+            async_guard: guards.getattr("AsyncGuard")?.cast_into::<PyType>()?.unbind(),
+        })
+    })
+}
+
+impl Package {
+    /// The number of this thread. It is looked up each time: gevent puts that of the greenlet in its place.
+    fn thread<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        self.threading.bind(py).call_method0(intern!(py, "get_ident"))
+    }
+}
+
+/// The number of the block that is entered or left in this frame.
+fn number(package: &Package, frame: &Bound<'_, PyAny>) -> PyResult<usize> {
+    let py = frame.py();
+    let file = frame.getattr(intern!(py, "f_code"))?.getattr(intern!(py, "co_filename"))?;
+    if file.eq(&package.stacks)?
+        && let Ok(stack) = frame.getattr(intern!(py, "f_locals"))?.get_item(intern!(py, "self"))
+    {
+        return Ok(stack.as_ptr().addr());
+    }
+    Ok(frame.as_ptr().addr())
+}
+
+/// Whether a block ends because its coroutine is closed, as those of an event loop are that has ended: then it must not
+/// await. An asynchronous generator that is closed may.
+fn is_closed(kind: &Bound<'_, PyAny>, frame: &Bound<'_, PyAny>) -> PyResult<bool> {
+    let py = frame.py();
+    if !kind.is(py.get_type::<PyGeneratorExit>()) {
+        return Ok(false);
+    }
+    let flags = frame.getattr(intern!(py, "f_code"))?.getattr(intern!(py, "co_flags"))?;
+    Ok(flags.extract::<u32>()? & CO_ASYNC_GENERATOR == 0)
+}
+
+impl Blocks {
+    fn lock(&self) -> MutexGuard<'_, Vec<Block>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn push(&self, number: usize, by: Py<PyAny>, guard: Py<PyAny>) {
+        self.lock().push(Block { number, by, guard });
+    }
+
+    fn take(&self, is_it: impl Fn(&Block) -> bool) -> Option<Py<PyAny>> {
+        let mut blocks = self.lock();
+        let place = blocks.iter().rposition(is_it)?;
+        let Block { by, guard, .. } = blocks.remove(place);
+        drop(blocks);
+        // Not under the lock: this may run code of Python.
+        drop(by);
+        Some(guard)
+    }
+
+    /// The guard of a block that is left by another one than has entered, as fixtures enter and leave by calls: of the
+    /// block that this thread or task has entered last, or of the only one.
+    fn pop_elsewhere(slf: &Bound<'_, Self>, by: &Bound<'_, PyAny>) -> PyResult<Py<PyAny>> {
+        let this = slf.get();
+        let entered: Vec<_> = {
+            let blocks = this.lock();
+            blocks.iter().map(|block| (block.number, block.by.clone_ref(slf.py()))).collect()
+        };
+        let mut own = None;
+        for (number, who) in &entered {
+            if who.bind(slf.py()).eq(by)? {
+                own = Some(*number);
+            }
+        }
+        let only = entered.first().map(|it| it.0);
+        let only = only.filter(|first| entered.iter().all(|(number, _)| number == first));
+        let found = own.or(only).and_then(|number| this.take(|block| block.number == number));
+        found.ok_or_else(|| {
+            let name = slf.getattr(intern!(slf.py(), "_name")).and_then(|name| name.repr());
+            let name = name.map(|name| name.to_string()).unwrap_or_default();
+            PyRuntimeError::new_err(format!(
+                "the lock {name} was not entered by this thread or task: where a block is left by another one, \
+                 use `with lock.acquire() as guard`"
+            ))
+        })
+    }
+
+    fn native<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, Lock>> {
+        Ok(slf.getattr(intern!(slf.py(), "_native"))?.cast_into::<Lock>()?)
+    }
+}
+
+#[pymethods]
+impl Blocks {
+    #[new]
+    #[pyo3(signature = (*_args, **_more))]
+    fn new(_args: &Bound<'_, PyTuple>, _more: Option<&Bound<'_, PyDict>>) -> Self {
+        Self(Mutex::default())
+    }
+
+    fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
+        let Ok(blocks) = self.0.try_lock() else { return Ok(()) };
+        blocks.iter().try_for_each(|block| {
+            visit.call(&block.by)?;
+            visit.call(&block.guard)
+        })
+    }
+
+    fn __clear__(&self) {
+        let blocks = std::mem::take(&mut *self.lock());
+        drop(blocks);
+    }
+
+    /// The guard becomes that of this block, which this thread or task has entered.
+    fn _push(&self, number: usize, by: Py<PyAny>, guard: Py<PyAny>) {
+        self.push(number, by, guard);
+    }
+
+    /// Acquires for a thread, in `with`.
+    fn _enter(slf: &Bound<'_, Self>) -> PyResult<Py<PyAny>> {
+        let py = slf.py();
+        let package = package(py)?;
+        let number = number(package, &package.frame.bind(py).call0()?)?;
+        let lock = Self::native(slf)?;
+        let operation = lock.get().acquiring(None);
+        let guard = operation.waited(py, Then::Guard(package.guard.clone_ref(py)))?;
+        slf.get().push(number, package.thread(py)?.unbind(), guard.clone_ref(py));
+        Ok(guard)
+    }
+
+    /// Leaves a block of a thread. What was skipped is no hold, and has no end.
+    fn _leave(
+        slf: &Bound<'_, Self>,
+        kind: Bound<'_, PyAny>,
+        raised: Bound<'_, PyAny>,
+        trace: Bound<'_, PyAny>,
+    ) -> PyResult<()> {
+        let py = slf.py();
+        let package = package(py)?;
+        let number = number(package, &package.frame.bind(py).call0()?)?;
+        let guard = match slf.get().take(|block| block.number == number) {
+            Some(guard) => guard,
+            None => Self::pop_elsewhere(slf, &package.thread(py)?)?,
+        };
+        let guard = guard.into_bound(py);
+        let Ok(hold) = guard.cast::<Hold>() else { return Ok(()) };
+        if !raised.is_none() || !guard.get_type().is(&package.guard) {
+            guard.call_method1(intern!(py, "__exit__"), (kind, raised, trace))?;
+        } else if !hold.get().is_released() {
+            hold.get().releasing().waited(py, Then::Given)?;
+        }
+        Ok(())
+    }
+
+    /// Acquires for a task, in `async with`. It is no coroutine: the operation itself is awaited.
+    fn _enter_async<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, Operation>> {
+        let py = slf.py();
+        let package = package(py)?;
+        let number = number(package, &package.frame.bind(py).call0()?)?;
+        Self::_entering(slf, number)
+    }
+
+    /// The same, for this block.
+    fn _entering<'py>(slf: &Bound<'py, Self>, number: usize) -> PyResult<Bound<'py, Operation>> {
+        let py = slf.py();
+        let lock = Self::native(slf)?;
+        let owner = match lock.get().is_reentrant() {
+            true => Some(py.import("latchwork._loops")?.call_method0("task_owner")?.extract()?),
+            false => None,
+        };
+        let class = package(py)?.async_guard.clone_ref(py);
+        let then = Then::Entered(class, slf.clone().unbind(), number);
+        Bound::new(py, lock.get().acquiring(owner).awaited(then))
+    }
+
+    /// Leaves a block of a task.
+    fn _leave_async<'py>(
+        slf: &Bound<'py, Self>,
+        kind: Bound<'py, PyAny>,
+        raised: Bound<'py, PyAny>,
+        _trace: Bound<'py, PyAny>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let py = slf.py();
+        let package = package(py)?;
+        let frame = package.frame.bind(py).call0()?;
+        let number = number(package, &frame)?;
+        let guard = match slf.get().take(|block| block.number == number) {
+            Some(guard) => guard.into_bound(py),
+            None => Self::pop_elsewhere(slf, &running_task(py, None)?)?.into_bound(py),
+        };
+        let Ok(hold) = guard.cast::<Hold>() else { return package.nothing.bind(py).call0() };
+        if is_closed(&kind, &frame)? {
+            hold.get().forget();
+            return package.nothing.bind(py).call0();
+        }
+        let then = Then::Left((!raised.is_none()).then(|| raised.clone().unbind()));
+        if guard.get_type().is(&package.async_guard) {
+            return Ok(Bound::new(py, hold.get().releasing().awaited(then))?.into_any());
+        }
+        let leaving = guard.call_method1(intern!(py, "_leave"), (raised,))?;
+        Ok(Operation::with(leaving.cast_into::<Operation>()?, then).into_any())
+    }
+}
