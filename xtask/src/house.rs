@@ -25,6 +25,7 @@ const MAPPED: &[&str] = &[
 ];
 
 /// The rooms of the engine, each of which may import those before it.
+#[cfg(test)]
 pub(crate) const ROOMS: &[&str] = &["runtime", "rules", "hold", "wait", "locks"];
 
 const RUST: &[&str] = &["rs"];
