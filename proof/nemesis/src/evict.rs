@@ -24,7 +24,7 @@ pub(crate) async fn evict(
     log: &Log,
     luck: &mut Luck,
 ) -> Result<(), latchwork::Error> {
-    use ErrorKind::{TimedOut, Unreachable, Unsupported};
+    use ErrorKind::{Mismatch, TimedOut, Unreachable, Unsupported};
     let held = match locks.list("").await {
         Err(error) if error.kind() == Unreachable => return Ok(()),
         held => held?,
@@ -53,6 +53,12 @@ pub(crate) async fn evict(
     }
     let released = match locks.force_release(name).await {
         Err(error) if matches!(error.kind(), Unreachable | TimedOut | Unsupported) => return Ok(()),
+        // A client of another kind holds the key; ours beside it have lost their holds.
+        Err(error) if error.kind() == Mismatch => {
+            let ours = seen.holders.iter().filter(|party| party.id.is_some());
+            ours.filter_map(|party| party.token).for_each(evicted);
+            return Ok(());
+        }
         released => released?,
     };
     released.evicted.iter().filter_map(|party| party.token).for_each(evicted);
