@@ -29,8 +29,10 @@ const LIMIT: Duration = Duration::from_millis(2_500);
 /// How many commands of one kind may be under way.
 #[derive(Debug, Clone, Copy)]
 pub struct Limits {
-    /// Before the next requests go out together.
+    /// Before the next requests of a loop go out together.
     pub alone: usize,
+    /// The same for callers outside of any loop, who need a change of threads to gather.
+    pub alone_outside: usize,
     /// At most; meanwhile all others gather.
     pub all: usize,
     /// The most requests in one command, so that none holds up the server for long.
@@ -111,7 +113,7 @@ impl<C: Combined> Combiner<C> {
     /// A request that gathers is never sent if the future is dropped. One that has been sent stays
     /// sent.
     pub async fn send(self: &Arc<Self>, request: C::Request) -> Result<C::Answer, BackendError> {
-        let (request, _lane) = match self.enter(request) {
+        let (request, _slot) = match self.enter(request) {
             Entered::Alone(request, slot) => (request, slot),
             Entered::Gathers(answer) => return answer.await.unwrap_or_else(|_| Err(ended())),
         };
@@ -130,7 +132,11 @@ impl<C: Combined> Combiner<C> {
                 places.last_mut().expect("it was just added")
             }
         };
-        if place.under_way < self.limits.alone {
+        let alone = match runtime {
+            Some(_) => self.limits.alone,
+            None => self.limits.alone_outside,
+        };
+        if place.under_way < alone {
             place.under_way += 1;
             return Entered::Alone(request, Slot { combiner: self, here });
         }
@@ -298,7 +304,7 @@ mod tests {
 
     use super::*;
 
-    const LIMITS: Limits = Limits { alone: 4, all: 6, most: 64 };
+    const LIMITS: Limits = Limits { alone: 4, alone_outside: 4, all: 6, most: 64 };
 
     /// A store that does not answer while it is stopped.
     struct Store(Arc<Mutex<Vec<u32>>>);
@@ -344,7 +350,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn an_unanswered_request_frees_its_lane() {
+    async fn an_unanswered_request_frees_its_slot() {
         let sent = Arc::new(Mutex::new(Vec::new()));
         let combiner = Combiner::new(Store(sent.clone()), LIMITS, paused_io().0);
         let alone: Vec<_> = (0..4).map(|n| start(combiner.send(n))).collect();
@@ -366,6 +372,21 @@ mod tests {
         }
         others_run().await;
         assert!(combiner.lock().is_empty());
+    }
+
+    #[tokio::test(start_paused = true)]
+    #[allow(clippy::disallowed_methods, reason = "a thread outside of the loop")]
+    async fn callers_outside_of_a_loop_go_alone_more_often() {
+        let sent = Arc::new(Mutex::new(Vec::new()));
+        let limits = Limits { alone: 1, alone_outside: 2, ..LIMITS };
+        let combiner = Combiner::new(Store(sent.clone()), limits, paused_io().0);
+        let _here = [1, 2].map(|n| start(combiner.send(n)));
+        assert_eq!(*sent.lock().unwrap(), [1]);
+        let outside = || {
+            let _outside = [3, 4].map(|n| start(combiner.send(n)));
+            assert_eq!(*sent.lock().unwrap(), [1, 3, 4]);
+        };
+        std::thread::scope(|scope| scope.spawn(outside).join().unwrap());
     }
 
     /// Four are under way. The tasks that run next have a request each, and all of these go out by one

@@ -23,7 +23,7 @@ use crate::server::pool::Pool;
 use crate::server::reply::{column, number, strange};
 
 /// Half of the connections are for those that ask alone.
-const LIMITS: Limits = Limits { alone: 4, all: 6, most: 64 };
+const LIMITS: Limits = Limits { alone: 4, alone_outside: 4, all: 6, most: 64 };
 
 /// An answer for each claim; none if more must be asked.
 type Each<T> = Vec<Result<Option<T>, BackendError>>;

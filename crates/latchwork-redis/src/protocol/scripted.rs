@@ -29,11 +29,10 @@ use crate::server::topology::Route;
 const SHORT: Duration = Duration::from_secs(100_000_000);
 
 /// Measured: without a combiner 64 tasks make 0.65 of the cycles in the same time, and the server's
-/// scripts take 1.8 times as long (`--example cycle_cost`, with and without in turns). Where the next
-/// requests also go out alone up to the last slot, four slots being the best number then, 8 tasks make
-/// 0.86, 16 tasks 0.78 and 64 tasks 0.79 of the cycles, and the client uses 1.02, 1.08 and 1.09 times
-/// the processor time (nine rounds in turns beside rslock).
-const LIMITS: Limits = Limits { alone: 4, all: 6, most: 64 };
+/// scripts take 1.8 times as long (`--example cycle_cost`, with and without in turns). Where four go out alone in
+/// place of one, 4, 16 and 64 tasks make 0.78, 0.61 and 0.78 of the cycles, and the client uses 1.18, 1.66 and 1.21
+/// times the processor time; 2 tasks make 1.04 of the cycles (31 rounds in turns, `redis-free`).
+const LIMITS: Limits = Limits { alone: 1, alone_outside: 4, all: 6, most: 64 };
 
 /// Before the hold that a claim is to replace, at the end of its holder's text, see `common.lua`.
 pub(super) const BESIDE: &str = "\u{1f}beside=";

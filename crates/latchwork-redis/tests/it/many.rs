@@ -74,7 +74,8 @@ fn many_with_floors_of_their_own_get_them_as_tokens() {
         let tries = claims.iter().map(|claim| granted(&backend, claim));
         let tokens = join_all(tries).await;
         assert_eq!(tokens, claims.iter().map(|claim| claim.floor).collect::<Vec<_>>());
-        assert!(world.proxy.counts()["EVALSHA"] < 16, "{:?}", world.proxy.counts());
+        // The first one alone, and all others together.
+        assert!(world.proxy.counts()["EVALSHA"] <= 3, "{:?}", world.proxy.counts());
         let next = granted(&backend, &claim("next", 10 * SEC)).await;
         assert!(next > *tokens.last().unwrap());
     });
@@ -109,11 +110,11 @@ fn many_late_releases_free_nothing_of_others() {
 }
 
 /// How many requests of a kind are under way before others gather.
-const LANES: usize = 6;
+const SLOTS: usize = 6;
 
 /// Requests that are dropped while they gather are never sent, and those behind them go on.
 #[test]
-fn dropped_requests_leave_the_lanes_to_others() {
+fn dropped_requests_leave_the_slots_to_others() {
     run(async {
         let world = World::new();
         let backend = connect(&world.proxy.url()).await;
@@ -128,10 +129,13 @@ fn dropped_requests_leave_the_lanes_to_others() {
             for claim in claims.clone() {
                 let backend = backend.clone();
                 asked.push(tokio::spawn(async move { backend.try_acquire(&claim).await }));
-                tokio::task::yield_now().await;
+                // Each slot leaves with one.
+                for _ in 0..8 {
+                    tokio::task::yield_now().await;
+                }
             }
-            // The first ones are under way, on all lanes; the others gather behind them.
-            let behind = asked.split_off(LANES);
+            // The first ones are under way, on all slots; the others gather behind them.
+            let behind = asked.split_off(SLOTS);
             for task in &behind {
                 task.abort();
             }
@@ -143,7 +147,7 @@ fn dropped_requests_leave_the_lanes_to_others() {
                 task.await.unwrap().unwrap();
                 assert_eq!(release(&backend, claim).await, Released::Yes);
             }
-            for claim in &claims[LANES..] {
+            for claim in &claims[SLOTS..] {
                 assert!(!world.is_held(claim.key.as_str()), "it gathered, and was sent");
             }
             let free = claim("free", 10 * SEC);
