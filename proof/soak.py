@@ -24,7 +24,8 @@ import time
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 FOLDER = ROOT / "target/soak"
 RECORD = ROOT / "proof/RECORD.md"
-BEGIN = "<!-- Each section below is written by `cargo xtask soak`. -->\n"
+BEGIN = "<!-- Each section below is written by `cargo xtask soak`, which keeps the newest three. -->\n"
+KEPT = 3
 PAGE = ROOT / "docs/servers.md"
 # A server of proof/services/servers.tsv: the variable that chooses it, the crate of its contract, the nemesis' store.
 KINDS = {
@@ -64,16 +65,29 @@ def stores():
     return {name: words.split() for name, words in rows}
 
 
+def versions():
+    """The newest of each server, which the nemesis runs on unless a variable chooses another, and the kernel."""
+    newest = {}
+    for line in (ROOT / "proof/services/servers.tsv").read_text(encoding="utf-8").splitlines():
+        if not line.startswith("#"):
+            name, version = line.split("\t")[:2]
+            newest[name] = version
+    chosen = ", ".join(f"{name} {newest[name]}" for name in KINDS if name in newest)
+    return f"{chosen}, {os.uname().sysname} {os.uname().release}."
+
+
 def run(command, log, **environment):
-    """Runs a job; what it examined, the holds and the violations that it found, and whether it is well."""
+    """Runs a job; what it examined and found, and whether it is well."""
     with open(log, "w", encoding="utf-8") as file:
         ended = subprocess.run(command, cwd=ROOT, stdout=file, stderr=file, env=os.environ | environment)
     text = pathlib.Path(log).read_text(encoding="utf-8", errors="replace")
-    found = collections.Counter(holds=sum(int(n) for n in re.findall(r"events, (\d+) holds, ", text)))
+    found = collections.Counter()
+    for holds, faults in re.findall(r"events, (\d+) holds, (\d+) faults", text):
+        found.update(holds=int(holds), faults=int(faults))
     for passed, failed in re.findall(r"test result: \w+\. (\d+) passed; (\d+) failed", text):
         found.update(checked=int(passed), violations=int(failed))
-    for checked, _, violations in re.findall(r"^\w+ +(\d+) +(\d+) +(\d+) ", text, re.M):
-        found.update(checked=int(checked), violations=int(violations))
+    for checked, excused, violations in re.findall(r"^[\w-]+ +(\d+) +(\d+) +(\d+) ", text, re.M):
+        found.update(checked=int(checked), excused=int(excused), violations=int(violations))
     found.update(checked=sum(int(n) for n in re.findall(r"^(\d+) seeds from \d+ break no rule", text, re.M)))
     # An exit code alone is not enough: a job says that it has done its work.
     well = ended.returncode == 0 and found["checked"] > 0 and found["violations"] == 0
@@ -96,7 +110,7 @@ def soak(asked):
     commit, state = output("git", "rev-parse", "--short=10", "HEAD"), FOLDER / "state.json"
     done = json.loads(state.read_text()) if state.exists() else {}
     if done.get("commit") != commit:
-        done = {"commit": commit, "began": f"{datetime.datetime.now(datetime.UTC):%Y-%m-%d %H:%M}", "jobs": 0, "rows": {}, "failed": []}
+        done = {"commit": commit, "began": f"{datetime.datetime.now(datetime.UTC):%Y-%m-%d %H:%M}", "versions": versions(), "jobs": 0, "rows": {}, "failed": []}
     end = time.monotonic() + asked.hours * 3600
     while time.monotonic() < end:
         number = done["jobs"]
@@ -109,8 +123,9 @@ def soak(asked):
         except KeyboardInterrupt:
             print(f"interrupted: {name} is not counted")
             break
-        row = done["rows"].setdefault(name, [0, 0, 0, 0.0])
-        done["rows"][name] = [row[0] + 1, row[1] + found["holds"], row[2] + found["checked"], row[3] + time.monotonic() - begun]
+        row = collections.Counter(done["rows"].get(name, {}))
+        row.update(found, hours=(time.monotonic() - begun) / 3600, runs=1, failed=int(not well))
+        done["rows"][name] = row
         done["failed"] += [] if well else [f"{name}: `target/soak/{number}.txt`"]
         done["jobs"] += 1
         state.write_text(json.dumps(done))
@@ -122,12 +137,15 @@ def soak(asked):
 def record(done):
     """Puts the section of this soak on top of the others, in place of itself."""
     head = f"## {done['began']}, Latchwork {done['commit']}\n"
-    rows = "".join(f"| {name} | {row[3] / 3600:.2f} | {row[0]} | {row[1]} | {row[2]} |\n" for name, row in sorted(done["rows"].items()))
+    columns = ["runs", "failed", "holds", "checked", "faults", "excused"]
+    cells = {name: [f"{row['hours']:.2f}", *(str(row.get(it, 0)) for it in columns)] for name, row in sorted(done["rows"].items())}
+    rows = "".join(f"| {' | '.join([name, *row])} |\n" for name, row in cells.items())
     failed = "".join(f"- {line}\n" for line in done["failed"]) or "No job has found something.\n"
-    text = f"{head}\n| job | hours | runs | holds | checked |\n| --- | --- | --- | --- | --- |\n{rows}\n{failed}\n"
+    titles = " | ".join(["job", "hours", *columns])
+    text = f"{head}\n{done['versions']}\n\n| {titles} |\n|{' --- |' * (len(columns) + 2)}\n{rows}\n{failed}\n"
     before, after = RECORD.read_text(encoding="utf-8").split(BEGIN)
-    after = re.sub(re.escape(head) + r".*?(?=^<!-- soak|^## |\Z)", "", after, flags=re.S | re.M).lstrip("\n")
-    RECORD.write_text(f"{before}{BEGIN}\n{text}{after}", encoding="utf-8")
+    others = [one for one in re.split(r"^(?=## )", after, flags=re.M) if one.startswith("## ") and not one.startswith(head)]
+    RECORD.write_text(f"{before}{BEGIN}\n{text}{''.join(others[:KEPT - 1])}", encoding="utf-8")
 
 
 def matrix(asked):
