@@ -321,6 +321,12 @@ const BENCHES: &[Bench] = &[
         serve::beside_gateway,
     ),
     bench(
+        "serve-sessions",
+        "Many locks by one renewal",
+        "sessions of `latchwork serve` on Redis and etcd, beside tickets and beside leases of etcd's HTTP gateway",
+        serve::sessions,
+    ),
+    bench(
         "serve-slow",
         "The service with slow clients",
         "1,000 connections that send nothing, or a byte a second: memory, and when they are cut",

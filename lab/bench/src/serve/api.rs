@@ -1,4 +1,5 @@
-//! Locks over HTTP: the requests of `latchwork serve`, and those of etcd's gateway.
+//! Locks over HTTP: the requests of `latchwork serve`, and those of etcd's gateway, each lock by itself or many by
+//! one renewal.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -15,14 +16,22 @@ pub(super) enum Api {
     Latchwork,
     /// Each lock has a lease of its own, as each of Latchwork's has.
     Gateway,
+    /// The locks of a connection belong to one session of the service.
+    Sessions,
+    /// The locks of a connection are keys of one lease of etcd, as Consul's are of a session.
+    Leases,
 }
 
-/// A lock that is held.
+/// A lock that is held, or what keeps many.
 pub(super) enum Hold {
     /// The path of the hold.
     Latchwork(String),
     /// The lease.
     Gateway(String),
+    /// The path of the session.
+    Session(String),
+    /// A key that a session or lease keeps.
+    Kept,
 }
 
 impl Api {
@@ -30,17 +39,53 @@ impl Api {
     pub(super) const GATEWAY: &str = "gateway";
 
     pub(super) fn of(word: &str) -> Option<Self> {
-        match word {
-            Self::LATCHWORK => Some(Self::Latchwork),
-            Self::GATEWAY => Some(Self::Gateway),
-            _ => None,
-        }
+        let all = [Self::Latchwork, Self::Gateway, Self::Sessions, Self::Leases];
+        all.into_iter().find(|it| it.word() == word)
     }
 
     pub(super) fn word(self) -> &'static str {
         match self {
             Self::Latchwork => Self::LATCHWORK,
             Self::Gateway => Self::GATEWAY,
+            Self::Sessions => "sessions",
+            Self::Leases => "leases",
+        }
+    }
+
+    /// Begins what keeps the locks of a connection, if they are not kept each by itself.
+    pub(super) async fn begin(self, client: &mut Client, ttl: Duration) -> Result<Option<Hold>> {
+        Ok(match self {
+            Self::Latchwork | Self::Gateway => None,
+            Self::Sessions => {
+                let body = format!(r#"{{"ttl_ms":{}}}"#, ttl.as_millis());
+                let begun = client.done(Method::POST, "/v1/sessions", &[], body).await?;
+                Some(Hold::Session(format!("/v1/sessions/{}", text_of(&begun, "session")?)))
+            }
+            Self::Leases => Some(Hold::Gateway(grant(client, ttl).await?)),
+        })
+    }
+
+    /// Takes a free lock, which `keeper` keeps if there is one.
+    pub(super) async fn take(
+        self,
+        client: &mut Client,
+        name: &str,
+        ttl: Duration,
+        keeper: Option<&Hold>,
+    ) -> Result<Hold> {
+        match keeper {
+            Some(Hold::Session(path)) => {
+                let session = path.rsplit('/').next().unwrap_or_default();
+                let body = format!(r#"{{"session":"{session}"}}"#);
+                let path = format!("/v1/locks/{}", name.replace('/', "%2F"));
+                client.done(Method::POST, &path, &[], body).await?;
+                Ok(Hold::Kept)
+            }
+            Some(Hold::Gateway(lease)) => {
+                create(client, name, lease).await?;
+                Ok(Hold::Kept)
+            }
+            _ => self.acquire(client, name, ttl, Duration::ZERO).await,
         }
     }
 
@@ -53,7 +98,7 @@ impl Api {
         wait: Duration,
     ) -> Result<Hold> {
         match self {
-            Self::Latchwork => {
+            Self::Latchwork | Self::Sessions => {
                 static NEXT: AtomicU64 = AtomicU64::new(0);
                 let next = NEXT.fetch_add(1, Ordering::Relaxed);
                 // As clients are advised to do: a repeated request gets the same hold.
@@ -65,7 +110,7 @@ impl Api {
                 let granted = client.done(Method::POST, &path, &headers, body).await?;
                 Ok(Hold::Latchwork(format!("/v1/holds/{}", text_of(&granted, "hold")?)))
             }
-            Self::Gateway => {
+            Self::Gateway | Self::Leases => {
                 // A waiter has nobody who keeps its lease alive here.
                 let lease = grant(client, ttl + wait).await?;
                 lock(client, name, &lease).await?;
@@ -81,6 +126,24 @@ pub(super) async fn grant(client: &mut Client, ttl: Duration) -> Result<String> 
     text_of(&client.done(Method::POST, "/v3/lease/grant", &[], body).await?, "ID")
 }
 
+/// Creates a key with a lease, unless it is there: a lock without a queue.
+async fn create(client: &mut Client, name: &str, lease: &str) -> Result<()> {
+    let key = STANDARD.encode(name);
+    let body = format!(
+        r#"{{"compare":[{{"key":"{key}","target":"CREATE","create_revision":"0"}}],"success":[{{"request_put":{{"key":"{key}","value":"{key}","lease":"{lease}"}}}}]}}"#
+    );
+    let answer = client.done(Method::POST, "/v3/kv/txn", &[], body).await?;
+    match has(&answer, r#""succeeded":true"#) {
+        true => Ok(()),
+        false => Err(format!("{name} is not free").into()),
+    }
+}
+
+/// Whether an answer has this text.
+fn has(answer: &[u8], text: &str) -> bool {
+    answer.windows(text.len()).any(|part| part == text.as_bytes())
+}
+
 /// Takes a lock of etcd, and returns its key.
 pub(super) async fn lock(client: &mut Client, name: &str, lease: &str) -> Result<String> {
     let body = format!(r#"{{"name":"{}","lease":"{lease}"}}"#, STANDARD.encode(name));
@@ -94,6 +157,11 @@ pub(super) async fn unlock(client: &mut Client, key: &str) -> Result<()> {
 }
 
 impl Hold {
+    /// Whether other locks belong to it, of a load that has such.
+    pub(super) fn keeps(&self, api: Api) -> bool {
+        matches!(self, Self::Session(_)) || api == Api::Leases
+    }
+
     pub(super) async fn renew(&self, client: &mut Client) -> Result<()> {
         match self {
             Self::Latchwork(hold) => {
@@ -102,17 +170,27 @@ impl Hold {
             }
             Self::Gateway(lease) => {
                 let body = format!(r#"{{"ID":"{lease}"}}"#);
-                client.done(Method::POST, "/v3/lease/keepalive", &[], body).await.map(drop)
+                let answer = client.done(Method::POST, "/v3/lease/keepalive", &[], body).await?;
+                // A lease that has ended is an answer without a ttl.
+                has(&answer, "TTL").then_some(()).ok_or_else(|| "the lease has ended".into())
             }
+            Self::Session(session) => {
+                let path = format!("{session}/renew");
+                let answer = client.done(Method::POST, &path, &[], String::new()).await?;
+                has(&answer, r#""lost":[]"#).then_some(()).ok_or_else(|| "locks are lost".into())
+            }
+            Self::Kept => Ok(()),
         }
     }
 
     /// etcd deletes the key with its lease: one request, as Latchwork's.
     pub(super) async fn release(self, client: &mut Client) -> Result<()> {
         match self {
-            Self::Latchwork(hold) => {
-                client.done(Method::DELETE, &hold, &[], String::new()).await.map(drop)
+            Self::Latchwork(path) | Self::Session(path) => {
+                client.done(Method::DELETE, &path, &[], String::new()).await.map(drop)
             }
+            // It ends with what keeps it.
+            Self::Kept => Ok(()),
             Self::Gateway(lease) => {
                 let body = format!(r#"{{"ID":"{lease}"}}"#);
                 client.done(Method::POST, "/v3/lease/revoke", &[], body).await.map(drop)

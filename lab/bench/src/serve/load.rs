@@ -144,31 +144,46 @@ async fn connection(number: usize, plan: &Plan) -> Result<()> {
     let done = || drop(plan.ready.send(Ok(())));
     let mut client = Client::connect(port).await?;
     // What comes with the first request is not of a hold.
-    let warm = api.acquire(&mut client, &format!("warm/{number}"), ttl, Duration::ZERO).await?;
-    warm.release(&mut client).await?;
+    let keeper = api.begin(&mut client, ttl).await?;
+    let name = format!("warm/{number}");
+    api.take(&mut client, &name, ttl, keeper.as_ref()).await?.release(&mut client).await?;
+    if let Some(keeper) = keeper {
+        keeper.release(&mut client).await?;
+    }
     done();
     let period = ttl / 3;
     // When each was renewed last. The first renewals come at different times, or all would come at once.
     let mut held: Vec<(Instant, Hold)> = Vec::new();
+    let mut taken = 0;
     let mut completed = Phase::Idle;
     loop {
         let current = *phase.borrow_and_update();
-        if current == Phase::Hold && held.len() < share {
-            let name = match held.len() {
+        if current == Phase::Hold && taken < share {
+            let spread = (number * 7_919 + taken * 104_729) % 1_000;
+            let spread = period * spread as u32 / 1_000;
+            if taken == 0 {
+                let keeper = api.begin(&mut client, ttl).await?;
+                held.extend(keeper.map(|keeper| (Instant::now() - spread, keeper)));
+            }
+            let name = match taken {
                 0 => first(number),
                 n => format!("held/{number}/{n}"),
             };
-            let hold = api.acquire(&mut client, &name, ttl, Duration::ZERO).await?;
-            let spread = (number * 7_919 + held.len() * 104_729) % 1_000;
-            held.push((Instant::now() - period * spread as u32 / 1_000, hold));
+            let keeper = held.first().map(|(_, keeper)| keeper).filter(|it| it.keeps(api));
+            let hold = api.take(&mut client, &name, ttl, keeper).await?;
+            if !matches!(hold, Hold::Kept) {
+                held.push((Instant::now() - spread, hold));
+            }
+            taken += 1;
         }
         if current == Phase::Release {
             for (_, hold) in held.drain(..) {
                 hold.release(&mut client).await?;
             }
+            taken = 0;
         }
         let is_complete = match current {
-            Phase::Hold => held.len() == share,
+            Phase::Hold => taken == share,
             Phase::Release => true,
             Phase::Idle | Phase::Pause => false,
         };
@@ -176,7 +191,7 @@ async fn connection(number: usize, plan: &Plan) -> Result<()> {
             completed = current;
             done();
         }
-        let is_taking = current == Phase::Hold && held.len() < share;
+        let is_taking = current == Phase::Hold && taken < share;
         let next = held.iter().map(|(at, _)| *at + period).min().filter(|_| current == Phase::Hold);
         let sleep = async {
             match next {

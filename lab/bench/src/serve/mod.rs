@@ -9,6 +9,7 @@ mod probe;
 mod probes;
 mod scene;
 mod service;
+mod sessions;
 mod slow;
 
 use std::process::Command;
@@ -32,6 +33,7 @@ use scene::{Load, Numbers, Scene};
 use service::Service;
 
 pub(crate) use gateway::run as beside_gateway;
+pub(crate) use sessions::run as sessions;
 pub(crate) use slow::run as slow_clients;
 
 /// The most that the p99 of a free acquire by HTTP may be above the library's, in milliseconds.

@@ -31,11 +31,16 @@ pub(super) struct Service {
 impl Service {
     /// Starts the command that was built beside this program.
     pub(super) fn start(store: &str) -> Result<Self> {
+        Self::with(store, &[])
+    }
+
+    /// The same with more arguments.
+    pub(super) fn with(store: &str, more: &[&str]) -> Result<Self> {
         let (folder, port) = (Folder::new()?, Port::reserve()?);
         let log = folder.path().join("log");
         let listen = format!("127.0.0.1:{}", port.number());
         let mut command = Command::new(installing::command()?);
-        command.args(["--store", store, "serve", "--listen", &listen]);
+        command.args(["--store", store, "serve", "--listen", &listen]).args(more);
         let this = Self { process: Process::start(&command, &log)?, port, log, _folder: folder };
         let start = Instant::now();
         while !this.log().contains("ready") {
