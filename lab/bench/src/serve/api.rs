@@ -18,6 +18,8 @@ pub(super) enum Api {
     Gateway,
     /// The locks of a connection belong to one session of the service.
     Sessions,
+    /// The same; the client tells the marks of its holds.
+    Marked,
     /// The locks of a connection are keys of one lease of etcd, as Consul's are of a session.
     Leases,
 }
@@ -28,8 +30,8 @@ pub(super) enum Hold {
     Latchwork(String),
     /// The lease.
     Gateway(String),
-    /// The path of the session.
-    Session(String),
+    /// The path of the session, and the marks of its holds if the client tells them.
+    Session(String, Option<AtomicU64>),
     /// A key that a session or lease keeps.
     Kept,
 }
@@ -39,7 +41,7 @@ impl Api {
     pub(super) const GATEWAY: &str = "gateway";
 
     pub(super) fn of(word: &str) -> Option<Self> {
-        let all = [Self::Latchwork, Self::Gateway, Self::Sessions, Self::Leases];
+        let all = [Self::Latchwork, Self::Gateway, Self::Sessions, Self::Marked, Self::Leases];
         all.into_iter().find(|it| it.word() == word)
     }
 
@@ -48,6 +50,7 @@ impl Api {
             Self::Latchwork => Self::LATCHWORK,
             Self::Gateway => Self::GATEWAY,
             Self::Sessions => "sessions",
+            Self::Marked => "marked",
             Self::Leases => "leases",
         }
     }
@@ -56,10 +59,11 @@ impl Api {
     pub(super) async fn begin(self, client: &mut Client, ttl: Duration) -> Result<Option<Hold>> {
         Ok(match self {
             Self::Latchwork | Self::Gateway => None,
-            Self::Sessions => {
+            Self::Sessions | Self::Marked => {
                 let body = format!(r#"{{"ttl_ms":{}}}"#, ttl.as_millis());
                 let begun = client.done(Method::POST, "/v1/sessions", &[], body).await?;
-                Some(Hold::Session(format!("/v1/sessions/{}", text_of(&begun, "session")?)))
+                let path = format!("/v1/sessions/{}", text_of(&begun, "session")?);
+                Some(Hold::Session(path, (self == Self::Marked).then(AtomicU64::default)))
             }
             Self::Leases => Some(Hold::Gateway(grant(client, ttl).await?)),
         })
@@ -74,11 +78,15 @@ impl Api {
         keeper: Option<&Hold>,
     ) -> Result<Hold> {
         match keeper {
-            Some(Hold::Session(path)) => {
+            Some(Hold::Session(path, marks)) => {
                 let session = path.rsplit('/').next().unwrap_or_default();
                 let body = format!(r#"{{"session":"{session}"}}"#);
                 let path = format!("/v1/locks/{}", name.replace('/', "%2F"));
-                client.done(Method::POST, &path, &[], body).await?;
+                let granted = client.done(Method::POST, &path, &[], body).await?;
+                if let Some(marks) = marks {
+                    let mark = u64::from_str_radix(&text_of(&granted, "mark")?, 16)?;
+                    marks.fetch_xor(mark, Ordering::Relaxed);
+                }
                 Ok(Hold::Kept)
             }
             Some(Hold::Gateway(lease)) => {
@@ -98,7 +106,7 @@ impl Api {
         wait: Duration,
     ) -> Result<Hold> {
         match self {
-            Self::Latchwork | Self::Sessions => {
+            Self::Latchwork | Self::Sessions | Self::Marked => {
                 static NEXT: AtomicU64 = AtomicU64::new(0);
                 let next = NEXT.fetch_add(1, Ordering::Relaxed);
                 // As clients are advised to do: a repeated request gets the same hold.
@@ -159,7 +167,7 @@ pub(super) async fn unlock(client: &mut Client, key: &str) -> Result<()> {
 impl Hold {
     /// Whether other locks belong to it, of a load that has such.
     pub(super) fn keeps(&self, api: Api) -> bool {
-        matches!(self, Self::Session(_)) || api == Api::Leases
+        matches!(self, Self::Session(..)) || api == Api::Leases
     }
 
     pub(super) async fn renew(&self, client: &mut Client) -> Result<()> {
@@ -174,9 +182,11 @@ impl Hold {
                 // A lease that has ended is an answer without a ttl.
                 has(&answer, "TTL").then_some(()).ok_or_else(|| "the lease has ended".into())
             }
-            Self::Session(session) => {
+            Self::Session(session, marks) => {
                 let path = format!("{session}/renew");
-                let answer = client.done(Method::POST, &path, &[], String::new()).await?;
+                let told = marks.as_ref().map(|marks| marks.load(Ordering::Relaxed));
+                let body = told.map_or(String::new(), |it| format!(r#"{{"marks":"{it:016x}"}}"#));
+                let answer = client.done(Method::POST, &path, &[], body).await?;
                 has(&answer, r#""lost":[]"#).then_some(()).ok_or_else(|| "locks are lost".into())
             }
             Self::Kept => Ok(()),
@@ -186,7 +196,7 @@ impl Hold {
     /// etcd deletes the key with its lease: one request, as Latchwork's.
     pub(super) async fn release(self, client: &mut Client) -> Result<()> {
         match self {
-            Self::Latchwork(path) | Self::Session(path) => {
+            Self::Latchwork(path) | Self::Session(path, _) => {
                 client.done(Method::DELETE, &path, &[], String::new()).await.map(drop)
             }
             // It ends with what keeps it.

@@ -13,7 +13,6 @@ use super::{WATCHED, kilobytes};
 use crate::Outcome;
 use crate::child::processor_time;
 use crate::goals::{self, Goal};
-use crate::held_by_one::resident;
 use crate::stats::{head, micros, row, shortened};
 
 /// The most memory of a hold in the service, in kilobytes: the hold is the store's.
@@ -69,11 +68,15 @@ struct Case {
 }
 
 impl Case {
+    fn title(&self) -> String {
+        format!("{}: {} locks on {}", self.name, self.locks, self.store)
+    }
+
     /// The locks that a renewal keeps.
     fn each(&self) -> usize {
         match self.api {
             Api::Latchwork | Api::Gateway => 1,
-            Api::Sessions | Api::Leases => self.locks / self.connections,
+            Api::Sessions | Api::Marked | Api::Leases => self.locks / self.connections,
         }
     }
 }
@@ -92,9 +95,10 @@ const fn case(
 const TICKETS: &str = "tickets";
 const SESSIONS: &str = "sessions";
 const SHARED: &str = "sessions, a seal key";
+const MARKED: &str = "sessions, a seal key, marks";
 
-/// A thousand locks by each renewal, and many sessions of fifty.
-const CASES: [Case; 11] = [
+/// A thousand locks by each renewal, and many sessions of fifty. `LATCHWORK_SESSION_CASES=6,7` measures some of them.
+const CASES: [Case; 12] = [
     case(TICKETS, "Redis", Api::Latchwork, [1_000, 10_000], false),
     case(SESSIONS, "Redis", Api::Sessions, [10, 10_000], false),
     case(SHARED, "Redis", Api::Sessions, [10, 10_000], true),
@@ -103,8 +107,9 @@ const CASES: [Case; 11] = [
     case(SHARED, "etcd", Api::Sessions, [10, 10_000], true),
     case(SESSIONS, "Redis", Api::Sessions, [1_000, 50_000], false),
     case(SHARED, "Redis", Api::Sessions, [1_000, 50_000], true),
+    case(MARKED, "Redis", Api::Marked, [1_000, 50_000], true),
     case(SESSIONS, "etcd", Api::Sessions, [1_000, 50_000], false),
-    case(SHARED, "etcd", Api::Sessions, [1_000, 50_000], true),
+    case(MARKED, "etcd", Api::Marked, [1_000, 50_000], true),
     case("leases of etcd's gateway", "etcd", Api::Leases, [1_000, 50_000], false),
 ];
 
@@ -113,8 +118,6 @@ pub(crate) fn run() -> Outcome {
     println!("A ttl of {} s, renewed every {} s:\n", ttl.as_secs(), ttl.as_secs() / 3);
     head(&[
         "what",
-        "store",
-        "locks",
         "by each renewal",
         "taken a second",
         "locks renewed a second",
@@ -136,10 +139,11 @@ pub(crate) fn run() -> Outcome {
         let case = Case { connections: case.connections / part, locks: case.locks / part, ..*case };
         let scene = Scene { connections: case.connections, locks: case.locks, waiters: 0, ttl };
         if let Err(error) = measure(&case, &scene) {
-            eprintln!("{}, {} locks on {}: {error}", case.name, case.locks, case.store);
-            let Case { name, store, locks, .. } = case;
-            let cells = [name.to_owned(), store.into(), locks.to_string(), case.each().to_string()];
-            row(&[&cells[..], &vec!["does not stand".into(); 10]].concat());
+            eprintln!("{}: {error}", case.title());
+            let mut cells = vec!["does not stand".to_owned(); 12];
+            cells[0] = case.title();
+            cells[9] = goals::cell(&[]);
+            row(&cells);
         }
     }
     Ok(())
@@ -155,15 +159,12 @@ fn measure(case: &Case, scene: &Scene) -> Outcome {
     let more = ["--max-holds", MOST, "--seal-key-file", key];
     let more = if case.is_shared { &more[..] } else { &more[..2] };
     let service = match case.api {
-        Api::Latchwork | Api::Sessions => Some(Service::with(&server.url(), more)?),
+        Api::Latchwork | Api::Sessions | Api::Marked => Some(Service::with(&server.url(), more)?),
         Api::Gateway | Api::Leases => None,
     };
     let port = service.as_ref().map_or(server.port(), Service::port);
     let mut load = Load::start(case.api, port, scene)?;
-    let memory = || match &service {
-        Some(service) => service.memory(),
-        None => resident(server.pid()).ok_or_else(|| "how much memory?".into()),
-    };
+    let memory = || service.as_ref().map_or(Ok(f64::NAN), Service::memory);
     let connected = memory()?;
     let took = load.order("take")?;
     // The first renewals are of locks that were taken at different times.
@@ -185,9 +186,7 @@ fn measure(case: &Case, scene: &Scene) -> Outcome {
     let goal = service.is_some().then(|| Goal::below(KILOBYTES).unit("kB").judge(hold));
     let or_none = |is_there: bool, text: String| if is_there { text } else { "-".into() };
     row(&[
-        case.name.into(),
-        case.store.into(),
-        case.locks.to_string(),
+        case.title(),
         case.each().to_string(),
         format!("{:.0}", case.locks as f64 / took),
         format!("{renewed:.0}"),
@@ -195,7 +194,7 @@ fn measure(case: &Case, scene: &Scene) -> Outcome {
         micros(seen.times.quantile(0.5)),
         micros(seen.times.quantile(0.99)),
         format!("{:.0}", seen.failed),
-        kilobytes(hold),
+        or_none(service.is_some(), kilobytes(hold)),
         goals::cell(&Vec::from_iter(goal)),
         or_none(service.is_some(), format!("{:.1} % of one core", cores * 100.0)),
         format!("{:.1} % of one core", store * 100.0),
@@ -203,13 +202,7 @@ fn measure(case: &Case, scene: &Scene) -> Outcome {
     if let Some(service) = &service
         && service.warnings() > 0
     {
-        eprintln!(
-            "{}, {} locks on {}: {} warnings",
-            case.name,
-            case.locks,
-            case.store,
-            service.warnings()
-        );
+        eprintln!("{}: {} warnings", case.title(), service.warnings());
     }
     Ok(())
 }
