@@ -1,6 +1,6 @@
 //! The blocks that have entered a lock, and `with` and `async with` themselves.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use pyo3::exceptions::{PyGeneratorExit, PyRuntimeError};
 use pyo3::intern;
@@ -9,6 +9,8 @@ use pyo3::pyclass::{PyTraverseError, PyVisit};
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyDict, PyTuple, PyType};
 
+use crate::entered::{Block, Entered};
+use crate::errors;
 use crate::holds::Hold;
 use crate::locks::Lock;
 use crate::operation::Operation;
@@ -19,15 +21,7 @@ const CO_ASYNC_GENERATOR: u32 = 0x200;
 
 /// The blocks that have entered a lock. Each leaves with its own guard: of several in one block, with the innermost.
 #[pyclass(frozen, subclass, module = "latchwork._native")]
-pub(crate) struct Blocks(Mutex<Vec<Block>>);
-
-struct Block {
-    /// The number of its frame, or of its `ExitStack`.
-    number: usize,
-    /// The thread or the task that has entered it.
-    by: Py<PyAny>,
-    guard: Py<PyAny>,
-}
+pub(crate) struct Blocks(Arc<Entered>);
 
 /// What the package has in Python.
 pub(crate) struct Package {
@@ -86,32 +80,11 @@ fn is_closed(kind: &Bound<'_, PyAny>, frame: &Bound<'_, PyAny>) -> PyResult<bool
 }
 
 impl Blocks {
-    fn lock(&self) -> MutexGuard<'_, Vec<Block>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    pub(crate) fn push(&self, number: usize, by: Py<PyAny>, guard: Py<PyAny>) {
-        self.lock().push(Block { number, by, guard });
-    }
-
-    fn take(&self, is_it: impl Fn(&Block) -> bool) -> Option<Py<PyAny>> {
-        let mut blocks = self.lock();
-        let place = blocks.iter().rposition(is_it)?;
-        let Block { by, guard, .. } = blocks.remove(place);
-        drop(blocks);
-        // Not under the lock: this may run code of Python.
-        drop(by);
-        Some(guard)
-    }
-
     /// The guard of a block that is left by another one than has entered, as fixtures enter and leave by calls: of the
     /// block that this thread or task has entered last, or of the only one.
     fn pop_elsewhere(slf: &Bound<'_, Self>, by: &Bound<'_, PyAny>) -> PyResult<Py<PyAny>> {
-        let this = slf.get();
-        let entered: Vec<_> = {
-            let blocks = this.lock();
-            blocks.iter().map(|block| (block.number, block.by.clone_ref(slf.py()))).collect()
-        };
+        let blocks = &slf.get().0;
+        let entered = blocks.who(slf.py());
         let mut own = None;
         for (number, who) in &entered {
             if who.bind(slf.py()).eq(by)? {
@@ -120,7 +93,7 @@ impl Blocks {
         }
         let only = entered.first().map(|it| it.0);
         let only = only.filter(|first| entered.iter().all(|(number, _)| number == first));
-        let found = own.or(only).and_then(|number| this.take(|block| block.number == number));
+        let found = own.or(only).and_then(|number| blocks.take(number));
         found.ok_or_else(|| {
             let name = slf.getattr(intern!(slf.py(), "_name")).and_then(|name| name.repr());
             let name = name.map(|name| name.to_string()).unwrap_or_default();
@@ -141,25 +114,23 @@ impl Blocks {
     #[new]
     #[pyo3(signature = (*_args, **_more))]
     fn new(_args: &Bound<'_, PyTuple>, _more: Option<&Bound<'_, PyDict>>) -> Self {
-        Self(Mutex::default())
+        Self(Arc::default())
     }
 
     fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
-        let Ok(blocks) = self.0.try_lock() else { return Ok(()) };
-        blocks.iter().try_for_each(|block| {
-            visit.call(&block.by)?;
-            visit.call(&block.guard)
+        self.0.each(|Block { by, guard, .. }| {
+            visit.call(by)?;
+            visit.call(guard)
         })
     }
 
     fn __clear__(&self) {
-        let blocks = std::mem::take(&mut *self.lock());
-        drop(blocks);
+        self.0.clear();
     }
 
     /// The guard becomes that of this block, which this thread or task has entered.
     fn _push(&self, number: usize, by: Py<PyAny>, guard: Py<PyAny>) {
-        self.push(number, by, guard);
+        self.0.push(Block { number, by, guard });
     }
 
     /// Acquires for a thread, in `with`.
@@ -170,7 +141,8 @@ impl Blocks {
         let lock = Self::native(slf)?;
         let operation = lock.get().acquiring(None);
         let guard = operation.waited(py, Then::Guard(package.guard.clone_ref(py)))?;
-        slf.get().push(number, package.thread(py)?.unbind(), guard.clone_ref(py));
+        let (by, guarded) = (package.thread(py)?.unbind(), guard.clone_ref(py));
+        slf.get().0.push(Block { number, by, guard: guarded });
         Ok(guard)
     }
 
@@ -184,7 +156,7 @@ impl Blocks {
         let py = slf.py();
         let package = package(py)?;
         let number = number(package, &package.frame.bind(py).call0()?)?;
-        let guard = match slf.get().take(|block| block.number == number) {
+        let guard = match slf.get().0.take(number) {
             Some(guard) => guard,
             None => Self::pop_elsewhere(slf, &package.thread(py)?)?,
         };
@@ -215,7 +187,7 @@ impl Blocks {
             false => None,
         };
         let class = package(py)?.async_guard.clone_ref(py);
-        let then = Then::Entered(class, slf.clone().unbind(), number);
+        let then = Then::Entered(class, slf.get().0.clone(), number);
         Bound::new(py, lock.get().acquiring(owner).awaited(then))
     }
 
@@ -230,7 +202,7 @@ impl Blocks {
         let package = package(py)?;
         let frame = package.frame.bind(py).call0()?;
         let number = number(package, &frame)?;
-        let guard = match slf.get().take(|block| block.number == number) {
+        let guard = match slf.get().0.take(number) {
             Some(guard) => guard.into_bound(py),
             None => Self::pop_elsewhere(slf, &running_task(py, None)?)?.into_bound(py),
         };
@@ -246,4 +218,11 @@ impl Blocks {
         let leaving = guard.call_method1(intern!(py, "_leave"), (raised,))?;
         Ok(Operation::with(leaving.cast_into::<Operation>()?, then).into_any())
     }
+}
+
+/// Imports what makes exceptions and ends blocks, while the interpreter can: at its end it imports nothing any more.
+#[pyfunction]
+pub(crate) fn import_errors(py: Python<'_>) -> PyResult<()> {
+    package(py)?;
+    errors::import(py)
 }

@@ -86,10 +86,8 @@ fn makers(py: Python<'_>) -> PyResult<&'static Makers> {
     })
 }
 
-/// Imports what makes exceptions and ends blocks, while the interpreter can: at its end it imports nothing any more.
-#[pyfunction]
-pub(crate) fn import_errors(py: Python<'_>) -> PyResult<()> {
-    crate::blocks::package(py)?;
+/// Imports what makes exceptions.
+pub(crate) fn import(py: Python<'_>) -> PyResult<()> {
     makers(py).map(drop)
 }
 

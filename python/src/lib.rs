@@ -6,6 +6,7 @@ mod bell;
 mod blocks;
 mod bridge;
 mod counts;
+mod entered;
 mod errors;
 mod greenlets;
 mod holds;
@@ -41,7 +42,7 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<holds::Fate>()?;
     module.add_class::<news::News>()?;
     module.add_class::<test_stores::TestStore>()?;
-    module.add_function(wrap_pyfunction!(errors::import_errors, module)?)?;
+    module.add_function(wrap_pyfunction!(blocks::import_errors, module)?)?;
     module.add_function(wrap_pyfunction!(counts::counts, module)?)?;
     module.add_function(wrap_pyfunction!(managers::connect, module)?)?;
     module.add_function(wrap_pyfunction!(managers::connect_from, module)?)?;

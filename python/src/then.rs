@@ -1,6 +1,7 @@
 //! What becomes of the outcome of an operation: a value, a guard, or the end of a block.
 
 use std::ffi::CStr;
+use std::sync::Arc;
 
 use latchwork::Error;
 use pyo3::exceptions::PyRuntimeWarning;
@@ -8,7 +9,7 @@ use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::PyType;
 
-use crate::blocks::Blocks;
+use crate::entered::{Block, Entered};
 use crate::errors::{note, raised};
 use crate::outcomes::Outcome;
 
@@ -20,7 +21,7 @@ pub(crate) enum Then {
     /// A hold becomes a guard of this class.
     Guard(Py<PyType>),
     /// The guard becomes that of this block of a lock, which the task that runs has entered.
-    Entered(Py<PyType>, Py<Blocks>, usize),
+    Entered(Py<PyType>, Arc<Entered>, usize),
     /// The end of a block that has raised this, or nothing.
     Left(Option<Py<PyAny>>),
 }
@@ -46,7 +47,7 @@ impl Then {
                 let outcome = outcome?;
                 let task = running_task(py, event_loop)?;
                 let guard = outcome.into_python(py, Some(class.bind(py)))?;
-                blocks.get().push(number, task.unbind(), guard.clone_ref(py));
+                blocks.push(Block { number, by: task.unbind(), guard: guard.clone_ref(py) });
                 Ok(guard)
             }
             Self::Left(body) => {
