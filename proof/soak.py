@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Runs what searches for faults, for hours or on each version of each server. From the root of the repository:
 
-cargo xtask soak --hours 8 [--round 120] [--seeds 1000] [--only WORD]...
+cargo xtask soak --hours 8 [--round 120] [--seeds 1000] [--at-once 1] [--only WORD]...
     in rotation: the nemesis on each of its stores, the simulation, the contract of each crate. It begins where the
     last one on the same commit has ended, and adds a section to proof/RECORD.md.
 cargo xtask matrix [NAME@VERSION]...
@@ -19,6 +19,7 @@ import re
 import shutil
 import subprocess
 import sys
+import threading
 import time
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
@@ -111,26 +112,35 @@ def soak(asked):
     done = json.loads(state.read_text()) if state.exists() else {}
     if done.get("commit") != commit:
         done = {"commit": commit, "began": f"{datetime.datetime.now(datetime.UTC):%Y-%m-%d %H:%M}", "versions": versions(), "jobs": 0, "rows": {}, "failed": []}
-    end = time.monotonic() + asked.hours * 3600
-    while time.monotonic() < end:
-        number = done["jobs"]
-        name, command = jobs[number % len(jobs)]
-        if command is None:
-            command = [program("latchwork-simulate"), "--seeds", str(asked.seeds), "--from", str(number * asked.seeds)]
-        begun, log = time.monotonic(), FOLDER / f"{number}.txt"
-        try:
+    end, numbers, lock = time.monotonic() + asked.hours * 3600, itertools.count(done["jobs"]), threading.Lock()
+
+    def work():
+        while time.monotonic() < end:
+            with lock:
+                number = next(numbers)
+            name, command = jobs[number % len(jobs)]
+            if command is None:
+                command = [program("latchwork-simulate"), "--seeds", str(asked.seeds), "--from", str(number * asked.seeds)]
+            begun, log = time.monotonic(), FOLDER / f"{number}.txt"
             found, well, _ = run(command, log)
-        except KeyboardInterrupt:
-            print(f"interrupted: {name} is not counted")
-            break
-        row = collections.Counter(done["rows"].get(name, {}))
-        row.update(found, hours=(time.monotonic() - begun) / 3600, runs=1, failed=int(not well))
-        done["rows"][name] = row
-        done["failed"] += [] if well else [f"{name}: `target/soak/{number}.txt`"]
-        done["jobs"] += 1
-        state.write_text(json.dumps(done))
-        record(done)
-        print(f"{name}: {'ok' if well else 'FAILED, see ' + str(log)}, {dict(found)}", flush=True)
+            with lock:
+                row = collections.Counter(done["rows"].get(name, {}))
+                row.update(found, hours=(time.monotonic() - begun) / 3600, runs=1, failed=int(not well))
+                done["rows"][name] = row
+                done["failed"] += [] if well else [f"{name}: `target/soak/{number}.txt`"]
+                done["jobs"] += 1
+                state.write_text(json.dumps(done))
+                record(done)
+            print(f"{name}: {'ok' if well else 'FAILED, see ' + str(log)}, {dict(found)}", flush=True)
+
+    workers = [threading.Thread(target=work, daemon=True) for _ in range(asked.at_once)]
+    for worker in workers:
+        worker.start()
+    try:
+        for worker in workers:
+            worker.join()
+    except KeyboardInterrupt:
+        print("interrupted: the jobs under way are not counted")
     return not done["failed"]
 
 
@@ -187,6 +197,7 @@ def main():
     one = commands.add_parser("soak")
     one.add_argument("--hours", type=float, required=True)
     one.add_argument("--round", type=float, default=120, help="seconds of one run of the nemesis")
+    one.add_argument("--at-once", type=int, default=1, help="jobs at a time, each with servers of its own")
     one.add_argument("--seeds", type=int, default=1000)
     one.add_argument("--only", action="append", default=[])
     one.set_defaults(run=soak)

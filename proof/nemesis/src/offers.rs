@@ -58,6 +58,17 @@ const FOREIGN: &[(&str, &str, &str)] = &[
     ("kazoo", "--store zookeeper", "all"),
 ];
 
+/// Stores under two instances of the service with one key, whose clients speak HTTP.
+const HTTP: &[(&str, &str)] = &[
+    ("redis", "--redis single --options guard=true"),
+    ("redlock", "--redis redlock"),
+    ("etcd", "--store etcd"),
+    ("postgres", "--store postgres"),
+    ("kubernetes", "--store kubernetes"),
+];
+
+const SERVICE: &str = "--service service-kill,service-stop,service-restart";
+
 /// A line for each run. Of the other stores each has its own list of all faults.
 pub fn lines() -> String {
     let folder = std::env::temp_dir().join("latchwork-nemesis-files");
@@ -70,7 +81,10 @@ pub fn lines() -> String {
         let store = words.split(' ').nth(1).unwrap_or_default();
         format!("{client}-{store}\t{words} --foreign {client} --faults {faults}\n")
     });
-    std::iter::once(files).chain(redis).chain(others).chain(foreign).collect()
+    let http = HTTP.iter().map(|(store, words)| {
+        format!("http-{store}\t{words} {SERVICE} --instances 2 --faults kill,stop\n")
+    });
+    std::iter::once(files).chain(redis).chain(others).chain(foreign).chain(http).collect()
 }
 
 #[cfg(test)]
@@ -96,6 +110,8 @@ mod tests {
             let foreign = crate::foreign::ALL.iter().map(crate::foreign::Foreign::name);
             assert!(client.is_none_or(|client| foreign.into_iter().any(|f| f == client)), "{line}");
             flags.text("tasks");
+            flags.text("service");
+            flags.text("instances");
             flags.done().unwrap();
         }
         assert!(
