@@ -22,7 +22,8 @@ async fn detaches(stage: &Stage) -> bool {
 /// In between nobody gets the lock, and the adopted hold lives on renewals.
 async fn adoption_keeps_the_token(stage: Stage) {
     let (a, b, c) = (stage.peer().await, stage.peer().await, stage.peer().await);
-    let guard = a.locks.mutex(NAME).ttl(stage.short()).acquire().await.unwrap();
+    let ttl = stage.short() * 2;
+    let guard = a.locks.mutex(NAME).ttl(ttl).acquire().await.unwrap();
     let token = guard.token();
     if !detaches(&stage).await {
         let error = guard.detach().await.unwrap_err();
@@ -39,11 +40,11 @@ async fn adoption_keeps_the_token(stage: Stage) {
     assert_eq!(error.kind(), ErrorKind::Invalid, "{error}");
     let adopted = b.locks.adopt(&ticket).await.unwrap();
     assert_eq!(adopted.token(), token);
-    stage.sleep(stage.short() * 2).await;
+    stage.sleep(ttl * 3 / 2).await;
     assert_eq!(adopted.state(), HoldState::Held);
     assert!(c.locks.mutex(NAME).try_acquire().await.unwrap().is_none());
     adopted.release().await.unwrap();
-    let next = c.locks.mutex(NAME).acquire_within(stage.short()).await.unwrap();
+    let next = c.locks.mutex(NAME).acquire_within(ttl * 2).await.unwrap();
     assert!(next.token() > token);
 }
 
