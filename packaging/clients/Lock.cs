@@ -1,12 +1,14 @@
-// Holds a lock of `latchwork serve` while standard input is open, and prints held, lost or released.
+// Holds a lock of `latchwork serve` while standard input is open, and prints held, lost or released. Several locks belong
+// to a session, which one request renews.
 //
 //   dotnet run Lock.cs http://localhost:7117 nightly
-//   mcs -r:System.Net.Http -r:System.Runtime.Serialization Lock.cs && mono Lock.exe http://localhost:7117 nightly
+//   mcs -r:System.Net.Http -r:System.Runtime.Serialization Lock.cs && mono Lock.exe http://localhost:7117 stock/1 stock/2
 //
 // Exit code 73: the lock was lost, and the work may have overlapped with that of another holder. The tests of this
 // repository run it with Mono.
 using System;
 using System.Diagnostics;
+using System.Linq;
 using System.Net.Http;
 using System.Runtime.Serialization;
 using System.Runtime.Serialization.Json;
@@ -15,9 +17,14 @@ using System.Threading;
 using System.Threading.Tasks;
 
 [DataContract]
+class Held { }
+
+[DataContract]
 class Answer
 {
     [DataMember] public string hold = "";
+    [DataMember] public string session = "";
+    [DataMember] public Held[] held = { }; // the locks of a session
     [DataMember] public string token = "";
     [DataMember] public string error = "";
     [DataMember] public long valid_for_ms;
@@ -52,37 +59,58 @@ static class Lock
 
     static bool IsGone(Exception error) { return error is HttpRequestException || error is OperationCanceledException; }
 
-    static int Lost() { Console.WriteLine("lost"); return 73; }
-
-    static async Task<int> Run(string root, string name)
+    // Repeats a request whose answer is lost, with the same key: it is the same claim, and gets the same hold.
+    static async Task<Answer> Acquire(string url, string wish, long limit)
     {
-        long ttl = long.Parse(Environment.GetEnvironmentVariable("TTL_MS") ?? "15000");
-        // The same key is the same claim: a retry after a lost answer gets the same hold.
         string key = Guid.NewGuid().ToString();
-        string wish = "{\"ttl_ms\": " + ttl + ", \"wait_ms\": " + ttl * 10 + "}";
-        Answer held = null;
-        for (int tries = 0; held == null; tries++)
+        for (int tries = 0; ; tries++)
         {
-            try { held = await Ask(HttpMethod.Post, root + "/v1/locks/" + Uri.EscapeDataString(name), wish, key, TimeSpan.FromMilliseconds(ttl * 12)); }
+            try { return await Ask(HttpMethod.Post, url, wish, key, TimeSpan.FromMilliseconds(limit)); }
             catch (Exception error) { if (!IsGone(error) || tries == 3) throw; }
         }
-        if (held.Status != 200) { Console.Error.WriteLine("not acquired: " + held.error); return 75; }
-        string mine = root + "/v1/holds/" + held.hold;
-        Console.WriteLine("held " + held.token); // give the token to the resource
+    }
+
+    static int NotAcquired(Answer answer) { Console.Error.WriteLine("not acquired: " + answer.error); return 75; }
+
+    static int Lost() { Console.WriteLine("lost"); return 73; }
+
+    static async Task<int> Run(string root, string[] names)
+    {
+        long ttl = long.Parse(Environment.GetEnvironmentVariable("TTL_MS") ?? "15000");
+        string wish = "{\"ttl_ms\": " + ttl + ", \"wait_ms\": " + ttl * 10 + "}";
+        bool isSession = names.Length > 1;
+        Answer kept = null; // what is renewed
+        if (isSession)
+        {
+            kept = await Acquire(root + "/v1/sessions", "{\"ttl_ms\": " + ttl + "}", ttl);
+            if (kept.Status != 200) return NotAcquired(kept);
+            wish = "{\"session\": \"" + kept.session + "\"}"; // without a wait: nobody renews the session meanwhile
+        }
+        foreach (string name in names)
+        {
+            var held = await Acquire(root + "/v1/locks/" + Uri.EscapeDataString(name), wish, ttl * 12);
+            if (held.Status != 200) return NotAcquired(held);
+            Console.WriteLine("held " + held.token); // give the token to the resource
+            kept = kept ?? held;
+        }
+        string mine = root + (isSession ? "/v1/sessions/" + kept.session : "/v1/holds/" + kept.hold);
 
         var done = Task.Run(() => Console.In.ReadToEnd()); // the work: here, until standard input ends
-        var renewIn = TimeSpan.FromMilliseconds(held.renew_in_ms);
+        var renewIn = TimeSpan.FromMilliseconds(kept.renew_in_ms);
         while (true)
         {
-            var pause = renewIn < held.Left ? renewIn : held.Left;
+            var pause = renewIn < kept.Left ? renewIn : kept.Left;
             if (pause > TimeSpan.Zero && await Task.WhenAny(done, Task.Delay(pause)) == done) break;
-            if (held.Left <= TimeSpan.Zero) return Lost();
+            if (kept.Left <= TimeSpan.Zero) return Lost();
             renewIn = TimeSpan.FromMilliseconds(100); // again, while it is valid
             try
             {
-                var next = await Ask(HttpMethod.Post, mine + "/renew", null, null, held.Left);
+                var next = await Ask(HttpMethod.Post, mine + "/renew", null, null, kept.Left);
                 if (next.Status == 404 || next.Status == 410) return Lost();
-                if (next.Status == 200) { held = next; renewIn = TimeSpan.FromMilliseconds(next.renew_in_ms); }
+                if (next.Status != 200) continue;
+                if (isSession && next.held.Length < names.Length) return Lost(); // one of them; the others are held
+                kept = next;
+                renewIn = TimeSpan.FromMilliseconds(next.renew_in_ms);
             }
             catch (Exception error) { if (!IsGone(error)) throw; }
         }
@@ -92,5 +120,5 @@ static class Lock
         return 0;
     }
 
-    static int Main(string[] args) { return Run(args[0], args[1]).GetAwaiter().GetResult(); }
+    static int Main(string[] args) { return Run(args[0], args.Skip(1).ToArray()).GetAwaiter().GetResult(); }
 }

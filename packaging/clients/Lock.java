@@ -13,9 +13,11 @@ import java.util.concurrent.TimeUnit;
 import java.util.regex.Pattern;
 
 /**
- * Holds a lock of {@code latchwork serve} while standard input is open, and prints held, lost or released.
+ * Holds a lock of {@code latchwork serve} while standard input is open, and prints held, lost or released. Several locks
+ * belong to a session, which one request renews.
  *
- * <pre>java Lock.java http://localhost:7117 nightly</pre>
+ * <pre>java Lock.java http://localhost:7117 nightly
+ *java Lock.java http://localhost:7117 stock/1 stock/2</pre>
  *
  * Exit code 73: the lock was lost, and the work may have overlapped with that of another holder.
  */
@@ -33,6 +35,11 @@ public class Lock {
 
         long millis(String field) {
             return Long.parseLong(text(field));
+        }
+
+        /** How many locks a session holds. */
+        int held() {
+            return body.split("\"lost\":")[0].split("\"token\":").length - 1;
         }
 
         /** By System.nanoTime, which stands still while the machine sleeps. */
@@ -53,6 +60,25 @@ public class Lock {
         return new Answer(response.statusCode(), response.body(), sent);
     }
 
+    /** Repeats a request whose answer is lost, with the same key: it is the same claim, and gets the same hold. */
+    private static Answer acquire(String address, String wish, long limit) throws Exception {
+        String key = UUID.randomUUID().toString();
+        for (int tries = 0; ; tries++) {
+            try {
+                Answer held = ask("POST", address, key, wish, Duration.ofMillis(limit));
+                if (held.status() != 200) {
+                    System.err.println("not acquired: " + held.body());
+                    System.exit(75);
+                }
+                return held;
+            } catch (java.io.IOException error) {
+                if (tries == 3) {
+                    throw error;
+                }
+            }
+        }
+    }
+
     private static void lost() {
         System.out.println("lost");
         System.exit(73);
@@ -60,28 +86,24 @@ public class Lock {
 
     public static void main(String[] args) throws Exception {
         String base = args[0];
-        String name = URLEncoder.encode(args[1], StandardCharsets.UTF_8).replace("+", "%20");
+        int names = args.length - 1;
+        boolean isSession = names > 1;
         long ttl = Long.parseLong(System.getenv().getOrDefault("TTL_MS", "15000"));
         String wish = "{\"ttl_ms\": " + ttl + ", \"wait_ms\": " + ttl * 10 + "}";
-        // The same key is the same claim: a retry after a lost answer gets the same hold.
-        String key = UUID.randomUUID().toString();
-        Answer held = null;
-        for (int tries = 0; held == null; tries++) {
-            try {
-                held = ask("POST", base + "/v1/locks/" + name, key, wish, Duration.ofMillis(ttl * 12));
-            } catch (java.io.IOException error) {
-                if (tries == 3) {
-                    throw error;
-                }
-            }
+        Answer kept = null; // what is renewed
+        if (isSession) {
+            kept = acquire(base + "/v1/sessions", "{\"ttl_ms\": " + ttl + "}", ttl);
+            // Without a wait: nobody renews the session meanwhile.
+            wish = "{\"session\": \"" + kept.text("session") + "\"}";
         }
-        if (held.status() != 200) {
-            System.err.println("not acquired: " + held.body());
-            System.exit(75);
+        for (int at = 1; at <= names; at++) {
+            String name = URLEncoder.encode(args[at], StandardCharsets.UTF_8).replace("+", "%20");
+            Answer held = acquire(base + "/v1/locks/" + name, wish, ttl * 12);
+            System.out.println("held " + held.text("token")); // give the token to the resource
+            kept = isSession ? kept : held;
         }
-        long until = held.until();
-        long renewIn = held.millis("renew_in_ms");
-        System.out.println("held " + held.text("token")); // give the token to the resource
+        long until = kept.until();
+        long renewIn = kept.millis("renew_in_ms");
 
         var done = new CountDownLatch(1); // the work: here, until standard input ends
         var work = new Thread(() -> {
@@ -94,7 +116,7 @@ public class Lock {
         });
         work.setDaemon(true);
         work.start();
-        String mine = base + "/v1/holds/" + held.text("hold");
+        String mine = base + (isSession ? "/v1/sessions/" + kept.text("session") : "/v1/holds/" + kept.text("hold"));
         while (!done.await(Math.min(renewIn, Math.max(0, TimeUnit.NANOSECONDS.toMillis(until - System.nanoTime()))), TimeUnit.MILLISECONDS)) {
             long left = until - System.nanoTime();
             if (left <= 0) {
@@ -105,6 +127,9 @@ public class Lock {
                 if (next.status() == 200) {
                     until = next.until();
                     renewIn = next.millis("renew_in_ms");
+                    if (isSession && next.held() < names) {
+                        lost(); // one of them; the others are held
+                    }
                     continue;
                 }
                 if (next.status() == 404 || next.status() == 410) {

@@ -1,6 +1,8 @@
-// Holds a lock of `latchwork serve` while standard input is open, and prints held, lost or released.
+// Holds a lock of `latchwork serve` while standard input is open, and prints held, lost or released. Several locks belong
+// to a session, which one request renews.
 //
 //	go run lock.go http://localhost:7117 nightly
+//	go run lock.go http://localhost:7117 stock/1 stock/2
 //
 // Exit code 73: the lock was lost, and the work may have overlapped with that of another holder.
 package main
@@ -21,6 +23,8 @@ import (
 
 type hold struct {
 	Hold       string `json:"hold"`
+	Session    string `json:"session"`
+	Held       []any  `json:"held"`  // the locks of a session
 	Token      string `json:"token"` // text: it exceeds 2^53
 	ValidForMs int64  `json:"valid_for_ms"`
 	RenewInMs  int64  `json:"renew_in_ms"`
@@ -51,37 +55,54 @@ func ask(ctx context.Context, method, address, key string, body any) (int, hold,
 	return response.StatusCode, answer, sent, json.NewDecoder(response.Body).Decode(&answer)
 }
 
+// acquire repeats a request whose answer is lost, with the same key: it is the same claim, and gets the same hold.
+func acquire(address string, wish map[string]any) (hold, time.Time) {
+	key := rand.Text()
+	status, held, sent, err := ask(context.Background(), "POST", address, key, wish)
+	for try := 0; err != nil && try < 3; try++ {
+		status, held, sent, err = ask(context.Background(), "POST", address, key, wish)
+	}
+	if err != nil || status != 200 {
+		fmt.Fprintln(os.Stderr, "not acquired:", held.Error, err)
+		os.Exit(75)
+	}
+	return held, sent.Add(time.Duration(held.ValidForMs) * time.Millisecond)
+}
+
 func lost() {
 	fmt.Println("lost")
 	os.Exit(73)
 }
 
 func main() {
-	base, name := os.Args[1], url.PathEscape(os.Args[2])
+	base, names := os.Args[1], os.Args[2:]
 	ttl, _ := strconv.ParseInt(os.Getenv("TTL_MS"), 10, 64)
 	if ttl == 0 {
 		ttl = 15000
 	}
 	ctx := context.Background()
 	wish := map[string]any{"ttl_ms": ttl, "wait_ms": ttl * 10}
-
-	// The same key is the same claim: a retry after a lost answer gets the same hold.
-	key := rand.Text()
-	status, held, sent, err := ask(ctx, "POST", base+"/v1/locks/"+name, key, wish)
-	for try := 0; err != nil && try < 3; try++ {
-		status, held, sent, err = ask(ctx, "POST", base+"/v1/locks/"+name, key, wish)
+	var kept hold // what is renewed
+	var until time.Time
+	if len(names) > 1 {
+		kept, until = acquire(base+"/v1/sessions", map[string]any{"ttl_ms": ttl})
+		wish = map[string]any{"session": kept.Session} // without a wait: nobody renews the session meanwhile
 	}
-	if err != nil || status != 200 {
-		fmt.Fprintln(os.Stderr, "not acquired:", held.Error, err)
-		os.Exit(75)
+	for _, name := range names {
+		held, valid := acquire(base+"/v1/locks/"+url.PathEscape(name), wish)
+		fmt.Println("held", held.Token) // give the token to the resource
+		if kept.Session == "" {
+			kept, until = held, valid
+		}
 	}
-	until := sent.Add(time.Duration(held.ValidForMs) * time.Millisecond)
-	renew := time.After(time.Duration(held.RenewInMs) * time.Millisecond)
-	fmt.Println("held", held.Token) // give the token to the resource
+	renew := time.After(time.Duration(kept.RenewInMs) * time.Millisecond)
+	mine := base + "/v1/holds/" + kept.Hold
+	if kept.Session != "" {
+		mine = base + "/v1/sessions/" + kept.Session
+	}
 
 	done := make(chan struct{}) // the work: here, until standard input ends
 	go func() { io.Copy(io.Discard, os.Stdin); close(done) }()
-	mine := base + "/v1/holds/" + held.Hold
 	for working := true; working; {
 		select {
 		case <-done:
@@ -96,6 +117,9 @@ func main() {
 			case err == nil && status == 200:
 				until = sent.Add(time.Duration(next.ValidForMs) * time.Millisecond)
 				renew = time.After(time.Duration(next.RenewInMs) * time.Millisecond)
+				if kept.Session != "" && len(next.Held) < len(names) {
+					lost() // one of them; the others are held
+				}
 			case err == nil && (status == 404 || status == 410):
 				lost()
 			default: // try again, for as long as it is valid

@@ -1,11 +1,13 @@
-// Holds a lock of `latchwork serve` while standard input is open, and prints held, lost or released.
+// Holds a lock of `latchwork serve` while standard input is open, and prints held, lost or released. Several locks belong
+// to a session, which one request renews.
 //
 //   node lock.mts http://localhost:7117 nightly
+//   node lock.mts http://localhost:7117 stock/1 stock/2
 //
 // Exit code 73: the lock was lost, and the work may have overlapped with that of another holder. Its types are in
 // comments, so that every Node.js runs it as it is (rename it to .mjs before version 22.18).
 
-const [base, name] = process.argv.slice(2);
+const [base, ...names] = process.argv.slice(2);
 const ttl = Number(process.env.TTL_MS ?? 15000);
 
 /**
@@ -31,19 +33,32 @@ function lost() {
   process.exit(73);
 }
 
-// The same key is the same claim: a retry after a lost answer gets the same hold.
-const headers = { "Idempotency-Key": crypto.randomUUID() };
-const path = `/v1/locks/${encodeURIComponent(name)}`;
-const wish = { ttl_ms: ttl, wait_ms: ttl * 10 };
-const acquire = () => ask("POST", path, wish, headers);
-const held = await acquire().catch(acquire).catch(acquire);
-if (held.status !== 200) {
+/**
+ * Repeats a request whose answer is lost, with the same key: it is the same claim, and gets the same hold.
+ *
+ * @param {string} path @param {object} wish
+ */
+async function acquire(path, wish) {
+  const headers = { "Idempotency-Key": crypto.randomUUID() };
+  const send = () => ask("POST", path, wish, headers);
+  const held = await send().catch(send).catch(send);
+  if (held.status === 200) return held;
   console.error("not acquired:", held.error);
   process.exit(75);
 }
-let until = held.sent + held.valid_for_ms;
-let renewIn = held.renew_in_ms;
-console.log("held", held.token); // give the token to the resource: text, because it exceeds 2^53
+
+const session = names.length > 1 ? await acquire("/v1/sessions", { ttl_ms: ttl }) : null;
+// In a session without a wait: nobody renews it meanwhile.
+const wish = session ? { session: session.session } : { ttl_ms: ttl, wait_ms: ttl * 10 };
+let kept = session; // what is renewed
+for (const name of names) {
+  const held = await acquire(`/v1/locks/${encodeURIComponent(name)}`, wish);
+  console.log("held", held.token); // give the token to the resource: text, because it exceeds 2^53
+  kept ??= held;
+}
+let until = kept.sent + kept.valid_for_ms;
+let renewIn = kept.renew_in_ms;
+const mine = session ? `/v1/sessions/${session.session}` : `/v1/holds/${kept.hold}`;
 
 let working = true; // the work: here, until standard input ends
 const done = new Promise((resolve) => process.stdin.resume().on("end", resolve)).then(() => (working = false));
@@ -54,10 +69,11 @@ for (;;) {
   const left = until - performance.now();
   if (left <= 0) lost();
   try {
-    const next = await ask("POST", `/v1/holds/${held.hold}/renew`, undefined, {}, left);
+    const next = await ask("POST", `${mine}/renew`, undefined, {}, left);
     if (next.status === 200) {
       until = next.sent + next.valid_for_ms;
       renewIn = next.renew_in_ms;
+      if (session && next.held.length < names.length) lost(); // one of them; the others are held
       continue;
     }
     if (next.status === 404 || next.status === 410) lost();
@@ -66,7 +82,7 @@ for (;;) {
   }
   renewIn = 100;
 }
-const released = await ask("DELETE", `/v1/holds/${held.hold}`, undefined, {}, 10000);
+const released = await ask("DELETE", mine, undefined, {}, 10000);
 if (released.status !== 200) lost();
 console.log("released");
 process.exit(0);
