@@ -8,6 +8,8 @@ use latchwork::FencingToken;
 use latchwork_store::{Mode, Party, Shape, Snapshot};
 use sha2::{Digest, Sha256};
 
+use super::holds::origin::{Origin, SessionNumber};
+
 /// A lock as the store and the queue of this service show it.
 #[derive(Debug, Clone)]
 pub(crate) struct LockStatus {
@@ -73,13 +75,14 @@ impl fmt::Display for Version {
 impl LockStatus {
     /// The lock whose name in the service's namespace is `name`.
     pub(crate) fn new(name: &str, seen: &Snapshot) -> Self {
+        let party = |party| PartyStatus::new(name, party);
         Self {
             name: name.to_owned(),
             key: seen.key.as_str().to_owned(),
             shape: seen.shape,
             token: (seen.token != 0).then(|| FencingToken::from_grant(seen.token)),
-            holders: seen.holders.iter().map(PartyStatus::from).collect(),
-            waiters: seen.waiters.iter().map(PartyStatus::from).collect(),
+            holders: seen.holders.iter().map(party).collect(),
+            waiters: seen.waiters.iter().map(party).collect(),
             linger: seen.linger,
             closed_by: seen.closed_by.as_ref().map(|holder| holder.text.to_string()),
             notes: seen.notes.clone(),
@@ -114,10 +117,14 @@ pub(crate) struct PartyStatus {
     pub(crate) is_latchwork: bool,
     /// What it says to readers of the lock, as JSON.
     pub(crate) value: Option<Arc<str>>,
+    /// The session that keeps it.
+    pub(crate) session: Option<SessionNumber>,
 }
 
-impl From<&Party> for PartyStatus {
-    fn from(party: &Party) -> Self {
+impl PartyStatus {
+    /// The holder or waiter of the lock with this name.
+    pub(crate) fn new(lock: &str, party: &Party) -> Self {
+        let session = Origin::read(&party.holder).and_then(|origin| origin.session);
         let permits = match party.mode {
             Mode::Permits { take, .. } => Some(take),
             _ => None,
@@ -132,6 +139,8 @@ impl From<&Party> for PartyStatus {
             remaining: party.remaining,
             is_latchwork: party.id.is_some(),
             value: party.holder.value.clone(),
+            // A session does not keep itself.
+            session: session.filter(|number| number.name() != lock),
         }
     }
 }

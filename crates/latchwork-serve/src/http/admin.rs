@@ -133,7 +133,7 @@ pub(super) async fn force_release(
     tracing::info!(target: "latchwork::audit", act = "force-release", by = %caller.principal.name, peer = %caller.peer, name = ?name, reason = ?reason, outcome, "admin");
     let done = done.map_err(|error| of(&error))?;
     Ok(Answer(ForcedView {
-        evicted: done.evicted.iter().map(|it| PartyView::from(&PartyStatus::from(it))).collect(),
+        evicted: done.evicted.iter().map(|it| (&PartyStatus::new(&name, it)).into()).collect(),
         token: done.token.map(|token| token.to_string()),
     }))
 }

@@ -67,6 +67,8 @@ pub(crate) struct PartyView {
     latchwork: bool,
     /// What it says to readers of the lock: any JSON. Text of others, as `holder`.
     value: Option<serde_json::Value>,
+    /// The lock of the session that keeps it.
+    session: Option<String>,
 }
 
 /// The holds of a token.
@@ -152,6 +154,7 @@ impl From<&PartyStatus> for PartyView {
             remaining_ms: party.remaining.map(millis),
             latchwork: party.is_latchwork,
             value: value(party.value.as_deref()),
+            session: party.session.map(|number| number.name()),
         }
     }
 }
@@ -191,7 +194,7 @@ impl From<&LockStatus> for LockView {
 pub(crate) fn length_of_lock(lock: &LockStatus) -> usize {
     let length_of_party = |party: &PartyStatus| {
         let value = party.value.as_ref().map_or(0, |value| value.len());
-        235 + party.holder.len() + party.candidate.as_ref().map_or(0, String::len) + value
+        310 + party.holder.len() + party.candidate.as_ref().map_or(0, String::len) + value
     };
     let parties = lock.holders.iter().chain(&lock.waiters).map(length_of_party);
     160 + lock.name.len() + lock.key.len() + parties.sum::<usize>()

@@ -135,7 +135,7 @@ fn hostile_texts_stay_text_on_the_page() {
     browser.sees(
         "document.querySelector('#detail h2').textContent.startsWith('<b>bad</b>\\\\u{202e}eman')",
     );
-    for view in ["#/activity", "#/elections", "#/locks"] {
+    for view in ["#/activity", "#/elections", "#/sessions", "#/locks"] {
         browser.run(&format!("location.hash = {view:?}"));
         browser.sees(&format!(
             "document.querySelector({:?}).hidden === false",
@@ -208,12 +208,51 @@ fn the_page_shows_elections_and_the_doctors_findings() {
     browser
         .sees(&format!("document.querySelector('#elections .leader span').textContent !== {time}"));
     assert_eq!(browser.run("return document.activeElement.textContent"), "scheduler");
-    browser.keys("4");
+    browser.keys("5");
     browser.sees("document.querySelectorAll('#doctor .findings li').length > 0");
     // A verdict with warnings below it is no plain "safe".
     browser.sees("document.querySelector('#doctor .verdict.warned') && document.querySelector('#doctor .badge.warning')");
-    browser.keys("3");
+    browser.keys("4");
     browser.sees("document.querySelector('#activity li.granted')");
+}
+
+/// A session with its locks: in a view of its own, at each lock, and at the lock that the session is.
+#[test]
+fn the_page_shows_sessions_and_what_they_keep() {
+    let server = RedisServer::start(&RedisOptions::new()).unwrap();
+    let (service, browser) = shown(&["--store", &server.url()]);
+    browser.run("location.hash = '#/sessions'");
+    browser
+        .sees("document.querySelector('#sessions').innerText.includes('No client has a session.')");
+    let begun = service.ask("POST /v1/sessions", r#"{"ttl_ms": 60000, "holder": "ada@web-1"}"#);
+    let session = begun.is(200).get("session");
+    let body = serde_json::json!({ "session": session, "holder": "ada-hold" }).to_string();
+    let holds: Vec<_> = (0..10).map(|it| service.hold(&format!("lock-{it}"), &body)).collect();
+    let text = "document.querySelector('#sessions .card')?.innerText";
+    browser.sees(&format!("{text}?.includes('10 locks')"));
+    browser.sees(&format!("{text}.includes('ada@web-1') && {text}.includes('and 2 more')"));
+    browser.sees(&format!("/for \\d+s · (59|1m|\\d\\d)s? left/.test({text})"));
+    // A link keeps its focus while the times go on, and leads to the lock.
+    browser.run("document.querySelector('#sessions .kept a').focus()");
+    let time = browser.run("return document.querySelector('#sessions .leader span').textContent");
+    browser
+        .sees(&format!("document.querySelector('#sessions .leader span').textContent !== {time}"));
+    assert_eq!(browser.run("return document.activeElement.textContent"), "lock-0");
+    browser.keys(ENTER.to_string());
+    let people = "document.querySelector('#detail .people')?.innerText";
+    browser.sees(&format!("{people}?.includes('ada-hold') && {people}.includes('session ')"));
+    browser.sees(&format!("{} === \"ada-hold\\nsession\"", cell("lock-0", "holder")));
+    // From there to the session, which lists its locks.
+    browser.click("#detail .people a");
+    browser.sees(&format!("{people}?.includes('Keeps 10 locks')"));
+    browser.sees("document.querySelector('#detail .facts').innerText.includes('session')");
+    service.release(&holds[9]).is(200);
+    browser.sees(&format!("{people}?.includes('Keeps 9 locks')"));
+    service.ask(&format!("DELETE /v1/sessions/{session}"), "").is(200);
+    browser.keys("3");
+    browser
+        .sees("document.querySelector('#sessions').innerText.includes('No client has a session.')");
+    assert_eq!(browser.complaints(), [""; 0]);
 }
 
 /// A page of another site in the same browser, as somebody's mail would open it.
@@ -269,7 +308,7 @@ fn the_page_fits_a_phone() {
     assert_eq!(browser.run(inside), false, "the lock scrolls sideways");
     browser.run("history.back()");
     browser.sees("document.querySelector('#detail').hidden");
-    for view in ["elections", "activity", "doctor"] {
+    for view in ["elections", "sessions", "activity", "doctor"] {
         browser.run(&format!("location.hash = '#/{view}'"));
         browser.sees(&format!("!document.querySelector('#{view}').hidden"));
         assert_eq!(browser.run(is_wider), false, "{view}");

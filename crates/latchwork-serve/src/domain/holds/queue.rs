@@ -89,6 +89,7 @@ impl Queue {
                 remaining: None,
                 is_latchwork: true,
                 value: None,
+                session: None,
             });
         }
     }

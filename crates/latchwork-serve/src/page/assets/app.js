@@ -11,7 +11,7 @@ import * as views from './views.js';
 import { length, plain, refusal, say, showUtc } from './text.js';
 
 const $ = (id) => document.getElementById(id);
-const VIEWS = ['locks', 'elections', 'activity', 'doctor'];
+const VIEWS = ['locks', 'elections', 'sessions', 'activity', 'doctor'];
 
 let me = { rights: [], prefixes: [], tokens: false };
 let trouble = '';
@@ -196,6 +196,7 @@ function draw() {
   const view = current();
   if (view === 'locks') { urgent.draw(); table.draw(); }
   if (view === 'elections') views.drawElections();
+  if (view === 'sessions') views.drawSessions();
   if (view === 'activity') views.drawActivity();
 }
 
@@ -214,7 +215,8 @@ setInterval(() => {
   if (reading !== null) return;
   if (locks.isFarBehind()) { read(session.signal).catch(refused); return; }
   const open = detail.shownName();
-  const names = current() === 'locks' ? table.shown() : [...locks.locks.values()].filter((one) => locks.isElection(one.view)).map((one) => one.view.name);
+  const names = current() === 'locks' ? table.shown() : current() === 'sessions' ? views.shownSessions()
+    : [...locks.locks.values()].filter((one) => locks.isElection(one.view)).map((one) => one.view.name);
   locks.refresh(open === null ? names : [open, ...names], failedRow);
 }, 250);
 
@@ -329,7 +331,7 @@ document.addEventListener('keydown', (event) => {
     case 'g': go('#/locks'); table.toggleTree(); break;
     case 'f': if (open !== null && isAdmin(open)) release(open); break;
     case 'l': if (open !== null && isAdmin(open)) resize(open); break;
-    case '1': case '2': case '3': case '4': go(`#/${VIEWS[Number(event.key) - 1]}`); break;
+    case '1': case '2': case '3': case '4': case '5': go(`#/${VIEWS[Number(event.key) - 1]}`); break;
     case 'Escape': if (open !== null) closeDetail(); break;
     default: return;
   }

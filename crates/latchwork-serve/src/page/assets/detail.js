@@ -1,9 +1,9 @@
 // One lock: who holds it, who waits, and its past as a picture.
 
-import { clock, locks, left, age, kind, shownHolder } from './locks.js';
+import { clock, locks, left, age, isSession, kind, sessions, shortened, shownHolder } from './locks.js';
 import { pastOf } from './history.js';
 import { timeline, legend, story } from './timeline.js';
-import { bdi, copier, count, el, isMarked, length, moment, plain, quoted, refusal } from './text.js';
+import { bdi, copier, count, el, isMarked, length, link, moment, plain, quoted, refusal, renew } from './text.js';
 
 const SPANS = [['Auto', 0], ['1 min', 60_000], ['5 min', 300_000], ['30 min', 1_800_000], ['3 h', 10_800_000]];
 
@@ -74,7 +74,8 @@ function party(lock, one, isHolder, now, wall) {
   if (isHolder && one.remaining_ms === null) facts.push('never expires');
   if (isHolder && one.token && lock.view.holders.length > 1) facts.push(`token ${one.token}`);
   if (!one.latchwork) facts.push('not a Latchwork client');
-  return el('li', '', bdi(shownHolder(one), 'name'), el('span', 'faint', facts.join(' · ')));
+  const session = one.session ? [' · ', link(one.session, `session ${shortened(one.session)}`)] : [];
+  return el('li', '', bdi(shownHolder(one), 'name'), el('span', 'faint', facts.join(' · '), ...session));
 }
 
 function people(lock, now, wall) {
@@ -84,6 +85,13 @@ function people(lock, now, wall) {
   all.push(el('section', '', el('h3', '', view.holders.length > 1 ? `Held by ${view.holders.length}` : 'Held by'),
     view.holders.length > 0 ? holders : el('p', 'faint', 'Nobody holds it.')));
   const MOST = 100;
+  if (isSession(view)) {
+    const { kept } = sessions().get(view.name) ?? { kept: [] };
+    const names = kept.slice(0, MOST).map(({ view: { name } }) => el('li', '', link(name)));
+    all.push(el('section', '', el('h3', '', `Keeps ${count(kept.length, 'lock', 'locks')}`), el('ul', 'kept', ...names)));
+    if (kept.length > MOST) all.push(el('p', 'faint', `and ${kept.length - MOST} more`));
+    return all;
+  }
   const waiters = el('ol', 'parties queue', ...view.waiters.slice(0, MOST).map((one) => party(lock, one, false, now, wall)));
   const queue = view.waiters.length > 0 ? waiters : el('p', 'faint', 'Nobody waits.');
   all.push(el('section', '', el('h3', '', view.waiters.length > 0 ? `Queue of ${view.waiters.length}, the next one first` : 'Queue'), queue));
@@ -123,7 +131,7 @@ export function draw(anyway = false) {
     fact(state_word === 'done' ? 'Opens in' : 'Time left', rest.ms === null ? '–' : length(rest.ms))));
   token.hidden = !view?.token;
   if (state_word === 'done' && view.closed_by) facts.firstChild.append(fact('Done by', bdi(view.closed_by)));
-  both.replaceChildren(...people(lock ?? { view: { holders: [], waiters: [] } }, now, wall));
+  renew(both, ...people(lock ?? { view: { name: state.name, holders: [], waiters: [] } }, now, wall));
   for (const text of view?.notes ?? []) both.append(el('p', 'faint', bdi(text)));
   if (lock?.problem) both.append(el('p', 'error', refusal(lock.problem)));
 

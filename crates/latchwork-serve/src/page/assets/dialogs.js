@@ -150,7 +150,7 @@ export function askLimit(name, then) {
 
 export const KEYS = [
   ['/', 'search'], ['↑ ↓, j k', 'select a lock'], ['Page Up, Page Down, Home, End', 'move further'], ['Enter', 'open the selected lock'],
-  ['Esc', 'close the lock, or clear the search'], ['1 2 3 4', 'locks, elections, activity, doctor'], ['t', 'enter a token'], ['u', 'times in UTC or of this browser'], ['g', 'group the locks by prefix'],
+  ['Esc', 'close the lock, or clear the search'], ['1 2 3 4 5', 'locks, elections, sessions, activity, doctor'], ['t', 'enter a token'], ['u', 'times in UTC or of this browser'], ['g', 'group the locks by prefix'],
   ['f', 'force release of the open lock (administrators)'],
   ['l', 'another limit of the open semaphore (administrators)'], ['?', 'this list'],
 ];

@@ -36,6 +36,28 @@ let changed = () => {};
 /** Calls this after a change, with the name, or with null after all were read. */
 export function onChange(call) { changed = call; }
 
+/** The beginning of the names of sessions, which are locks of their own. */
+const SESSION = 'latchwork-session/';
+
+export const isSession = (view) => view.name.startsWith(SESSION);
+
+/** The name of a session in a few letters. */
+export const shortened = (session) => session.slice(SESSION.length, SESSION.length + 8);
+
+/** The sessions: each with its own lock, if that is shown to this reader, and the locks that it keeps. */
+export function sessions() {
+  const all = new Map();
+  const of = (name) => {
+    if (!all.has(name)) all.set(name, { name, lock: null, kept: [] });
+    return all.get(name);
+  };
+  for (const lock of locks.values()) {
+    if (isSession(lock.view)) of(lock.view.name).lock = lock;
+    for (const name of new Set(lock.view.holders.map((one) => one.session))) if (name) of(name).kept.push(lock);
+  }
+  return all;
+}
+
 /** The hold that ends first. */
 export function first(view) {
   let found = null;
@@ -78,6 +100,7 @@ export const isElection = (view) => [...view.holders, ...view.waiters].some((par
 export function kind(view) {
   if (view.holders.length === 0 && view.linger_ms !== null) return 'done';
   if (isElection(view)) return 'election';
+  if (isSession(view)) return 'session';
   if (view.kind === 'semaphore') {
     const taken = view.holders.reduce((sum, holder) => sum + (holder.permits ?? 1), 0);
     return `permits ${taken}/${view.permits}`;
@@ -101,7 +124,7 @@ function keep(view) {
     : before.view.holders.some((holder) => tokens.has(holder.token)));
   const lock = {
     view, at: now, tried: now, problem: null, full: same ? Math.max(before.full, ms) : ms, waiting: view.waiters.length,
-    text: [view.name, kind(view), ...view.holders.map(shownHolder)].join('\n').toLowerCase(),
+    text: [view.name, kind(view), ...view.holders.map((one) => `${shownHolder(one)}\n${one.session ?? ''}`)].join('\n').toLowerCase(),
   };
   locks.set(view.name, lock);
   return lock;

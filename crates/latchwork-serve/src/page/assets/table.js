@@ -1,7 +1,7 @@
 // The table of locks. Only the rows on the screen exist: 10,000 locks cost as much as 40.
 
 import * as api from './api.js';
-import { clock, isKnown, isLate, locks, left, heldFor, kind, shownHolder, silence, first } from './locks.js';
+import { clock, isKnown, isLate, locks, left, heldFor, kind, shownHolder, silence, first, shortened } from './locks.js';
 import { copier, count, el, length, plain, put } from './text.js';
 
 const $ = (id) => document.getElementById(id);
@@ -300,9 +300,10 @@ function fillIn(one, name, at, now) {
     const isDone = !holder && lock.view.linger_ms !== null;
     const who = holder ? shownHolder(holder) : isDone ? (lock.view.closed_by ?? '') : '';
     put(one.bdis[1], who || (isDone ? 'done' : 'nobody'));
-    cells.holder.title = plain(who);
+    cells.holder.title = plain(holder?.session ? `${who}, in session ${shortened(holder.session)}` : who);
     cells.holder.classList.toggle('nobody', !holder);
-    cells.holder.lastChild.textContent = lock.view.holders.length > 1 ? `+${lock.view.holders.length - 1}` : '';
+    const others = lock.view.holders.length > 1 ? [`+${lock.view.holders.length - 1}`] : [];
+    cells.holder.lastChild.textContent = [...others, ...(holder?.session ? ['session'] : [])].join(' ');
     cells.token.textContent = (first(lock.view)?.token ?? lock.view.token) ?? '–';
     one.fill.classList.toggle('closed', isDone);
   }

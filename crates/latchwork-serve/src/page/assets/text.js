@@ -62,6 +62,13 @@ export function el(name, className, ...inside) {
   return element;
 }
 
+/** A link to a lock; `text` is another one than its name. */
+export function link(name, text) {
+  const one = el('a', '', text ?? bdi(name));
+  one.href = `#/locks/${encodeURIComponent(name)}`;
+  return one;
+}
+
 const UNITS = [['d', 86400], ['h', 3600], ['m', 60], ['s', 1]];
 
 /** A length of time by its two largest units: 2h 5m. */

@@ -1,38 +1,40 @@
-// Elections, the newest events, and the doctor's findings.
+// Elections, sessions, the newest events, and the doctor's findings.
 
 import * as api from './api.js';
 import * as history from './history.js';
-import { locks, age, isElection, left } from './locks.js';
+import { locks, age, isElection, left, sessions, shortened } from './locks.js';
 import { word, fact } from './timeline.js';
-import { bdi, count, el, isMarked, length, moment, plain, renew, say } from './text.js';
+import { bdi, count, el, isMarked, length, link, moment, plain, renew, say } from './text.js';
 
 const $ = (id) => document.getElementById(id);
 
-const link = (name) => {
-  const one = el('a', '', bdi(name));
-  one.href = `#/locks/${encodeURIComponent(name)}`;
-  return one;
-};
+/** What is shown in each view of cards, as text, and what is drawn again as time passes. */
+const shown = { elections: {}, sessions: {} };
 
-let shown = '';
-let ticks = [];
+/** Draws a view of cards, which `make` makes. While `print` stays the same, only the times change. */
+function drawCards(id, print, make) {
+  const view = shown[id];
+  if (print === view.print && $(id).childElementCount > 0) {
+    if (!isMarked($(id))) for (const tick of view.ticks) tick();
+    return;
+  }
+  view.print = print;
+  view.ticks = [];
+  const timed = (text) => {
+    const span = el('span', 'faint', text());
+    view.ticks.push(() => { span.textContent = text(); });
+    return span;
+  };
+  renew($(id), ...make(timed));
+}
+
+const cardsOr = (cards, none) => (cards.length > 0 ? el('div', 'cards', ...cards) : el('p', 'empty', none));
 
 /** Who leads each election, for how long, and who campaigns. While they stay the same, only the times change. */
 export function drawElections() {
   const all = [...locks.values()].filter((one) => isElection(one.view)).sort((a, b) => (a.view.name < b.view.name ? -1 : 1));
   const print = JSON.stringify(all.map(({ view }) => [view.name, view.holders[0]?.token, view.holders[0]?.candidate, view.waiters.map((one) => one.candidate ?? one.holder)]));
-  if (print === shown && $('elections').childElementCount > 0) {
-    if (!isMarked($('elections'))) for (const tick of ticks) tick();
-    return;
-  }
-  shown = print;
-  ticks = [];
-  const timed = (text) => {
-    const span = el('span', 'faint', text());
-    ticks.push(() => { span.textContent = text(); });
-    return span;
-  };
-  const cards = all.map(({ view: { name } }) => {
+  drawCards('elections', print, (timed) => [el('h1', '', 'Elections'), cardsOr(all.map(({ view: { name } }) => {
     const now = () => locks.get(name) ?? { view: { holders: [], waiters: [] }, at: 0 };
     const [leader] = now().view.holders;
     const leads = () => {
@@ -47,14 +49,48 @@ export function drawElections() {
     return el('article', 'card', el('h2', '', link(name)),
       leader ? el('p', 'leader', bdi(leader.candidate ?? leader.holder), timed(leads)) : el('p', 'leader nobody', 'Nobody leads'),
       el('h3', '', waiters.length > 0 ? count(waiters.length, 'candidate waits', 'candidates wait') : 'No other candidate'), candidates);
-  });
-  renew($('elections'), el('h1', '', 'Elections'),
-    cards.length > 0 ? el('div', 'cards', ...cards) : el('p', 'empty', 'Nobody leads and nobody campaigns.'));
+  }), 'Nobody leads and nobody campaigns.')]);
+}
+
+const MOST_SESSIONS = 200;
+const MOST_KEPT = 8;
+
+/** The names of the sessions that are on the screen, as the locks that they are. */
+export const shownSessions = () => listed().slice(0, MOST_SESSIONS).map(({ name }) => name).filter((name) => locks.has(name));
+
+/** Those with the most locks first. */
+const listed = () => [...sessions().values()].sort((a, b) => b.kept.length - a.kept.length || (a.name < b.name ? -1 : 1));
+
+/** Who has each session, for how long, which locks it keeps, and what remains of it. */
+export function drawSessions() {
+  const all = listed();
+  const some = all.slice(0, MOST_SESSIONS);
+  const names = (kept) => kept.slice(0, MOST_KEPT).map((lock) => lock.view.name);
+  const print = JSON.stringify([all.length, ...some.map(({ name, lock, kept }) => [name, lock?.view.holders[0]?.holder, kept.length, names(kept)])]);
+  drawCards('sessions', print, (timed) => [
+    el('h1', '', 'Sessions'),
+    el('p', 'faint', 'A session keeps many locks by one renewal of its client. When it ends, its locks end.'),
+    cardsOr(some.map(({ name, lock, kept }) => {
+      const state = () => {
+        const now = locks.get(name);
+        const holder = now?.view.holders[0];
+        return holder ? `for ${length(age(now, holder))} · ${length(left(now).ms)} left unless renewed` : 'its own lock is not shown to you';
+      };
+      const holder = (lock ?? kept[0])?.view.holders.find((one) => lock || one.session === name)?.holder;
+      const more = kept.length - MOST_KEPT;
+      return el('article', 'card', el('h2', '', link(name, shortened(name))),
+        el('p', 'leader', bdi(holder ?? '–'), timed(state)),
+        el('h3', '', count(kept.length, 'lock', 'locks')),
+        el('ul', 'kept', ...names(kept).map((one) => el('li', '', link(one))), more > 0 && el('li', 'faint', `and ${more.toLocaleString()} more`)));
+    }), 'No client has a session.'),
+    all.length > some.length && el('p', 'faint', `and ${(all.length - some.length).toLocaleString()} more sessions`),
+  ].filter(Boolean));
 }
 
 /** Draws all again, because times are shown otherwise. */
 export function forget() {
-  shown = '';
+  shown.elections = {};
+  shown.sessions = {};
   drawn = -1;
 }
 
