@@ -152,6 +152,96 @@ fn h442_a_withdrawn_acquire_leaves_no_hold_in_its_session() {
     assert_eq!(names(&renew(&two, &session), "held"), [""; 0]);
 }
 
+/// The instance that grants is far from the store: it learns of the grant after a second, and of the session after two.
+/// Meanwhile another instance ends the session, before or after the store is asked for it.
+#[test]
+fn h450_a_session_that_ends_during_a_grant_elsewhere_leaves_no_hold() {
+    let server = redis();
+    let way = Proxy::plain(server.port()).unwrap();
+    let url = server.url().replace(&server.port().to_string(), &way.port().to_string());
+    let (one, two) = (Team::at(&server.url()).instance(), Team::at(&url).instance());
+    for ends_after in [500, 1_500] {
+        let session = begin(&one, 60_000);
+        let body = json!({ "session": session }).to_string();
+        way.delay(Direction::ToClient, Duration::from_secs(1));
+        let answer = scope(|scope| {
+            let address = two.address.clone();
+            let body = &body;
+            let asking = scope.spawn(move || address.ask("POST /v1/locks/x", &[], body));
+            eventually("a grant", || one.is_held("x").then_some(()));
+            sleep(Duration::from_millis(ends_after));
+            assert_eq!(end(&one, &session).is(200).number("released"), 1);
+            asking.join().unwrap()
+        });
+        way.delay(Direction::ToClient, Duration::ZERO);
+        // The store had the session when it was asked; or it had not.
+        if ends_after > 1_000 {
+            let hold = answer.is(200).get("hold");
+            two.ask(&format!("POST /v1/holds/{hold}/renew"), "").is(410);
+        } else {
+            answer.is(410);
+        }
+        assert!(!one.is_held("x"), "left behind after {ends_after} ms");
+        renew(&two, &session).is(410);
+    }
+}
+
+/// Both find what the other one grants, while their clients acquire and release: nothing is counted twice, or is left.
+#[test]
+fn h451_two_instances_that_renew_at_once_count_each_hold_once() {
+    const EACH: usize = 12;
+    let server = redis();
+    let team = Team::at(&server.url());
+    // The session, all locks, and one more while another hold is entered.
+    let most = (1 + 2 * EACH + 1).to_string();
+    let services = [team.with(&["--max-holds", &most]), team.with(&["--max-holds", &most])];
+    let session = begin(&services[0], 60_000);
+    let granted = AtomicUsize::new(0);
+    scope(|scope| {
+        for (number, service) in services.iter().enumerate() {
+            let (session, granted) = (&session, &granted);
+            let (address, renewer) = (service.address.clone(), service.address.clone());
+            scope.spawn(move || {
+                // Of two locks each, which the other instance keeps each by itself.
+                for at in (0..EACH).step_by(2) {
+                    let lock = |at| json!({ "name": format!("lock-{number}-{at}") });
+                    let locks = [lock(at), lock(at + 1)];
+                    let body = json!({ "session": session, "locks": locks }).to_string();
+                    address.ask("POST /v1/holds", &[], &body).is(200);
+                    granted.fetch_add(2, Ordering::SeqCst);
+                }
+            });
+            scope.spawn(move || {
+                while granted.load(Ordering::SeqCst) < 2 * EACH {
+                    let line = format!("POST /v1/sessions/{session}/renew");
+                    let renewed = renewer.ask(&line, &[], "");
+                    let mut held = names(&renewed, "held");
+                    held.dedup();
+                    assert_eq!(held.len() as u64, renewed.number("locks"), "{renewed:?}");
+                    assert_eq!(names(&renewed, "lost"), [""; 0]);
+                }
+            });
+        }
+    });
+    let [one, two] = &services;
+    for service in &services {
+        assert_eq!(renew(service, &session).is(200).number("locks"), 2 * EACH as u64);
+        // There is room for one more: each lock was counted once.
+        let more = service.hold("more", "{}");
+        service.release(&more).is(200);
+    }
+    // One that is lost in part: where it was granted, nothing remains of it; elsewhere, the other lock until then.
+    assert_eq!(at(&team.url, &["release", "--force", "lock-0-0"]).code(), 0);
+    assert_eq!(names(&renew(two, &session), "lost"), ["lock-0-0"]);
+    assert_eq!(names(&renew(one, &session), "lost"), ["lock-0-0", "lock-0-1"]);
+    eventually("a free lock", || (!one.is_held("lock-0-1")).then_some(()));
+    assert_eq!(names(&renew(two, &session), "lost"), ["lock-0-1"]);
+    for service in &services {
+        assert_eq!(renew(service, &session).is(200).number("locks"), 2 * EACH as u64 - 2);
+    }
+    assert_eq!(end(one, &session).is(200).number("released"), 2 * EACH as u64 - 2);
+}
+
 /// The store is far away.
 #[test]
 fn h443_the_next_renewal_counts_from_the_answer() {

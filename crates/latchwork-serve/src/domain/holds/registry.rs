@@ -233,16 +233,18 @@ impl Registry {
     ) -> Result<HoldId, Refusal> {
         let (id, now) = (HoldId::random(), self.clock.now());
         let end = keep_until(arrival, now, ttl);
-        self.keep(id, Hold { owner: owner.clone(), kept, ttl, end, since: now })?;
+        self.keep(&[id], Hold { owner: owner.clone(), kept, ttl, end, since: now })?;
         Ok(id)
     }
 
-    /// Keeps a new hold. A renewal of its session may have entered it before: returns that entry.
+    /// Keeps a new hold under the first of the ids of its locks. A renewal of its session may have entered them before,
+    /// each by itself: returns those entries.
     ///
     /// # Errors
     ///
     /// `Closed` if the service stops.
-    pub(super) fn keep(&self, id: HoldId, hold: Hold) -> Result<Option<Hold>, Refusal> {
+    pub(super) fn keep(&self, ids: &[HoldId], hold: Hold) -> Result<Vec<Hold>, Refusal> {
+        let Some(&id) = ids.first() else { return Ok(Vec::new()) };
         let (owner, end) = (hold.owner.clone(), hold.end);
         let mut state = self.lock();
         if state.is_closing {
@@ -250,7 +252,7 @@ impl Registry {
             drop(state);
             return Err(Refusal::closed());
         }
-        let before = state.forget(id);
+        let before = ids.iter().filter_map(|id| state.forget(*id)).collect();
         let mut locks = 0;
         for (key, token) in hold.kept.locks() {
             state.by_lock.insert((key.clone(), token), id);

@@ -64,6 +64,20 @@ impl Ticket {
         self.locks.first().map_or(HoldId::of(ClaimId::from_u128(0)), |lock| HoldId::of(lock.id()))
     }
 
+    /// The holds of its locks, if each were one by itself; the first is its own.
+    pub(crate) fn ids(&self) -> impl Iterator<Item = HoldId> {
+        self.locks.iter().map(|lock| HoldId::of(lock.id()))
+    }
+
+    /// The same with the texts of this holder, which says the same.
+    pub(super) fn with_holder(self, holder: &Holder) -> Self {
+        let one = |it: &Unwatched| {
+            let (key, id, mode) = (it.key().clone(), it.id(), it.mode());
+            Unwatched::new(key, id, mode, it.token(), it.ttl(), holder.clone())
+        };
+        Self { locks: self.locks.iter().map(one).collect(), ..self }
+    }
+
     /// The session that keeps it, or that it is itself.
     pub(crate) fn session(&self) -> Option<SessionNumber> {
         Origin::read(self.locks.first()?.holder())?.session

@@ -165,10 +165,13 @@ impl Registry {
         Ok(Confirmed { status, is_new })
     }
 
-    /// Counts the locks of a hold that another instance has granted; `false` if the owner has too many here.
+    /// Counts the locks of a hold that another instance has granted; `false` if the owner has too many here, or one of
+    /// them belongs to another hold.
     fn enlist(&self, state: &mut State, id: HoldId, hold: &Hold) -> bool {
         let locks: usize = hold.kept.locks().map(|(key, _)| weight(key.as_str())).sum();
-        if !state.has_room(&hold.owner, locks, self.limits.holds) {
+        let is_known = |(key, token): (&Key, _)| state.by_lock.contains_key(&(key.clone(), token));
+        if hold.kept.locks().any(is_known) || !state.has_room(&hold.owner, locks, self.limits.holds)
+        {
             return false;
         }
         for (key, token) in hold.kept.locks() {
@@ -299,7 +302,7 @@ impl Registry {
         None
     }
 
-    /// Keeps a new hold of a ticket. A renewal of its session may have entered it before: returns that entry.
+    /// Keeps a new hold of a ticket. A renewal of its session may have entered its locks before: returns those entries.
     ///
     /// # Errors
     ///
@@ -308,13 +311,14 @@ impl Registry {
         &self,
         ticket: &Ticket,
         until: Moment,
-    ) -> Result<Option<Hold>, Refusal> {
+    ) -> Result<Vec<Hold>, Refusal> {
         let (now, wall) = (self.clock.now(), self.clock.wall());
         let known = ticket.known(until, now, wall);
         let end = self.review_at(now, ticket.lease(), &known);
         let (owner, ttl): (Arc<str>, _) = (ticket.owner.clone(), ticket.ttl);
         let kept = Kept::Ticket(Box::new(known));
-        self.keep(ticket.id(), Hold { owner, kept, ttl, end, since: now })
+        let ids: Vec<_> = ticket.ids().collect();
+        self.keep(&ids, Hold { owner, kept, ttl, end, since: now })
     }
 }
 
@@ -326,42 +330,77 @@ mod tests {
     use latchwork::{Driver, Unwatched};
     use latchwork_store::{ClaimId, Holder, Mode};
 
-    /// H441: a renewal of the session finds the claim at the store before the acquire has entered it.
-    #[test]
-    fn h441_a_hold_that_a_renewal_entered_first_is_counted_once() {
+    /// A registry that has room for so many locks, and a hold of as many.
+    fn registry_of(locks: usize) -> (Driver, Arc<Registry>, Ticket) {
         let driver = Driver::start().unwrap();
         let clock = driver.io().clock().clone();
-        let limits = Limits { holds: 1, waiters: 1 };
-        let registry = Registry::new(clock.clone(), limits, Names::new(""), true);
-        let lease = Duration::from_secs(10);
-        let lock = Unwatched::new(
-            Key::new("a").unwrap(),
-            ClaimId::random(),
-            Mode::Exclusive,
-            FencingToken::from_raw(7),
-            lease,
-            Holder::new("me"),
-        );
-        let owner: Arc<str> = "me".into();
+        let limits = Limits { holds: locks, waiters: 1 };
         let since = clock.wall();
+        let registry = Registry::new(clock, limits, Names::new(""), true);
+        let lock = |number| {
+            let (key, id) = (Key::new(format!("lock-{number}")).unwrap(), ClaimId::random());
+            let (token, lease) = (FencingToken::from_raw(7), Duration::from_secs(10));
+            Unwatched::new(key, id, Mode::Exclusive, token, lease, Holder::new("me"))
+        };
         let ticket = Ticket {
-            owner: owner.clone(),
-            locks: vec![lock],
-            ttl: lease,
+            owner: "me".into(),
+            locks: (0..locks).map(lock).collect(),
+            ttl: Duration::from_secs(10),
             since,
             max_end: None,
             period: None,
         };
-        let now = clock.now();
-        assert!(registry.confirm(&ticket, now.plus(lease), now, true).ok().unwrap().is_new);
-        assert!(registry.insert_ticket(&ticket, now.plus(lease)).unwrap().is_some());
+        (driver, registry, ticket)
+    }
+
+    /// H441: a renewal of the session finds the claim at the store before the acquire has entered it.
+    #[test]
+    fn h441_a_hold_that_a_renewal_entered_first_is_counted_once() {
+        let (_driver, registry, ticket) = registry_of(1);
+        let now = registry.clock.now();
+        let until = now.plus(ticket.ttl);
+        assert!(registry.confirm(&ticket, until, now, true).ok().unwrap().is_new);
+        assert_eq!(registry.insert_ticket(&ticket, until).unwrap().len(), 1);
         assert_eq!(registry.lock().by_end.len(), 1, "an end of no hold");
         // An end of no hold is removed when it comes: the loop would turn without a pause.
         let stale = (Moment::from_nanos(0), ticket.id());
         registry.lock().by_end.insert(stale);
         assert!(registry.remove_late().2 > now && registry.count() == 1);
         registry.forget_ticket(&ticket).unwrap();
-        assert!(registry.enter(&owner, 0, 1).is_ok(), "counted twice");
+        assert!(registry.enter(&ticket.owner, 0, 1).is_ok(), "counted twice");
         assert_eq!(registry.lock().by_end.len(), 0);
+    }
+
+    /// H451: the same of several locks, which the renewal finds each by itself, before the acquire has entered them or
+    /// afterwards; and one of them is lost.
+    #[test]
+    fn h451_locks_of_one_hold_that_a_renewal_found_are_counted_once() {
+        for is_found_first in [true, false] {
+            let (_driver, registry, ticket) = registry_of(3);
+            let now = registry.clock.now();
+            let until = now.plus(ticket.ttl);
+            let find = || {
+                let one = |lock: &Unwatched| Ticket { locks: vec![lock.clone()], ..ticket.clone() };
+                for found in ticket.locks.iter().map(one) {
+                    registry.confirm(&found, until, now, true).unwrap();
+                }
+            };
+            if is_found_first {
+                find();
+                assert_eq!(registry.count(), 3);
+            }
+            let before = registry.insert_ticket(&ticket, until).unwrap();
+            assert_eq!(before.len(), if is_found_first { 3 } else { 0 });
+            find();
+            assert_eq!(registry.count(), 1, "found first: {is_found_first}");
+            let ends = registry.lock().by_end.len();
+            assert_eq!(ends, 1, "an end of no hold, found first: {is_found_first}");
+            assert!(registry.enter(&ticket.owner, 0, 1).is_err());
+            // Of a hold that is lost in part, nothing remains.
+            assert!(registry.forget_ticket(&ticket).is_some());
+            assert!(registry.enter(&ticket.owner, 0, 3).is_ok(), "counted twice");
+            let state = registry.lock();
+            assert!(state.by_end.is_empty() && state.by_lock.is_empty() && state.holds.is_empty());
+        }
     }
 }

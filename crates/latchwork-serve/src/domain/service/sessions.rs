@@ -16,6 +16,7 @@ use super::Service;
 use crate::domain::access::caller::Caller;
 use crate::domain::access::principal::Right;
 use crate::domain::holds::hold_status::HoldStatus;
+use crate::domain::holds::id::HoldId;
 use crate::domain::holds::origin::{Origin, SESSION_NAMES, SessionNumber};
 use crate::domain::holds::release::ReleaseKind;
 use crate::domain::holds::seal::Purpose;
@@ -234,7 +235,8 @@ impl Service {
         ticket.tokens().map(|(key, token)| LostLock { name: name(key), token, reason }).collect()
     }
 
-    /// The holds of a session at the store, after `since`, but for those that are `known`; and remembers them.
+    /// The holds of a session after `since`, but for those that are `known`: of the store, and those that were granted
+    /// here meanwhile.
     async fn found(
         &self,
         session: &Ticket,
@@ -242,19 +244,14 @@ impl Service {
         known: &[Arc<Ticket>],
         since: Moment,
     ) -> Result<Vec<Arc<Ticket>>, Refusal> {
-        let known: HashSet<_> =
-            known.iter().flat_map(|it| it.locks.iter().map(|lock| lock.id())).collect();
+        let known: HashSet<_> = known.iter().flat_map(|it| it.ids()).collect();
         let claims = self.store_claims.after(since).await?;
-        let own = claims.iter().filter(|it| self.is_hold_of(it, session, number));
-        let mut found = Vec::new();
-        for claim in own.filter(|it| !known.contains(&it.id)) {
-            let ticket = self.ticket_of(claim, session);
-            if self.registry.ended(ticket.id(), &ticket.owner).is_none() {
-                self.sessions.remember(session, &ticket);
-                found.push(Arc::new(ticket));
-            }
-        }
-        Ok(found)
+        let is_new = |it: &&StoreClaim| {
+            self.is_hold_of(it, session, number) && !known.contains(&HoldId::of(it.id))
+        };
+        let new = claims.iter().filter(is_new).map(|claim| self.ticket_of(claim, session));
+        let goes_on = |it: &Ticket| self.registry.ended(it.id(), &it.owner).is_none();
+        Ok(self.sessions.remember_found(session, new.filter(goes_on).collect(), &known))
     }
 
     fn is_hold_of(&self, claim: &StoreClaim, session: &Ticket, number: SessionNumber) -> bool {

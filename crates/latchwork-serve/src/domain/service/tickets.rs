@@ -172,7 +172,18 @@ impl Service {
         if let Some(session) = session {
             self.check_session(session).await?;
         }
-        if let Some(before) = self.registry.insert_ticket(ticket, until)? {
+        self.enter_checked(ticket, session, until)?;
+        Ok(text)
+    }
+
+    /// Enters a new hold whose session was at the store a moment ago.
+    fn enter_checked(
+        &self,
+        ticket: &Ticket,
+        session: Option<&Ticket>,
+        until: Moment,
+    ) -> Result<(), Refusal> {
+        for before in self.registry.insert_ticket(ticket, until)? {
             self.ends_here(&before, None);
         }
         if let Some(session) = session {
@@ -182,7 +193,7 @@ impl Service {
                 return Err(of_session(ended.refusal()));
             }
         }
-        Ok(text)
+        Ok(())
     }
 
     /// Gives a new hold its whole lease: a grant that the store has pushed to a waiter, or that was handed over, may end
@@ -444,5 +455,72 @@ impl Service {
         for (hold, ending) in self.registry.forced(key, tokens) {
             self.publish_end(&hold, ending);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use latchwork::{Driver, Resize};
+    use latchwork_store::Mode;
+    use tokio::sync::mpsc;
+
+    use super::*;
+    use crate::domain::access::caller::Peer;
+    use crate::domain::access::policy::AccessPolicy;
+    use crate::domain::access::principal::Principal;
+    use crate::domain::events::hub::Hub;
+    use crate::domain::holds::registry::{Limits, Registry};
+    use crate::domain::holds::seal::Seals;
+    use crate::domain::names::Names;
+    use crate::domain::service::Parts;
+    use crate::domain::wish::LockWish;
+
+    /// A service of files, without a seal key, and a client.
+    async fn service(dir: &tempfile::TempDir) -> (Driver, Arc<Service>, Caller) {
+        let url = format!("file://{}", dir.path().display());
+        let locks = latchwork::connect(&url).await.unwrap();
+        let driver = Driver::start().unwrap();
+        let (clock, names) = (driver.io().clock().clone(), Names::new(""));
+        let (limits, rights) = (Limits { holds: 10, waiters: 10 }, [Right::Lock]);
+        let arrival = clock.now();
+        let service = Service::new(Parts {
+            locks,
+            names: names.clone(),
+            store: url.as_str().into(),
+            registry: Registry::new(clock.clone(), limits, names, false),
+            seals: Seals::new(None, "").unwrap(),
+            hub: Arc::new(Hub::new(|_| None)),
+            clock,
+            access: AccessPolicy::new(None, false, false),
+            losses: mpsc::unbounded_channel().1,
+        });
+        let principal = Arc::new(Principal::local(&rights));
+        (driver, service, Caller { principal, arrival, peer: Peer::Unix })
+    }
+
+    /// H450: between the look at the session and the entry of the hold, which its end cannot see.
+    #[tokio::test]
+    async fn h450_a_session_that_ends_during_a_grant_leaves_no_hold() {
+        let dir = tempfile::tempdir().unwrap();
+        let (_driver, service, caller) = service(&dir).await;
+        let begun = service.create_session(Options::default(), &caller).await.unwrap();
+        let session = service.open_session(&begun.id, &caller).unwrap();
+        let (mode, resize) = (Mode::Exclusive, Resize::Never);
+        let lock = LockWish { name: "a".into(), mode, resize, is_fair: false };
+        let options = Options { session: Some(begun.id.clone()), ..Options::default() };
+        let wish = service.wish(Target::Locks(vec![lock]), options, &caller).unwrap();
+        let manager = wish.manager(&service.locks, &"me".into());
+        let kept = service.grant(&wish, &manager).await.unwrap().ok().unwrap();
+        let (locks, until) = Ticket::take(kept).await.unwrap();
+        let ticket = Ticket { locks, ..Ticket::clone(&session) };
+        service.check_session(&session).await.unwrap();
+        let ended = service.end_session(&begun.id, &caller).await.unwrap();
+        assert_eq!(ended.released, 0, "it was not entered");
+        let unheld = Unheld { service: &service, ticket: Some(ticket.clone()) };
+        let refused = service.enter_checked(&ticket, Some(&session), until).unwrap_err();
+        assert_eq!(refused.kind, Kind::Released);
+        drop(unheld);
+        assert!(service.locks.mutex("a").acquire_within(Duration::from_secs(5)).await.is_ok());
+        assert_eq!(service.registry.count(), 0);
     }
 }
