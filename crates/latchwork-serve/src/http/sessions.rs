@@ -20,6 +20,7 @@ use super::events::{KEEP_ALIVE, until_over};
 use super::parts::{Id, Parameters};
 use super::views::{TokenView, millis};
 use crate::domain::access::caller::Caller;
+use crate::domain::holds::hold_status::Marks;
 use crate::domain::holds::validity::LONGEST_WAIT;
 use crate::domain::open_answers::OpenAnswer;
 use crate::domain::refusal::{Kind, Refusal};
@@ -36,6 +37,16 @@ pub(crate) struct NewSession {
     holder: Option<String>,
     /// Any JSON that readers of the session's own lock see, at most 1,024 bytes without spaces.
     value: Option<serde_json::Value>,
+}
+
+/// A renewal of a session.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct SessionRenewal {
+    /// The marks of all holds that the client has in this session, combined by exclusive or: each hold from the answer to its
+    /// acquire until its release. If the service has renewed just these, it does not search the store for others.
+    #[schema(pattern = "^[0-9a-f]{16}$")]
+    marks: Option<String>,
 }
 
 /// A session, and for how long the client may rely on all of its locks.
@@ -163,14 +174,23 @@ pub(super) async fn list(
 ///
 /// With `503` the store has not confirmed all of them: the validity of the last answer counts, and a repeat renews them.
 #[utoipa::path(post, path = "/v1/sessions/{session}/renew", operation_id = "renew_session", tag = "sessions",
-    params(("session" = String, Path, description = "The id of the session")),
+    request_body = Option<SessionRenewal>, params(("session" = String, Path, description = "The id of the session")),
     responses((status = 200, description = "Renewed", body = SessionView), Errors))]
 pub(super) async fn renew(
     State(service): State<Arc<Service>>,
     caller: Caller,
     Id(id): Id,
+    Json(asked): Json<Option<SessionRenewal>>,
 ) -> Result<Answer<SessionView>, ApiError> {
-    Ok(view(service.renew_session(&id, &caller).await?))
+    let read = |text: String| {
+        let refusal = Refusal::invalid(
+            "marks: 16 hexadecimal digits are expected",
+            "combine the `mark` of each hold by exclusive or, or leave `marks` out",
+        );
+        Marks::read(&text).ok_or(refusal)
+    };
+    let marks = asked.and_then(|it| it.marks).map(read).transpose()?;
+    Ok(view(service.renew_session(&id, marks, &caller).await?))
 }
 
 /// Shows a session of this client and its locks as the store has them, and renews nothing

@@ -8,7 +8,7 @@ use serde::Serialize;
 use utoipa::ToSchema;
 
 use crate::domain::events::event::LockEvent;
-use crate::domain::holds::hold_status::HoldStatus;
+use crate::domain::holds::hold_status::{HoldStatus, Marks};
 use crate::domain::lock_status::{LockStatus, PartyStatus};
 use crate::domain::names::Names;
 use crate::domain::store_claims::StoreClaim;
@@ -211,6 +211,8 @@ pub(crate) struct HoldView {
     token: String,
     /// All locks of the hold, each with its token.
     locks: Vec<TokenView>,
+    /// 16 hexadecimal digits for this grant. The renewal of a session takes the marks of its holds, combined by exclusive or.
+    mark: String,
     /// `held`; or `suspect` while the store has to confirm it: do not use the resource then.
     state: &'static str,
     /// The ttl: a hold that is not renewed for so long ends at the store.
@@ -251,12 +253,14 @@ pub(crate) struct PeriodView {
 
 impl From<HoldStatus> for HoldView {
     fn from(hold: HoldStatus) -> Self {
+        let mark = Marks::of(&hold.locks).to_string();
         let locks: Vec<_> =
             hold.locks.into_iter().map(|(name, token)| TokenView::new(&name, token)).collect();
         Self {
             hold: hold.id,
             token: locks.first().map(|lock| lock.token.clone()).unwrap_or_default(),
             locks,
+            mark,
             state: if hold.is_suspect { "suspect" } else { "held" },
             ttl_ms: millis(hold.ttl),
             valid_for_ms: millis(hold.valid_for),

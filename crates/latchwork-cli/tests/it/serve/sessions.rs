@@ -113,6 +113,55 @@ fn h391_one_renewal_keeps_a_thousand_holds() {
     assert!(!one.is_held("lock-0") && !one.is_held("lock-999"));
 }
 
+/// With any others, a hold that another instance has granted would not be renewed.
+#[test]
+fn h452_only_the_right_marks_spare_the_search_for_holds() {
+    let server = redis();
+    let team = Team::at(&server.url());
+    let (one, two) = (team.instance(), team.instance());
+    let session = begin(&one, 60_000);
+    let body = json!({ "session": session }).to_string();
+    let grant = |service: &Service, name: &str| {
+        let mark = service.lock(name, &body).is(200).get("mark");
+        u64::from_str_radix(&mark, 16).unwrap()
+    };
+    let told = |service: &Service, marks: u64| {
+        let body = json!({ "marks": format!("{marks:016x}") }).to_string();
+        names(&service.ask(&format!("POST /v1/sessions/{session}/renew"), &body), "held")
+    };
+    assert_eq!(told(&one, 0), [""; 0]);
+    let (a, b) = (grant(&one, "a"), grant(&one, "b"));
+    let reads = || server.info("total_commands_processed").unwrap().parse::<u64>().unwrap();
+    let before = reads();
+    for _ in 0..20 {
+        assert_eq!(told(&one, b ^ a), ["a", "b"]);
+    }
+    let spared = reads() - before;
+    let before = reads();
+    for _ in 0..20 {
+        assert_eq!(told(&one, a), ["a", "b"]);
+    }
+    let searched = reads() - before;
+    assert!(searched >= spared + 20, "{spared} and {searched} commands");
+    // The client knows c of the other instance, and not d, whose answer was lost: as many as this one has renewed.
+    let (c, d) = (grant(&two, "c"), grant(&one, "d"));
+    assert_eq!(told(&one, a ^ b ^ c), ["a", "b", "c", "d"]);
+    assert_eq!(told(&two, a ^ b ^ c), ["a", "b", "c", "d"]);
+    assert_eq!(told(&two, a ^ b ^ c ^ d), ["a", "b", "c", "d"]);
+    // Neither is needed, body or marks.
+    for body in ["", "null", "{}"] {
+        let renewed = one.ask(&format!("POST /v1/sessions/{session}/renew"), body);
+        assert_eq!(renewed.is(200).number("locks"), 4, "{body}");
+    }
+    // A lock that is lost is none of the others.
+    assert_eq!(at(&team.url, &["release", "--force", "d"]).code(), 0);
+    assert_eq!(told(&two, a ^ b ^ c ^ d), ["a", "b", "c"]);
+    for bad in [json!("0"), json!("G000000000000000"), json!(5), json!({})] {
+        let body = json!({ "marks": bad }).to_string();
+        one.ask(&format!("POST /v1/sessions/{session}/renew"), &body).is(400).kind("Invalid");
+    }
+}
+
 /// The client has learned of as many locks as the instance that renews has granted, and they are others.
 #[test]
 fn h440_a_lost_answer_hides_no_hold_of_a_session() {

@@ -15,7 +15,7 @@ use latchwork_store::{Mode, Moment, random_u128};
 use super::Service;
 use crate::domain::access::caller::Caller;
 use crate::domain::access::principal::Right;
-use crate::domain::holds::hold_status::HoldStatus;
+use crate::domain::holds::hold_status::{HoldStatus, Marks};
 use crate::domain::holds::id::HoldId;
 use crate::domain::holds::origin::{Origin, SESSION_NAMES, SessionNumber};
 use crate::domain::holds::release::ReleaseKind;
@@ -138,7 +138,7 @@ impl Service {
         }
     }
 
-    /// Renews a session and all of its holds.
+    /// Renews a session and all of its holds; `marks` are those of the holds that the client knows.
     ///
     /// # Errors
     ///
@@ -146,6 +146,7 @@ impl Service {
     pub(crate) async fn renew_session(
         &self,
         text: &str,
+        marks: Option<Marks>,
         caller: &Caller,
     ) -> Result<SessionStatus, Refusal> {
         caller.principal.check_right(Right::Lock)?;
@@ -163,8 +164,10 @@ impl Service {
         let mut renewals = Renewals::default();
         let known = self.sessions.holds(number);
         self.renew_holds(&known, caller, &mut renewals).await;
-        // Another instance may have granted holds in this session.
-        if self.outlived() && renewals.failed.is_none() {
+        // Another instance may have granted holds in this session. What its client does not know, it does not rely on.
+        let is_all = marks.is_some_and(|it| it == Marks::of(&renewals.held));
+        let is_all = is_all && renewals.lost.is_empty();
+        if self.outlived() && !is_all && renewals.failed.is_none() {
             let found = self.found(&session, number, &known, caller.arrival).await?;
             self.renew_holds(&found, caller, &mut renewals).await;
         }
@@ -197,7 +200,7 @@ impl Service {
     ) -> Result<SessionStatus, Refusal> {
         let now = self.clock.now();
         let fresh = Caller { arrival: now, ..caller.clone() };
-        let kept = self.renew_session(text, &fresh).await?;
+        let kept = self.renew_session(text, None, &fresh).await?;
         let valid_for = promised(caller.arrival, now.plus(kept.valid_for), kept.ttl);
         Ok(SessionStatus { valid_for, ..kept })
     }
