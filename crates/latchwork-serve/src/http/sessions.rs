@@ -43,7 +43,7 @@ pub(crate) struct NewSession {
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct SessionRenewal {
-    /// The marks of all holds that the client has in this session, combined by exclusive or: each hold from the answer to its
+    /// The marks of all holds that the client has in this session, added modulo 2^64: each hold from the answer to its
     /// acquire until its release. If the service has renewed just these, it does not search the store for others.
     #[schema(pattern = "^[0-9a-f]{16}$")]
     marks: Option<String>,
@@ -185,7 +185,7 @@ pub(super) async fn renew(
     let read = |text: String| {
         let refusal = Refusal::invalid(
             "marks: 16 hexadecimal digits are expected",
-            "combine the `mark` of each hold by exclusive or, or leave `marks` out",
+            "add the `mark` of each hold modulo 2^64, or leave `marks` out",
         );
         Marks::read(&text).ok_or(refusal)
     };

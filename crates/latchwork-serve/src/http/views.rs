@@ -211,7 +211,7 @@ pub(crate) struct HoldView {
     token: String,
     /// All locks of the hold, each with its token.
     locks: Vec<TokenView>,
-    /// 16 hexadecimal digits for this grant. The renewal of a session takes the marks of its holds, combined by exclusive or.
+    /// 16 hexadecimal digits for this grant. The renewal of a session takes the marks of its holds, added modulo 2^64.
     mark: String,
     /// `held`; or `suspect` while the store has to confirm it: do not use the resource then.
     state: &'static str,

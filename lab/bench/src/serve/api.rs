@@ -85,7 +85,7 @@ impl Api {
                 let granted = client.done(Method::POST, &path, &[], body).await?;
                 if let Some(marks) = marks {
                     let mark = u64::from_str_radix(&text_of(&granted, "mark")?, 16)?;
-                    marks.fetch_xor(mark, Ordering::Relaxed);
+                    marks.fetch_add(mark, Ordering::Relaxed);
                 }
                 Ok(Hold::Kept)
             }

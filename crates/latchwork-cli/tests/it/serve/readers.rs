@@ -245,3 +245,29 @@ fn h447_an_upgrade_whose_instance_died_halfway_is_repeated_anywhere() {
     two.release(&hold).is(200);
     eventually("a free lock", || (!two.is_held("x")).then_some(()));
 }
+
+/// The client's own earlier request is no rival for which it has to give up its hold.
+#[test]
+fn h453_an_upgrade_is_no_rival_of_its_own_repeat() {
+    let server = redis();
+    let team = Team::at(&server.url());
+    let (one, two) = (team.instance(), team.instance());
+    let other = one.hold("x", r#"{"mode": "read", "ttl_ms": 60000}"#);
+    let mine = one.hold("x", r#"{"mode": "read", "ttl_ms": 60000}"#);
+    let upgrade = format!("POST /v1/holds/{mine}/upgrade");
+    let upgrading = one.address.send(&upgrade, &[], r#"{"wait_ms": 60000}"#);
+    eventually("the wait", || {
+        let lock = two.ask("GET /v1/locks/x", "").json();
+        lock["waiters"].get(0).is_some().then_some(())
+    });
+    let repeated = two.ask(&upgrade, "");
+    repeated
+        .is(409)
+        .kind("TimedOut")
+        .step("renew the hold, and repeat this request within its ttl");
+    two.renew(&mine).is(200);
+    two.release(&other).is(200);
+    let hold = read(upgrading).unwrap().is(200).get("hold");
+    two.ask(&upgrade, "").is(200);
+    two.renew(&hold).is(200);
+}

@@ -129,7 +129,7 @@ impl EndedHold {
         if self.successor.is_none() {
             return self.ending.refusal(&self.name);
         }
-        let message = "hold: it was upgraded or downgraded, and goes on under another id";
+        let message = "hold: it was upgraded or downgraded, and went on under another id";
         Refusal::new(Kind::Released, message).key(&*self.name).with_next_step(
             "use the id in the answer to that change; to learn it again, repeat the change",
         )

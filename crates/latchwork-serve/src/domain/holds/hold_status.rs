@@ -25,8 +25,8 @@ pub(crate) struct HoldStatus {
     pub(crate) period: Option<Range<Duration>>,
 }
 
-/// A number for a set of grants: sets with the same number are equal, but for one in 2^64. That of two sets without a
-/// common grant is the exclusive or of theirs.
+/// A number for a set of grants: sets with the same number are equal, but for one in 2^64. That of several is the sum of
+/// theirs, modulo 2^64: a grant that is counted twice makes another number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Marks(u64);
 
@@ -37,7 +37,7 @@ impl Marks {
             let [a, b, c, d, e, f, g, h, ..]: [u8; 32] = hash.finalize().into();
             u64::from_be_bytes([a, b, c, d, e, f, g, h])
         };
-        Self(grants.iter().map(one).fold(0, |all, one| all ^ one))
+        Self(grants.iter().map(one).fold(0, u64::wrapping_add))
     }
 
     /// Reads what its `Display` wrote.
@@ -59,13 +59,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn marks_of_sets_are_combined_by_exclusive_or() {
+    fn marks_of_sets_are_added() {
         let grant = |name: &str, token| (name.to_owned(), FencingToken::from_raw(token));
         let [a, b, c] = [grant("a", 1), grant("b", 1), grant("a", 2)];
         let all = Marks::of(&[a.clone(), b.clone(), c.clone()]);
         let [one, two, three] = [[a], [b], [c]].map(|it| Marks::of(&it));
         assert!(one != two && one != three && two != three);
-        assert_eq!(Marks(one.0 ^ two.0 ^ three.0), all);
+        assert_eq!(Marks(one.0.wrapping_add(two.0).wrapping_add(three.0)), all);
         assert_eq!((Marks::read(&all.to_string()), Marks::of(&[])), (Some(all), Marks(0)));
         for bad in ["", "0", "000000000000000G", "+00000000000000f", "000000000000000F"] {
             assert_eq!(Marks::read(bad), None, "{bad}");

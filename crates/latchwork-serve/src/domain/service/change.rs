@@ -101,7 +101,18 @@ impl Service {
         }
         // The claim that replaces it names it, so that any instance can tell a repeat the new id.
         let watched = self.named_after(lock, &ticket.owner).watch(&self.locks).await;
-        let guard = watched.map_err(|error| self.not_renewed(ticket, &error))?;
+        let guard = match watched {
+            Ok(guard) => guard,
+            Err(error) => {
+                let lost = Ending::Lost("taken").refusal(&name);
+                if error.kind() == ErrorKind::Lost
+                    && let Ok(changed) = self.changed_elsewhere(ticket, caller, change, lost).await
+                {
+                    return Ok(changed);
+                }
+                return Err(self.not_renewed(ticket, &error));
+            }
+        };
         // The guard renews while it waits, and so not for longer than the hold may last.
         let change = match (change, ticket.max_left(self.clock.wall())) {
             (Change::Upgrade { wait }, Some(left)) => Change::Upgrade { wait: wait.min(left) },
@@ -162,10 +173,26 @@ impl Service {
         owner: &Arc<str>,
         change: Change,
     ) -> Result<bool, Refusal> {
-        let start = self.clock.now();
+        let (mut start, mut seen_before) = (self.clock.now(), None);
         loop {
             let seen = self.inspect(lock.key()).await?;
-            let Some(next) = next_of(lock, &seen, owner, change) else { return Ok(false) };
+            let Some(next) = next_of(lock, &seen, owner, change) else {
+                if !is_waited_for(lock, &seen, owner) {
+                    return Ok(false);
+                }
+                if self.clock.now().since(start) >= EXCHANGED_WITHIN {
+                    let message = "hold: an earlier request for this change still waits";
+                    return Err(Refusal::new(Kind::TimedOut, message)
+                        .key(self.names.name_of(lock.key().as_str()))
+                        .with_next_step("renew the hold, and repeat this request within its ttl"));
+                }
+                pause(EXCHANGED_WITHIN / 10).await;
+                continue;
+            };
+            // A repeat through a third instance may have been granted it meanwhile.
+            if seen_before.replace(next.id) != Some(next.id) {
+                start = self.clock.now();
+            }
             if seen.holders.iter().all(|party| party.id != Some(lock.id())) {
                 return Ok(true);
             }
@@ -373,4 +400,10 @@ fn next_of(
     let claims = seen.holders.iter().filter_map(|party| StoreClaim::of(lock.key(), party));
     let mut next = claims.filter(|it| it.origin.was == Some(lock.id()) && it.id != lock.id());
     next.find(|it| it.origin.owner == *owner && it.mode == change.mode())
+}
+
+/// Whether an earlier request for a change of a hold waits at the store.
+fn is_waited_for(lock: &Unwatched, seen: &Snapshot, owner: &Arc<str>) -> bool {
+    let origins = seen.waiters.iter().filter_map(|party| Origin::read(&party.holder));
+    origins.into_iter().any(|origin| origin.was == Some(lock.id()) && origin.owner == *owner)
 }
