@@ -50,6 +50,12 @@ pub(crate) fn package(py: Python<'_>) -> PyResult<&'static Package> {
 }
 
 impl Package {
+    /// The number of the block that is entered or left now, and its frame. Callbacks of C have none, and the number 0.
+    fn place<'py>(&self, py: Python<'py>) -> PyResult<(usize, Option<Bound<'py, PyAny>>)> {
+        let Ok(frame) = self.frame.bind(py).call0() else { return Ok((0, None)) };
+        Ok((number(self, &frame)?, Some(frame)))
+    }
+
     /// The number of this thread. It is looked up each time: gevent puts that of the greenlet in its place.
     fn thread<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         self.threading.bind(py).call_method0(intern!(py, "get_ident"))
@@ -80,20 +86,33 @@ fn is_closed(kind: &Bound<'_, PyAny>, frame: &Bound<'_, PyAny>) -> PyResult<bool
 }
 
 impl Blocks {
-    /// The guard of a block that is left by another one than has entered, as fixtures enter and leave by calls: of the
-    /// block that this thread or task has entered last, or of the only one.
-    fn pop_elsewhere(slf: &Bound<'_, Self>, by: &Bound<'_, PyAny>) -> PyResult<Py<PyAny>> {
+    /// The guard of the block with this number. Of several, and where a block is left by another one than has entered, as
+    /// fixtures enter and leave by calls: that of the block that this thread or task has entered last, or of the only one.
+    fn leave<'py>(
+        slf: &Bound<'py, Self>,
+        number: usize,
+        by: impl FnOnce() -> PyResult<Bound<'py, PyAny>>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let py = slf.py();
         let blocks = &slf.get().0;
-        let entered = blocks.who(slf.py());
-        let mut own = None;
-        for (number, who) in &entered {
-            if who.bind(slf.py()).eq(by)? {
-                own = Some(*number);
-            }
+        if let Some(guard) = blocks.take_only(number) {
+            return Ok(guard.into_bound(py));
         }
-        let only = entered.first().map(|it| it.0);
-        let only = only.filter(|first| entered.iter().all(|(number, _)| number == first));
-        let found = own.or(only).and_then(|number| blocks.take(number));
+        let (by, entered) = (by()?, blocks.all(py));
+        let (mut own, mut here, mut own_here) = (None, None, None);
+        for block in &entered {
+            let is_own = block.by.bind(py).eq(&by)?;
+            let is_here = block.number == number;
+            own = if is_own { Some(block) } else { own };
+            here = if is_here { Some(block) } else { here };
+            own_here = if is_own && is_here { Some(block) } else { own_here };
+        }
+        let first = entered.first().map(|it| it.number);
+        let is_only = entered.iter().all(|block| Some(block.number) == first);
+        let only = entered.last().filter(|_| is_only);
+        let found = own_here.or(here).or(own).or(only);
+        let found = found.and_then(|block| blocks.take(&block.guard));
+        let found = found.map(|guard| guard.into_bound(py));
         found.ok_or_else(|| {
             let name = slf.getattr(intern!(slf.py(), "_name")).and_then(|name| name.repr());
             let name = name.map(|name| name.to_string()).unwrap_or_default();
@@ -137,10 +156,17 @@ impl Blocks {
     fn _enter(slf: &Bound<'_, Self>) -> PyResult<Py<PyAny>> {
         let py = slf.py();
         let package = package(py)?;
-        let number = number(package, &package.frame.bind(py).call0()?)?;
+        let number = package.place(py)?.0;
         let lock = Self::native(slf)?;
         let operation = lock.get().acquiring(None);
         let guard = operation.waited(py, Then::Guard(package.guard.clone_ref(py)))?;
+        // Python handles a signal of this moment when the call has returned, and then no block leaves.
+        if let Err(raised) = py.check_signals() {
+            if let Ok(hold) = guard.bind(py).cast::<Hold>() {
+                hold.get().forget();
+            }
+            return Err(raised);
+        }
         let (by, guarded) = (package.thread(py)?.unbind(), guard.clone_ref(py));
         slf.get().0.push(Block { number, by, guard: guarded });
         Ok(guard)
@@ -155,12 +181,7 @@ impl Blocks {
     ) -> PyResult<()> {
         let py = slf.py();
         let package = package(py)?;
-        let number = number(package, &package.frame.bind(py).call0()?)?;
-        let guard = match slf.get().0.take(number) {
-            Some(guard) => guard,
-            None => Self::pop_elsewhere(slf, &package.thread(py)?)?,
-        };
-        let guard = guard.into_bound(py);
+        let guard = Self::leave(slf, package.place(py)?.0, || package.thread(py))?;
         let Ok(hold) = guard.cast::<Hold>() else { return Ok(()) };
         if !raised.is_none() || !guard.get_type().is(&package.guard) {
             guard.call_method1(intern!(py, "__exit__"), (kind, raised, trace))?;
@@ -174,7 +195,7 @@ impl Blocks {
     fn _enter_async<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, Operation>> {
         let py = slf.py();
         let package = package(py)?;
-        let number = number(package, &package.frame.bind(py).call0()?)?;
+        let number = package.place(py)?.0;
         Self::_entering(slf, number)
     }
 
@@ -200,14 +221,12 @@ impl Blocks {
     ) -> PyResult<Bound<'py, PyAny>> {
         let py = slf.py();
         let package = package(py)?;
-        let frame = package.frame.bind(py).call0()?;
-        let number = number(package, &frame)?;
-        let guard = match slf.get().0.take(number) {
-            Some(guard) => guard.into_bound(py),
-            None => Self::pop_elsewhere(slf, &running_task(py, None)?)?.into_bound(py),
-        };
+        let (number, frame) = package.place(py)?;
+        let guard = Self::leave(slf, number, || running_task(py, None))?;
         let Ok(hold) = guard.cast::<Hold>() else { return package.nothing.bind(py).call0() };
-        if is_closed(&kind, &frame)? {
+        if let Some(frame) = frame
+            && is_closed(&kind, &frame)?
+        {
             hold.get().forget();
             return package.nothing.bind(py).call0();
         }

@@ -5,7 +5,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use pyo3::prelude::*;
 
 pub(crate) struct Block {
-    /// The number of its frame, or of its `ExitStack`.
+    /// The number of its frame, or of its `ExitStack`. Blocks that are entered by calls may share one, because a frame
+    /// that has ended leaves its place to another.
     pub(crate) number: usize,
     /// The thread or the task that has entered it.
     pub(crate) by: Py<PyAny>,
@@ -24,23 +25,36 @@ impl Entered {
         self.lock().push(block);
     }
 
-    /// The guard of the last block with this number.
-    pub(crate) fn take(&self, number: usize) -> Option<Py<PyAny>> {
+    /// The guard of the block with this number, if there is just one.
+    pub(crate) fn take_only(&self, number: usize) -> Option<Py<PyAny>> {
         let mut blocks = self.lock();
-        let place = blocks.iter().rposition(|block| block.number == number)?;
-        let Block { by, guard, .. } = blocks.remove(place);
+        let mut places = (0..blocks.len()).filter(|place| blocks[*place].number == number);
+        let (Some(place), None) = (places.next(), places.next()) else { return None };
+        drop(places);
+        let block = blocks.remove(place);
         drop(blocks);
-        // Not under the lock: this may run code of Python.
-        drop(by);
-        Some(guard)
+        Some(block.guard)
     }
 
-    /// The number of each block, and who has entered it.
-    pub(crate) fn who(&self, py: Python<'_>) -> Vec<(usize, Py<PyAny>)> {
-        self.lock().iter().map(|block| (block.number, block.by.clone_ref(py))).collect()
+    /// The guard of the block that has this one.
+    pub(crate) fn take(&self, guard: &Py<PyAny>) -> Option<Py<PyAny>> {
+        let mut blocks = self.lock();
+        let place = blocks.iter().rposition(|block| block.guard.is(guard))?;
+        let block = blocks.remove(place);
+        drop(blocks);
+        Some(block.guard)
     }
 
-    /// Each block, unless another thread changes them.
+    /// Each block.
+    pub(crate) fn all(&self, py: Python<'_>) -> Vec<Block> {
+        let copy = |Block { number, by, guard }: &Block| {
+            let (number, by, guard) = (*number, by.clone_ref(py), guard.clone_ref(py));
+            Block { number, by, guard }
+        };
+        self.lock().iter().map(copy).collect()
+    }
+
+    /// Calls `each` for each block, unless another thread changes them.
     pub(crate) fn each<Error>(
         &self,
         each: impl FnMut(&Block) -> Result<(), Error>,

@@ -201,6 +201,43 @@ def test_a_block_may_be_left_by_another_thread(locks):
         lock.__exit__(None, None, None)
 
 
+def test_a_wrapper_leaves_with_the_guard_of_its_own_thread(locks):
+    """The frame of its `__enter__` has ended, and the next thread's may be at the same place."""
+    gpu = locks.semaphore("gpu", of=3)
+    entered, left = threading.Barrier(3, timeout=10), [threading.Event(), threading.Event()]
+    guards = {}
+
+    class Wrapper:
+        def __enter__(self):
+            return gpu.__enter__()
+
+        def __exit__(self, *raised):
+            return gpu.__exit__(*raised)
+
+    def work(me):
+        with Wrapper() as guards[me]:
+            entered.wait()
+            assert left[me].wait(10)
+
+    threads = [threading.Thread(target=work, args=(me,)) for me in range(2)]
+    for thread in threads:
+        thread.start()
+    entered.wait()
+    for me, other in ((0, "held"), (1, "released")):
+        left[me].set()
+        threads[me].join(10)
+        assert [guards[me].state, guards[1 - me].state] == ["released", other]
+
+
+def test_a_block_is_left_where_python_has_no_frame(locks):
+    lock = locks.lock("stock")
+    guard = lock.__enter__()
+    import _thread
+
+    _thread.start_new_thread(lock.__exit__, (None, None, None))
+    wait_until(lambda: guard.state == "released", "the release")
+
+
 def test_each_block_leaves_with_its_own_guard(locks):
     gpu = locks.semaphore("gpu", of=3)
 

@@ -129,6 +129,45 @@ def hold(locks, kind, name):
     return locks.lock(name).acquire()
 
 
+def test_ctrl_c_at_the_moment_of_the_grant_leaves_nothing(redis_server):
+    said = run(
+        """
+        import contextlib, os, signal, sys, threading, time
+        import latchwork
+
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        locks = latchwork.connect(sys.argv[1])
+        lock = locks.lock("moment")
+        enters = [lock.__enter__, lambda: contextlib.ExitStack().enter_context(lock)]
+        for turn in range(20):
+            held = latchwork.connect(sys.argv[1]).lock("moment").acquire()
+
+            def let():
+                time.sleep(0.05)
+                # The kernel may give the signal to this thread: Python handles it in the main one.
+                signal.pthread_kill(threading.get_ident(), signal.SIGINT)
+                held.release()
+
+            other = threading.Thread(target=let)
+            try:
+                other.start()
+                enters[turn % 2]()
+                time.sleep(1)
+                print("no interrupt")
+            except KeyboardInterrupt:
+                pass
+            other.join()
+            until = time.monotonic() + 5
+            while locks.show("moment").holders:
+                assert time.monotonic() < until, f"turn {turn}: still held"
+                time.sleep(0.01)
+        print("free")
+        """,
+        redis_server,
+    )
+    assert said.stdout == "free\n", said
+
+
 def test_a_handler_that_does_not_raise_lets_the_wait_go_on(redis_server):
     said = run(
         """

@@ -142,7 +142,9 @@ impl Take {
             keys.extend((index == 0).then(|| first.names.token()));
             keys.push(request.names.helper("line"));
         }
-        let mut route = first.route.clone();
+        // This script cannot decide, or was not run: each claim tries separately.
+        let apart = || Ok(vec![Value::Nil; group.len()]);
+        let Some(mut route) = first.route.once() else { return apart() };
         let run = route.run(&self.scripts.granting.take, |command, link| {
             self.scripts.keys(command, &first.names, &keys);
             members().for_each(|request| request.fill(command));
@@ -150,9 +152,8 @@ impl Take {
         });
         match run.await.map_err(BackendError::from) {
             Ok(Value::Array(answers)) if answers.len() == group.len() => Ok(answers),
-            // This script cannot decide: each claim tries separately.
-            Ok(Value::Nil) => Ok(vec![Value::Nil; group.len()]),
-            Err(error) if is_refused(&error) => Ok(vec![Value::Nil; group.len()]),
+            Ok(Value::Nil) => apart(),
+            Err(error) if error.effect == Effect::NotApplied || is_refused(&error) => apart(),
             answer => Err(strange(&answer?)),
         }
     }

@@ -84,6 +84,8 @@ pub(crate) struct Link {
     /// The channels that the server has confirmed (true) or refused.
     channels: Mutex<HashMap<String, bool>>,
     pub(super) beside: Beside,
+    /// Whether the server has the script of commands that are sent once, as far as is known.
+    pub(super) has_script: AtomicBool,
     /// Set when another server has taken over. `None` where none can.
     superseded: Option<SetOnce<()>>,
 }
@@ -110,6 +112,7 @@ impl Link {
             unanswered_since: AtomicU64::new(0),
             channels: Mutex::default(),
             beside: Beside::new(access),
+            has_script: AtomicBool::new(false),
             superseded: None,
             io,
         }

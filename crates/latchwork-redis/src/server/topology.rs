@@ -5,6 +5,7 @@
 //! server is no longer the master, or the connection has ended.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use latchwork_store::{BackendError, Backoff, Effect, Io};
@@ -144,6 +145,7 @@ impl Topology {
             slot,
             link: self.link(slot).await?,
             impatient: false,
+            is_final: false,
             confirm: None,
             confirmed: Ok(0),
         })
@@ -157,6 +159,8 @@ pub(crate) struct Route {
     slot: Option<u16>,
     link: Arc<Link>,
     impatient: bool,
+    /// A command that was not applied is not sent again.
+    is_final: bool,
     confirm: Option<Confirm>,
     /// How many replicas have confirmed the last command.
     confirmed: Result<u32, BackendError>,
@@ -172,6 +176,13 @@ impl Route {
     /// Whether to give up while a slot is being moved, instead of waiting for the end of that.
     pub(crate) fn set_impatient(&mut self, impatient: bool) {
         self.impatient = impatient;
+    }
+
+    /// The same for a script that is sent once, and whole where the server may not have it: those who have asked for it may
+    /// be gone when it would be sent again.
+    /// `None` if its connection has ended.
+    pub(crate) fn once(&self) -> Option<Self> {
+        self.link.is_alive().then(|| Self { is_final: true, ..self.clone() })
     }
 
     pub(crate) fn link(&self) -> &Arc<Link> {
@@ -220,9 +231,10 @@ impl Route {
     }
 
     async fn follow(&mut self, make: impl Fn(&Link, bool) -> Cmd) -> Result<Value, Failure> {
-        let Self { topology, slot, link: current, impatient, confirm, confirmed } = self;
+        let Self { topology, slot, link: current, impatient, is_final, confirm, confirmed } = self;
         let io = topology.io();
-        let (mut whole, mut asking) = (false, None);
+        let has_script = |link: &Link| link.has_script.load(Ordering::Relaxed);
+        let (mut whole, mut asking) = (*is_final && !has_script(current), None);
         let mut retries: Option<Retries> = None;
         loop {
             let (link, ask) = match asking.take() {
@@ -247,9 +259,18 @@ impl Route {
                 None => link.send(&command).await,
             };
             let failure = match sent {
-                Ok(answer) => return Ok(answer),
+                Ok(answer) => {
+                    if *is_final && whole {
+                        link.has_script.store(true, Ordering::Relaxed);
+                    }
+                    return Ok(answer);
+                }
                 Err(failure) => failure,
             };
+            if *is_final {
+                link.has_script.store(false, Ordering::Relaxed);
+                return Err(failure);
+            }
             let retries = retries.get_or_insert_with(|| Retries::new(io));
             if failure.error.effect == Effect::Unknown || retries.is_too_much(io) {
                 return Err(failure);

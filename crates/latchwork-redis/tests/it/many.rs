@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 
 use futures_util::future::join_all;
-use latchwork_store::{Attempt, Backend, Released};
+use latchwork_store::{Attempt, Backend, Claim, Released};
 
 use crate::common::*;
 
@@ -154,6 +154,52 @@ fn dropped_requests_leave_the_slots_to_others() {
             let attempt = within("an answer", SEC, backend.try_acquire(&free)).await.unwrap();
             assert!(matches!(attempt, Attempt::Granted(_)));
             assert_eq!(release(&backend, &free).await, Released::Yes);
+        }
+    });
+}
+
+/// The server does not know the script any more. The requests of one command are not sent again: those who made them may
+/// be gone, and nobody would release the key.
+#[test]
+fn h480_a_shared_command_is_not_sent_again_for_callers_that_are_gone() {
+    run(async {
+        let world = World::new();
+        let backend = connect(&world.proxy.url()).await;
+        for n in 0..4 {
+            let claims = join_all((0..3).map(|key| {
+                let (backend, claim) = (&backend, claim(&format!("warm{n} {key}"), 10 * SEC));
+                async move {
+                    granted(backend, &claim).await;
+                    claim
+                }
+            }));
+            for claim in claims.await {
+                assert_eq!(release(&backend, &claim).await, Released::Yes);
+            }
+        }
+        world.server.command(&["SCRIPT", "FLUSH"]).unwrap();
+        world.proxy.reset_counts();
+        world.proxy.hold_answers(true);
+        let claims: Vec<_> = (0..4).map(|n| claim(&format!("key{n}"), 10 * SEC)).collect();
+        let ask = |claim: &Claim| {
+            let (backend, claim) = (backend.clone(), claim.clone());
+            tokio::spawn(async move { backend.try_acquire(&claim).await })
+        };
+        let asked: Vec<_> = claims.iter().map(ask).collect();
+        // The first one alone, and the others in one command.
+        until("both are sent", SEC, || world.proxy.counts()["EVALSHA"] == 2).await;
+        for task in &asked {
+            task.abort();
+        }
+        for task in asked {
+            assert!(task.await.is_err(), "it has no answer yet");
+        }
+        world.proxy.hold_answers(false);
+        // Once more, so that all answers have come.
+        granted(&backend, &claim("next", 10 * SEC)).await;
+        tokio::task::yield_now().await;
+        for claim in &claims[1..] {
+            assert!(!world.is_held(claim.key.as_str()), "it was sent again");
         }
     });
 }
