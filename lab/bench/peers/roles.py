@@ -4,7 +4,9 @@ A lock is a function of a key that returns an object with `acquire` and `release
 `contend URL SCENE TASKS NUMBER`, `handoff URL` and `free URL` speak the words of the Rust child.
 """
 
+import array
 import collections
+import itertools
 import math
 import os
 import struct
@@ -18,6 +20,13 @@ class Times(collections.Counter):
 
     def record(self, nanos):
         self[min(int(math.log2(max(nanos, 1)) * 16), 639)] += 1
+
+    @classmethod
+    def of(cls, recorded):
+        times = cls()
+        for nanos in itertools.chain.from_iterable(recorded):
+            times.record(nanos)
+        return times
 
     def __str__(self):
         return "times " + " ".join(f"{bucket}:{count}" for bucket, count in sorted(self.items()))
@@ -119,17 +128,20 @@ def free(make):
     say("ready")
     for line in sys.stdin:
         tasks, length = map(int, line.split())
-        done, times = [0] * tasks, [Times() for _ in range(tasks)]
+        # Put into buckets afterwards, which takes longer than a part of a cycle.
+        times = [array.array("q") for _ in range(tasks)]
         before, start = time.process_time_ns(), time.monotonic_ns()
         until = start + length * 1_000_000
 
         def cycles(n):
-            lock = make(f"bench/{n}")
-            while (begun := time.monotonic_ns()) < until:
+            lock, record = make(f"bench/{n}"), times[n].append
+            begun = time.monotonic_ns()
+            while begun < until:
                 lock.acquire()
                 lock.release()
-                times[n].record(time.monotonic_ns() - begun)
-                done[n] += 1
+                now = time.monotonic_ns()
+                record(now - begun)
+                begun = now
 
         threads = [threading.Thread(target=cycles, args=(n,)) for n in range(tasks)]
         for thread in threads:
@@ -137,4 +149,5 @@ def free(make):
         for thread in threads:
             thread.join()
         took, cpu = time.monotonic_ns() - start, time.process_time_ns() - before
-        say(sum(done) / (took / 1e9), cpu / 1000 / sum(done), merged(times))
+        done = sum(map(len, times))
+        say(done / (took / 1e9), cpu / 1000 / done, Times.of(times))

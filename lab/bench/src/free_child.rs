@@ -9,7 +9,10 @@ use std::time::Duration;
 
 use tokio::runtime::{Builder, Runtime};
 
-use crate::free_cycles::{Sample, Work, latchwork_cycles, sample, sample_of_threads};
+use crate::free_cycles::{
+    Sample, Taken, Work, cpu_time, latchwork_cycles, sample, sample_of_threads,
+};
+use crate::plain_socket::Plain;
 use crate::roles::Outcome;
 use crate::{etcd_bare, postgres_bare, redis_free, redlock_free, zookeeper};
 
@@ -18,6 +21,7 @@ use crate::{etcd_bare, postgres_bare, redis_free, redlock_free, zookeeper};
 pub(crate) const BARE_REDIS: (&str, bool) = ("bare-redis", false);
 pub(crate) const BARE_REDIS_NEAR: (&str, bool) = ("bare-redis-near", true);
 pub(crate) const TOKEN_REDIS_NEAR: (&str, bool) = ("token-redis-near", true);
+pub(crate) const PLAIN_SOCKET: (&str, bool) = ("plain-socket", true);
 pub(crate) const BARE_FIVE: (&str, bool) = ("bare-five", false);
 pub(crate) const BARE_ETCD: (&str, bool) = ("bare-etcd", false);
 pub(crate) const BARE_ZOOKEEPER: (&str, bool) = ("bare-zookeeper", true);
@@ -43,6 +47,14 @@ pub(crate) fn run(args: &[String]) -> Outcome {
     } else if is(TOKEN_REDIS_NEAR) {
         let bare = redis_free::Bare::connect(url, &here)?.with_tokens(&here)?;
         serve_on(&here, |work| bare.clone().cycles(work))
+    } else if is(PLAIN_SOCKET) {
+        let plain = Plain::connect(url, &redis_free::take_script(), redis_free::DELETE_IF_MINE)?;
+        serve(|_, length| {
+            let before = cpu_time();
+            let (count, took, times) = plain.cycles(length)?;
+            let (cpu, count) = ((cpu_time() - before).as_secs_f64() * 1e6, f64::from(count));
+            Ok(Sample::of(count / took.as_secs_f64(), cpu / count, times))
+        })
     } else if is(BARE_FIVE) {
         let there = far()?;
         let bare = redlock_free::BareFive::connect(url, &there)?;
@@ -67,7 +79,7 @@ pub(crate) fn run(args: &[String]) -> Outcome {
             locks = locks.namespace(namespace);
         }
         match is(LATCHWORK_THREADS) {
-            true => serve(|tasks, length| sample_of_threads(&locks, tasks, length)),
+            true => serve(|tasks, length| Ok(sample_of_threads(&locks, tasks, length))),
             false => serve_on(&here, |work| latchwork_cycles(locks.clone(), work)),
         }
     }
@@ -77,17 +89,17 @@ fn serve_on<F>(runtime: &Runtime, cycles: impl Fn(Work) -> F) -> Outcome
 where
     F: Future<Output = ()> + Send + 'static,
 {
-    serve(|tasks, length| sample(runtime, tasks, length, &cycles))
+    serve(|tasks, length| Ok(sample(runtime, tasks, length, &cycles)))
 }
 
 /// For each line `TASKS MILLISECONDS` says what `roles::run` says in its role `free`.
-fn serve(mut take: impl FnMut(usize, Duration) -> Sample) -> Outcome {
+fn serve(mut take: impl FnMut(usize, Duration) -> Taken) -> Outcome {
     println!("ready");
     for line in std::io::stdin().lock().lines() {
         let line = line?;
         let (tasks, length) = line.split_once(' ').ok_or("TASKS MILLISECONDS")?;
         let Sample { rate, cpu, times, .. } =
-            take(tasks.parse()?, Duration::from_millis(length.parse()?));
+            take(tasks.parse()?, Duration::from_millis(length.parse()?))?;
         println!("{rate} {cpu} times {times}");
     }
     Ok(())

@@ -30,7 +30,14 @@ pub(crate) struct Sample {
     pub(crate) times: Times,
 }
 
-type Taken = Result<Sample, Box<dyn std::error::Error>>;
+impl Sample {
+    /// Without a count of commands.
+    pub(crate) fn of(rate: f64, cpu: f64, times: Times) -> Self {
+        Self { rate, cpu, commands: f64::NAN, times }
+    }
+}
+
+pub(crate) type Taken = Result<Sample, Box<dyn std::error::Error>>;
 
 /// What is measured.
 pub(crate) struct Entry<'a> {
@@ -261,7 +268,7 @@ fn other_sample(worker: &mut Worker, tasks: usize, length: Duration) -> Taken {
     let line = worker.line()?;
     let (numbers, times) = Times::after_numbers(&line)?;
     let [rate, cpu] = numbers[..] else { return Err("two numbers".into()) };
-    Ok(Sample { rate, cpu, commands: f64::NAN, times })
+    Ok(Sample::of(rate, cpu, times))
 }
 
 pub(crate) fn rate(rows: &[Sample]) -> f64 {
@@ -329,7 +336,7 @@ fn measured(length: Duration, run: impl FnOnce(&dyn Fn(usize) -> Work)) -> Sampl
     Sample { rate: count / took, cpu: cpu / count, commands: f64::NAN, times }
 }
 
-fn cpu_time() -> Duration {
+pub(crate) fn cpu_time() -> Duration {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
     Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }

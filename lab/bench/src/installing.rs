@@ -137,7 +137,7 @@ impl Venv {
 /// Latchwork's wheel, which `cargo xtask bench python` builds beside this program.
 pub(crate) fn wheel() -> Result<(), String> {
     PYTHON_LOCKS.install()?;
-    let folder = target().join("python/release");
+    let folder = target().join("python/wheel/latchwork-python");
     let missing = |error: &dyn std::fmt::Display| {
         format!("{}: {error}: run `cargo xtask bench python`", folder.display())
     };

@@ -33,6 +33,7 @@ mod lock_child;
 mod machine;
 mod one_store;
 mod peers;
+mod plain_socket;
 mod postgres;
 mod postgres_bare;
 mod postgres_waiters;

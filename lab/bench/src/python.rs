@@ -11,19 +11,20 @@ use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use crate::free_cycles::{self, Entry, Sample, cpu, rate};
 use crate::goals::{self, Goal, Verdict};
 use crate::held_by_one::held_by_one;
+use crate::installing::{PYTHON_LOCKS, with_script};
 use crate::peers::python::{
-    AETCD, ETCD3GW, FILELOCK, KAZOO, LATCHWORK, LATCHWORK_AIO, LATCHWORK_AIO_UVLOOP, POTTERY,
-    PYTHON_REDIS_LOCK, REDIS_ASYNCIO, REDIS_ASYNCIO_UVLOOP, REDIS_PY,
+    AETCD, ASYNCIO_ALONE, ETCD3GW, FILELOCK, KAZOO, LATCHWORK, LATCHWORK_AIO, LATCHWORK_AIO_UVLOOP,
+    POTTERY, PYTHON_REDIS_LOCK, REDIS_ASYNCIO, REDIS_ASYNCIO_UVLOOP, REDIS_PY,
 };
 use crate::peers::{self, Kind};
-use crate::stats::{head, micros, row};
+use crate::stats::{head, median, micros, row, shortened};
 use crate::store::{Files, Store};
 use crate::{Outcome, contest, free_child, handoffs, zookeeper};
 
 type Failed = Box<dyn std::error::Error>;
 
-/// How many times the cycles of redis-py a thread should have.
-const OF_REDIS_PY: f64 = 1.5;
+/// How many times the cycles of redis-py a thread should have, on one core and on a core each.
+const OF_REDIS_PY: [f64; 2] = [2.5, 1.5];
 /// How many times those of redis.asyncio 64 tasks should have.
 const OF_REDIS_ASYNCIO: f64 = 10.0;
 /// What part of Rust's rate.
@@ -37,30 +38,43 @@ const HANDOFF: f64 = 0.5;
 const OF_OTHERS: f64 = 1.0;
 const TASKS: usize = 64;
 const HELD: usize = 10_000;
+const ROUNDS_OF_COSTS: usize = 9;
 /// Of the contest.
 const ROUNDS: (usize, Duration) = (3, Duration::from_secs(2));
 const RUST_TASKS: &str = "Rust, 64 tasks";
+/// The longest import for threads, in milliseconds.
+const IMPORT: f64 = 60.0;
+/// The most that 20,000 cycles may add to the memory of a process, in kilobytes.
+const GROWTH: f64 = 1_024.0;
 
 pub(crate) fn run() -> Outcome {
-    for (place, core) in [("on one core", 0), ("on a core each", 1)] {
+    for (core, place) in ["on one core", "on a core each"].into_iter().enumerate() {
         let server = pinned(0, || Ok(RedisServer::start(&RedisOptions::new())?))?;
         pinned(core, || {
             let kinds = vec![LATCHWORK, REDIS_PY, PYTHON_REDIS_LOCK, POTTERY];
             let table = Table::new(&server)
                 .of(kinds)?
                 .rust("Rust, a thread that blocks", free_child::LATCHWORK_THREADS)?
-                .goal(REDIS_PY.name, OF_REDIS_PY);
+                .rust("no lock: its two commands by a plain socket", free_child::PLAIN_SOCKET)?
+                .goal(REDIS_PY.name, OF_REDIS_PY[core]);
             table.print(&format!("Redis, one thread, client and server {place}"), 1)
         })?;
     }
     let server = RedisServer::start(&RedisOptions::new())?;
-    let kinds = vec![LATCHWORK_AIO, LATCHWORK_AIO_UVLOOP, REDIS_ASYNCIO, REDIS_ASYNCIO_UVLOOP];
+    let kinds = vec![
+        LATCHWORK_AIO,
+        LATCHWORK_AIO_UVLOOP,
+        REDIS_ASYNCIO,
+        REDIS_ASYNCIO_UVLOOP,
+        ASYNCIO_ALONE,
+    ];
     let table = Table::new(&server)
         .of(kinds)?
         .rust(RUST_TASKS, free_child::LATCHWORK)?
         .goal(REDIS_ASYNCIO.name, OF_REDIS_ASYNCIO)
         .goal(RUST_TASKS, OF_RUST);
     table.print(&format!("Redis, {TASKS} tasks, on any core"), TASKS)?;
+    costs(&server)?;
     let of_python_redis_lock =
         |goal: Goal| move |kind: &Kind| (kind.name == PYTHON_REDIS_LOCK.name).then(|| goal.clone());
     let waiting = || vec![LATCHWORK, PYTHON_REDIS_LOCK, REDIS_PY];
@@ -70,6 +84,66 @@ pub(crate) fn run() -> Outcome {
     println!();
     others()?;
     held(&server)
+}
+
+/// What an import takes, and the memory of a process.
+fn costs(server: &RedisServer) -> Outcome {
+    LATCHWORK.install()?;
+    let url = server.address();
+    let modules = [
+        "latchwork",
+        "latchwork.aio",
+        "redis",
+        "redis.asyncio",
+        "redis_lock",
+        "kazoo.client",
+        "filelock",
+    ];
+    let mut seen = vec![Vec::new(); modules.len()];
+    for _ in 0..=shortened(ROUNDS_OF_COSTS, 3) {
+        for (module, seen) in modules.iter().zip(&mut seen) {
+            let mut command = with_script(&PYTHON_LOCKS.python(), "costs.py");
+            let said = command.args([module, url.as_str()]).output()?;
+            let said = String::from_utf8(said.stdout)?;
+            let numbers =
+                said.split_whitespace().map(str::parse).collect::<Result<Vec<f64>, _>>()?;
+            if numbers.is_empty() {
+                return Err(format!("costs.py {module} has failed").into());
+            }
+            seen.push(numbers);
+        }
+    }
+    println!("What an import takes, and the memory of a process with one lock:\n");
+    let titles =
+        ["what", "import", goals::TITLE, "memory after it", "after 2,000 cycles", "20,000 later"];
+    head(&titles);
+    for (module, seen) in modules.iter().zip(&mut seen) {
+        // The first one may have read the files from a disk.
+        seen.remove(0);
+        let of = |nth: usize| seen.iter().filter_map(move |numbers| numbers.get(nth).copied());
+        let (low, high) = range(of(0));
+        let middle = |nth| median(&mut of(nth).collect::<Vec<_>>());
+        let mut verdicts = Vec::new();
+        if *module == LATCHWORK.name {
+            verdicts.push(Goal::below(IMPORT).of("import").unit("ms").judge(middle(0)));
+            let growth = middle(3) - middle(2);
+            verdicts.push(Goal::at_most(GROWTH).of("growth").unit("kB").judge(growth));
+        }
+        let memory = |nth| match of(nth).next() {
+            Some(_) => format!("{:.1} MB", middle(nth) / 1e3),
+            None => "-".to_owned(),
+        };
+        row(&[
+            (*module).into(),
+            format!("{:.1} ms ({low:.1} to {high:.1})", middle(0)),
+            goals::cell(&verdicts),
+            memory(1),
+            memory(2),
+            memory(3),
+        ]);
+    }
+    println!();
+    Ok(())
 }
 
 /// The other stores, one lock at a time.

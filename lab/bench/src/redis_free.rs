@@ -135,7 +135,7 @@ pub(crate) fn take(key: &str, value: &str) -> Cmd {
 }
 
 /// Latchwork's script for one free key.
-fn take_script() -> String {
+pub(crate) fn take_script() -> String {
     let included = [
         (
             "--#include draw.lua\n",

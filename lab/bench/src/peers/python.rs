@@ -33,6 +33,9 @@ pub(crate) const REDIS_ASYNCIO: Kind =
     peer("redis.asyncio", "redis_asyncio.py", Waits::Polls, SET_AND_SCRIPTS);
 pub(crate) const REDIS_ASYNCIO_UVLOOP: Kind =
     peer("redis.asyncio, uvloop", "redis_asyncio_uvloop.py", Waits::Polls, SET_AND_SCRIPTS);
+/// The floor of 64 tasks.
+pub(crate) const ASYNCIO_ALONE: Kind =
+    peer("no lock: asyncio alone", "asyncio_alone.py", Waits::Rod, &[]);
 pub(crate) const PYTHON_REDIS_LOCK: Kind =
     peer("python-redis-lock", "python_redis_lock.py", Waits::Told, &["set", "get", "blpop"]);
 pub(crate) const POTTERY: Kind =
