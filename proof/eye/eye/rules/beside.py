@@ -37,8 +37,13 @@ def _replaces(book, attempt):
 
 
 def _in_the_way(other, attempt, bounds):
-    """Whether this upgrade, or what it left at the store, may have been met by that attempt."""
-    if other is attempt or other.key != attempt.key or other.process == attempt.process and other.first.task == attempt.first.task:
+    """Whether this upgrade, or what it left at the store, may have been met by that attempt: also an earlier one of its own
+    task, whose withdrawal no server has confirmed yet."""
+    if other is attempt or other.key != attempt.key or other.first.time > attempt.first.time and _of_one_task(other, attempt):
         return False
     end = other.granted.time if other.granted else other.over()
     return other.first.time < attempt.gave_up.time and (end is None or end + bounds.ends + bounds.slack > attempt.first.time)
+
+
+def _of_one_task(one, other):
+    return (one.process, one.first.task) == (other.process, other.first.task)
