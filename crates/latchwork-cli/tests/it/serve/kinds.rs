@@ -77,7 +77,7 @@ fn the_second_reader_that_upgrades_is_refused() {
     eventually("the upgrade waits", || (service.waiters("x") == 1).then_some(()));
     service.release(&two).is(200);
     let upgraded = super::client::read(waiting).unwrap();
-    service.release(&one).is(200);
+    service.release(&one).is(410).kind("Released");
     service.release(&upgraded.is(200).get("hold")).is(200);
     assert!(!service.is_held("x"));
 }
