@@ -142,19 +142,16 @@ impl Take {
             keys.extend((index == 0).then(|| first.names.token()));
             keys.push(request.names.helper("line"));
         }
-        // This script cannot decide, or was not run: each claim tries separately.
-        let apart = || Ok(vec![Value::Nil; group.len()]);
-        let Some(mut route) = first.route.once() else { return apart() };
-        let run = route.run(&self.scripts.granting.take, |command, link| {
+        let run = first.route.run_once(&self.scripts.granting.take, |command, link| {
             self.scripts.keys(command, &first.names, &keys);
             members().for_each(|request| request.fill(command));
             self.scripts.fill(command, link);
         });
-        match run.await.map_err(BackendError::from) {
-            Ok(Value::Array(answers)) if answers.len() == group.len() => Ok(answers),
-            Ok(Value::Nil) => apart(),
-            Err(error) if error.effect == Effect::NotApplied || is_refused(&error) => apart(),
-            answer => Err(strange(&answer?)),
+        match run.await? {
+            Some(Value::Array(answers)) if answers.len() == group.len() => Ok(answers),
+            // This script cannot decide, or was not run: each claim tries separately.
+            None | Some(Value::Nil) => Ok(vec![Value::Nil; group.len()]),
+            Some(answer) => Err(strange(&answer)),
         }
     }
 }

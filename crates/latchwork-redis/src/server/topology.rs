@@ -145,7 +145,6 @@ impl Topology {
             slot,
             link: self.link(slot).await?,
             impatient: false,
-            is_final: false,
             confirm: None,
             confirmed: Ok(0),
         })
@@ -159,8 +158,6 @@ pub(crate) struct Route {
     slot: Option<u16>,
     link: Arc<Link>,
     impatient: bool,
-    /// A command that was not applied is not sent again.
-    is_final: bool,
     confirm: Option<Confirm>,
     /// How many replicas have confirmed the last command.
     confirmed: Result<u32, BackendError>,
@@ -176,13 +173,6 @@ impl Route {
     /// Whether to give up while a slot is being moved, instead of waiting for the end of that.
     pub(crate) fn set_impatient(&mut self, impatient: bool) {
         self.impatient = impatient;
-    }
-
-    /// The same for a script that is sent once, and whole where the server may not have it: those who have asked for it may
-    /// be gone when it would be sent again.
-    /// `None` if its connection has ended.
-    pub(crate) fn once(&self) -> Option<Self> {
-        self.link.is_alive().then(|| Self { is_final: true, ..self.clone() })
     }
 
     pub(crate) fn link(&self) -> &Arc<Link> {
@@ -207,15 +197,30 @@ impl Route {
         script: &Script,
         fill: impl Fn(&mut Cmd, &Link),
     ) -> Result<Value, Failure> {
-        let make = |link: &Link, whole: bool| {
-            let mut command = Cmd::with_capacity(ARGUMENTS, BYTES);
-            command.arg(if whole { "EVAL" } else { "EVALSHA" });
-            command.arg(if whole { &script.source } else { &script.hash });
-            fill(&mut command, link);
-            command
-        };
+        let make = |link: &Link, whole: bool| call(script, whole, |command| fill(command, link));
         // Boxed, so that the caller's future stays small.
         Box::pin(self.send(make)).await
+    }
+
+    /// The same, sent once, and whole where the server may not have the script: those who have asked for it may be gone when
+    /// it would be sent again. `None` if it was not run.
+    pub(crate) async fn run_once(
+        &self,
+        script: &Script,
+        fill: impl Fn(&mut Cmd, &Link),
+    ) -> Result<Option<Value>, Failure> {
+        let link = &*self.link;
+        if !link.is_alive() {
+            return Ok(None);
+        }
+        let make = |whole: bool| call(script, whole, |command| fill(command, link));
+        let whole = !link.has_script.load(Ordering::Relaxed);
+        let sent = link.send(&make(whole)).await;
+        link.has_script.store(sent.is_ok(), Ordering::Relaxed);
+        match sent {
+            Err(failure) if failure.error.effect == Effect::NotApplied => Ok(None),
+            sent => sent.map(Some),
+        }
     }
 
     /// Sends a command and follows it to where the slot is. `make` makes it for the connection, as
@@ -231,10 +236,9 @@ impl Route {
     }
 
     async fn follow(&mut self, make: impl Fn(&Link, bool) -> Cmd) -> Result<Value, Failure> {
-        let Self { topology, slot, link: current, impatient, is_final, confirm, confirmed } = self;
+        let Self { topology, slot, link: current, impatient, confirm, confirmed } = self;
         let io = topology.io();
-        let has_script = |link: &Link| link.has_script.load(Ordering::Relaxed);
-        let (mut whole, mut asking) = (*is_final && !has_script(current), None);
+        let (mut whole, mut asking) = (false, None);
         let mut retries: Option<Retries> = None;
         loop {
             let (link, ask) = match asking.take() {
@@ -259,18 +263,9 @@ impl Route {
                 None => link.send(&command).await,
             };
             let failure = match sent {
-                Ok(answer) => {
-                    if *is_final && whole {
-                        link.has_script.store(true, Ordering::Relaxed);
-                    }
-                    return Ok(answer);
-                }
+                Ok(answer) => return Ok(answer),
                 Err(failure) => failure,
             };
-            if *is_final {
-                link.has_script.store(false, Ordering::Relaxed);
-                return Err(failure);
-            }
             let retries = retries.get_or_insert_with(|| Retries::new(io));
             if failure.error.effect == Effect::Unknown || retries.is_too_much(io) {
                 return Err(failure);
@@ -345,4 +340,13 @@ impl Retries {
     async fn pause(&mut self, io: &Io) {
         io.sleep(self.backoff.pause()).await;
     }
+}
+
+/// The call of a script by its hash, or with the whole script; `fill` appends its keys and arguments.
+fn call(script: &Script, whole: bool, fill: impl FnOnce(&mut Cmd)) -> Cmd {
+    let mut command = Cmd::with_capacity(ARGUMENTS, BYTES);
+    command.arg(if whole { "EVAL" } else { "EVALSHA" });
+    command.arg(if whole { &script.source } else { &script.hash });
+    fill(&mut command);
+    command
 }
