@@ -6,6 +6,10 @@ use latchwork::{Error, ErrorKind};
 
 use super::lock_status::LockStatus;
 
+/// What a client does whose renewal the store has not confirmed.
+pub(crate) const RENEW_AGAIN_STEP: &str =
+    "stop the work before valid_for_ms of the last answer is over; renew again at once";
+
 /// The kind of a refusal, by which clients decide.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {

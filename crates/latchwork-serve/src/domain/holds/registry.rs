@@ -15,7 +15,7 @@ use super::kept::Kept;
 use super::release::ProgressReceiver;
 use super::validity::{keep_until, promised, valid_for};
 use crate::domain::names::Names;
-use crate::domain::refusal::{Kind, Refusal};
+use crate::domain::refusal::{Kind, RENEW_AGAIN_STEP, Refusal};
 
 /// The most locks and waiting requests of one token.
 #[derive(Debug, Clone, Copy)]
@@ -325,9 +325,7 @@ impl Registry {
                     Kind::Unreachable,
                     "hold: the store has not confirmed the lease in time",
                 )
-                .with_next_step(
-                    "stop the work before valid_for_ms of the last answer is over; renew again at once",
-                ));
+                .with_next_step(RENEW_AGAIN_STEP));
             }
             return Ok(status);
         }

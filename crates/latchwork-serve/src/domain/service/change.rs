@@ -95,9 +95,8 @@ impl Service {
         if lock.mode() == change.mode() {
             return Ok(HoldStatus { id: text.to_owned(), ..before });
         }
-        if self.is_changed_elsewhere(lock, &ticket.owner, change).await? {
-            let lost = Ending::Lost("taken").refusal(&name);
-            return self.changed_elsewhere(ticket, caller, change, lost).await;
+        if let Some(next) = self.granted_elsewhere(lock, &ticket.owner, change).await? {
+            return self.take_over(ticket, &next, caller).await;
         }
         // The claim that replaces it names it, so that any instance can tell a repeat the new id.
         let watched = self.named_after(lock, &ticket.owner).watch(&self.locks).await;
@@ -157,6 +156,16 @@ impl Service {
         let ([lock], Kind::Lost) = (&ticket.locks[..], refusal.kind) else { return Err(refusal) };
         let seen = self.inspect(lock.key()).await?;
         let Some(claim) = next_of(lock, &seen, &ticket.owner, change) else { return Err(refusal) };
+        self.take_over(ticket, &claim, caller).await
+    }
+
+    /// Goes on with the claim that has replaced a hold.
+    async fn take_over(
+        &self,
+        ticket: &Ticket,
+        claim: &StoreClaim,
+        caller: &Caller,
+    ) -> Result<HoldStatus, Refusal> {
         let (locks, since) = (vec![claim.hold(ticket.lease())], self.clock.wall());
         let next = Ticket { locks, since, ..ticket.clone() };
         let text = self.seals.seal(Purpose::Hold, &next).ok_or_else(Refusal::no_hold)?;
@@ -165,20 +174,20 @@ impl Service {
         Ok(HoldStatus { id: text, ..status })
     }
 
-    /// Whether another instance has changed the hold so, for a request whose answer was lost. It releases the hold right
-    /// after the grant. If it was killed in between, what it was granted is nobody's, and is released here.
-    async fn is_changed_elsewhere(
+    /// The claim by which another instance has changed the hold so, for a request whose answer was lost. It releases the
+    /// hold right after the grant. If it was killed in between, what it was granted is nobody's, and is released here.
+    async fn granted_elsewhere(
         &self,
         lock: &Unwatched,
         owner: &Arc<str>,
         change: Change,
-    ) -> Result<bool, Refusal> {
+    ) -> Result<Option<StoreClaim>, Refusal> {
         let (mut start, mut seen_before) = (self.clock.now(), None);
         loop {
             let seen = self.inspect(lock.key()).await?;
             let Some(next) = next_of(lock, &seen, owner, change) else {
                 if !is_waited_for(lock, &seen, owner) {
-                    return Ok(false);
+                    return Ok(None);
                 }
                 if self.clock.now().since(start) >= EXCHANGED_WITHIN {
                     let message = "hold: an earlier request for this change still waits";
@@ -194,7 +203,7 @@ impl Service {
                 start = self.clock.now();
             }
             if seen.holders.iter().all(|party| party.id != Some(lock.id())) {
-                return Ok(true);
+                return Ok(Some(next));
             }
             if self.clock.now().since(start) >= EXCHANGED_WITHIN {
                 let held = next.age.unwrap_or_default();
@@ -203,7 +212,7 @@ impl Service {
                     Err(error) if error.kind() != ErrorKind::Lost => {
                         Err(Refusal::of(&error, Some(&self.names.name_of(lock.key().as_str()))))
                     }
-                    _ => Ok(false),
+                    _ => Ok(None),
                 };
             }
             pause(EXCHANGED_WITHIN / 10).await;

@@ -22,7 +22,7 @@ use crate::domain::holds::release::ReleaseKind;
 use crate::domain::holds::seal::Purpose;
 use crate::domain::holds::ticket::Ticket;
 use crate::domain::holds::validity::promised;
-use crate::domain::refusal::{Kind, Refusal};
+use crate::domain::refusal::{Kind, RENEW_AGAIN_STEP, Refusal};
 use crate::domain::store_claims::StoreClaim;
 use crate::domain::wish::{LockWish, Options, Target};
 use crate::time::spawn;
@@ -181,9 +181,7 @@ impl Service {
         let renewed = self.status(text.to_owned(), &own, renewals, caller.arrival);
         if renewed.renew_in.is_zero() {
             let message = "session: the store has not confirmed all leases in time";
-            return Err(Refusal::new(Kind::Unreachable, message).with_next_step(
-                "stop the work before valid_for_ms of the last answer is over; renew again at once",
-            ));
+            return Err(Refusal::new(Kind::Unreachable, message).with_next_step(RENEW_AGAIN_STEP));
         }
         Ok(renewed)
     }

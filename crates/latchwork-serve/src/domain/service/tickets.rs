@@ -25,7 +25,7 @@ use crate::domain::holds::seal::Purpose;
 use crate::domain::holds::ticket::Ticket;
 use crate::domain::holds::tickets::{Confirmed, Doubtful, Sighting};
 use crate::domain::holds::validity::renewed_until;
-use crate::domain::refusal::{Kind, Refusal};
+use crate::domain::refusal::{Kind, RENEW_AGAIN_STEP, Refusal};
 use crate::domain::wish::{Options, Target, Whose, Wish};
 use crate::time::spawn;
 
@@ -371,9 +371,7 @@ impl Service {
         }
         let refusal = Refusal::of(error, Some(&self.name_of(ticket)));
         match error.kind() {
-            ErrorKind::Unreachable => refusal.with_next_step(
-                "stop the work before valid_for_ms of the last answer is over; renew again at once",
-            ),
+            ErrorKind::Unreachable => refusal.with_next_step(RENEW_AGAIN_STEP),
             _ => refusal,
         }
     }
