@@ -28,8 +28,6 @@ pub(crate) struct Package {
     frame: Py<PyAny>,
     threading: Py<PyModule>,
     nothing: Py<PyAny>,
-    /// `ExitStack` enters and leaves from this file.
-    stacks: Py<PyAny>,
     guard: Py<PyType>,
     async_guard: Py<PyType>,
 }
@@ -42,7 +40,6 @@ pub(crate) fn package(py: Python<'_>) -> PyResult<&'static Package> {
             frame: py.import("sys")?.getattr("_getframe")?.unbind(),
             threading: py.import("threading")?.unbind(),
             nothing: py.import("latchwork._loops")?.getattr("nothing")?.unbind(),
-            stacks: py.import("latchwork._places")?.getattr("_STACKS")?.unbind(),
             guard: guards.getattr("Guard")?.cast_into::<PyType>()?.unbind(),
             async_guard: guards.getattr("AsyncGuard")?.cast_into::<PyType>()?.unbind(),
         })
@@ -53,7 +50,7 @@ impl Package {
     /// The number of the block that is entered or left now, and its frame. Callbacks of C have none, and the number 0.
     fn place<'py>(&self, py: Python<'py>) -> PyResult<(usize, Option<Bound<'py, PyAny>>)> {
         let Ok(frame) = self.frame.bind(py).call0() else { return Ok((0, None)) };
-        Ok((number(self, &frame)?, Some(frame)))
+        Ok((block(&frame)?, Some(frame)))
     }
 
     /// The number of this thread. It is looked up each time: gevent puts that of the greenlet in its place.
@@ -62,11 +59,21 @@ impl Package {
     }
 }
 
-/// The number of the block that is entered or left in this frame.
-fn number(package: &Package, frame: &Bound<'_, PyAny>) -> PyResult<usize> {
+/// The file that `ExitStack` enters and leaves from.
+fn stacks(py: Python<'_>) -> PyResult<&Py<PyAny>> {
+    static STACKS: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+    STACKS.get_or_try_init(py, || {
+        let enter = py.import("contextlib")?.getattr("ExitStack")?.getattr("enter_context")?;
+        Ok(enter.getattr("__code__")?.getattr("co_filename")?.unbind())
+    })
+}
+
+/// The number of the block that is entered or left in this frame: that of the frame, or of the `ExitStack`.
+#[pyfunction]
+pub(crate) fn block(frame: &Bound<'_, PyAny>) -> PyResult<usize> {
     let py = frame.py();
     let file = frame.getattr(intern!(py, "f_code"))?.getattr(intern!(py, "co_filename"))?;
-    if file.eq(&package.stacks)?
+    if file.eq(stacks(py)?)?
         && let Ok(stack) = frame.getattr(intern!(py, "f_locals"))?.get_item(intern!(py, "self"))
     {
         return Ok(stack.as_ptr().addr());
@@ -76,7 +83,8 @@ fn number(package: &Package, frame: &Bound<'_, PyAny>) -> PyResult<usize> {
 
 /// Whether a block ends because its coroutine is closed, as those of an event loop are that has ended: then it must not
 /// await. An asynchronous generator that is closed may.
-fn is_closed(kind: &Bound<'_, PyAny>, frame: &Bound<'_, PyAny>) -> PyResult<bool> {
+#[pyfunction]
+pub(crate) fn is_closed(kind: &Bound<'_, PyAny>, frame: &Bound<'_, PyAny>) -> PyResult<bool> {
     let py = frame.py();
     if !kind.is(py.get_type::<PyGeneratorExit>()) {
         return Ok(false);

@@ -43,6 +43,8 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<news::News>()?;
     module.add_class::<test_stores::TestStore>()?;
     module.add_function(wrap_pyfunction!(blocks::import_errors, module)?)?;
+    module.add_function(wrap_pyfunction!(blocks::block, module)?)?;
+    module.add_function(wrap_pyfunction!(blocks::is_closed, module)?)?;
     module.add_function(wrap_pyfunction!(counts::counts, module)?)?;
     module.add_function(wrap_pyfunction!(managers::connect, module)?)?;
     module.add_function(wrap_pyfunction!(managers::connect_from, module)?)?;

@@ -5,13 +5,12 @@ from __future__ import annotations
 import sys
 from typing import Any, Callable, Coroutine, Dict, NoReturn, Optional
 
-from . import _default
+from . import _default, _native
 from ._aio_locks import Lock, Locks, connect
 from ._elsewhere import of_acquire, of_lock
 from ._factory import text
 from ._guards import AsyncGuard
 from ._loops import Acquiring, task
-from ._places import block
 from ._synchronized import W, refused
 from ._synchronized import synchronized as decorated
 from ._times import Duration, maybe
@@ -55,7 +54,7 @@ class DefaultLock(Lock):
         return await (await self._lock()).try_acquire()
 
     def __aenter__(self) -> Coroutine[Any, Any, AsyncGuard]:
-        return self._entered(block(sys._getframe(1)))
+        return self._entered(_native.block(sys._getframe(1)))
 
     async def _entered(self, where: int) -> AsyncGuard:
         guard = await self.acquire()

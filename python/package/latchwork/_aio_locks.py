@@ -16,7 +16,6 @@ from ._errors import Lost
 from ._factory import Factory, Sides, _count, maybe_text
 from ._guards import AsyncGuard
 from ._loops import Acquiring
-from ._places import is_closed
 from ._synchronized import W, refused, synchronized
 from ._times import Duration, maybe
 from ._views import ForceReleased, LockView, LockViews, Prepared, Report, Resized
@@ -156,7 +155,7 @@ class Locks(Factory[Lock, RWLock, ReentrantLock, Election, Once]):
         self, kind: Optional[Type[BaseException]], raised: Optional[BaseException], trace: Optional[TracebackType]
     ) -> Coroutine[Any, Any, None]:
         # What is closed with its loop cannot wait; the locks are released as their guards are collected.
-        return _loops.nothing() if is_closed(kind, sys._getframe(1)) else self.close()
+        return _loops.nothing() if _native.is_closed(kind, sys._getframe(1)) else self.close()
 
 
 class Connecting(_loops.Awaited[Locks]):
@@ -168,7 +167,7 @@ class Connecting(_loops.Awaited[Locks]):
         self, kind: Optional[Type[BaseException]], raised: Optional[BaseException], trace: Optional[TracebackType]
     ) -> Coroutine[Any, Any, None]:
         locks = self._take()
-        return _loops.nothing() if locks is None or is_closed(kind, sys._getframe(1)) else locks.close()
+        return _loops.nothing() if locks is None or _native.is_closed(kind, sys._getframe(1)) else locks.close()
 
 
 def connect(

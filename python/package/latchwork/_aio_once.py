@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, Callable, Coroutine, Optional, Tuple, Typ
 from . import _errors, _loops, _native
 from ._contexts import ByTasks
 from ._guards import AsyncGuard
-from ._places import block
 from ._times import Duration, maybe
 from ._views import Outcome, Skipped
 from ._work import awaited
@@ -107,7 +106,7 @@ class Once(ByTasks[_native.Once, Union[Run, Skipped]]):
         return task
 
     def __aenter__(self) -> Coroutine[Any, Any, Union[Run, Skipped]]:
-        return self._entered(block(sys._getframe(1)))
+        return self._entered(_native.block(sys._getframe(1)))
 
     async def _entered(self, where: int) -> Union[Run, Skipped]:
         run = await self.begin()

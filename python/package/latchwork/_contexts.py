@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, Coroutine, Generic, Optional, Type, TypeV
 
 from . import _native
 from ._elsewhere import ATTRIBUTES
-from ._places import block
 
 N = TypeVar("N")
 G = TypeVar("G")
@@ -59,7 +58,7 @@ class ByThreads(Named[N], Generic[N, G]):
 
     def __enter__(self) -> G:
         guard = self._acquire()
-        self._push(block(sys._getframe(1)), threading.get_ident(), guard)
+        self._push(_native.block(sys._getframe(1)), threading.get_ident(), guard)
         return guard
 
     if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Coroutine, Generator, Optional, Tuple, Type, TypeVar
 
 from . import _errors, _loops, _native
-from ._places import is_closed, level
+from ._places import level
 from ._times import Duration, maybe
 
 T = TypeVar("T")
@@ -219,7 +219,7 @@ class AsyncGuard(_Held):
         raised: Optional[BaseException],
         trace: Optional[TracebackType],
     ) -> Coroutine[Any, Any, None]:
-        if is_closed(kind, sys._getframe(1)):
+        if _native.is_closed(kind, sys._getframe(1)):
             self._forget()
             return _loops.nothing()
         return self._leave(raised).leaving(raised)

@@ -12,7 +12,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Callable, Coroutine, Generator, Optional, Type, TypeVar
 
 from . import _errors, _native
-from ._places import is_closed, level
+from ._places import level
 
 if TYPE_CHECKING:
     import asyncio
@@ -275,7 +275,7 @@ class Acquiring(Awaited[_A]):
         guard = self._take()
         if guard is None:
             return nothing()
-        if is_closed(kind, sys._getframe(1)):
+        if _native.is_closed(kind, sys._getframe(1)):
             guard._forget()
             return nothing()
         return guard.__aexit__(kind, raised, trace)

@@ -16,7 +16,6 @@ from typing import Any, Callable, List, Optional, Tuple
 from . import _aio_elections, _aio_locks, _aio_once, _elections, _errors, _locks, _native, _once, metrics
 from ._contexts import ByTasks, ByThreads
 from ._loops import Acquiring
-from ._places import block
 
 __all__ = ["instrument", "uninstrument"]
 
@@ -77,7 +76,7 @@ def _awaited(tracer: Any, what: str, original: Any) -> Any:
 def _entered(tracer: Any, what: str, original: Any) -> Any:
     @functools.wraps(original)
     def traced(self: Any) -> Any:
-        operation = self._entering(block(sys._getframe(1)))
+        operation = self._entering(_native.block(sys._getframe(1)))
 
         async def enters() -> Any:
             with _Span(tracer, what, self) as span:
