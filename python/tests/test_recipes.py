@@ -11,6 +11,7 @@ import pytest
 
 import latchwork
 
+from conftest import wait_until
 from servers import free_port, running
 
 RECIPES = Path(__file__).parent.parent / "recipes"
@@ -80,9 +81,13 @@ def test_workers_of_gunicorn_connect_after_their_fork(store, tmp_path, monkeypat
         sys.executable, "-m", "gunicorn", "--config", "python:gunicorn_stock", "--bind", f"127.0.0.1:{port}",
         "gunicorn_stock:app",
     ]
-    with running(command, port, cwd=RECIPES):
+    with running(command, port, cwd=RECIPES), latchwork.connect(namespace="shop") as locks:
         with ThreadPoolExecutor(8) as clients:
-            said = [it.split() for it in clients.map(post, [f"http://127.0.0.1:{port}/"] * 60)]
+            with locks.lock("stock"):
+                answers = clients.map(post, [f"http://127.0.0.1:{port}/"] * 60)
+                # A worker that is alone could serve them all before another one has started.
+                wait_until(lambda: len(locks.show("stock").waiters) > 1, "two workers wait")
+            said = [it.split() for it in answers]
     assert stock.read_text() == "40"
     assert len({worker for worker, _ in said}) > 1 and len({left for _, left in said}) == 60
     with latchwork.connect(namespace="shop") as locks:
