@@ -60,10 +60,11 @@ impl Proxy {
         Self::haproxy_before(service, "")
     }
 
-    /// The same before several instances.
+    /// The same before several instances: without `redispatch` it tries one that is gone for 3 s.
     pub(super) fn haproxy_of(services: [&Service; 2]) -> Self {
         let Address::Tcp(other) = services[1].address else { unreachable!() };
-        let more = format!("    server two 127.0.0.1:{other} check inter 100 fall 1\n");
+        let two = format!("server two 127.0.0.1:{other} check inter 100 fall 1");
+        let more = format!("    {two}\n    option redispatch 1\n");
         Self::haproxy_before(services[0], &more)
     }
 
