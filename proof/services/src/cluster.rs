@@ -339,6 +339,11 @@ impl RedisCluster {
         self.set_slot(from, &[&text, "NODE", &target])?;
         until(LIMIT, "all nodes to know the new master", || {
             self.is_ok()?;
+            for node in &self.nodes {
+                if View::of(node)?.me.is_some_and(|me| me.moves) {
+                    return Err(Error::new(format!("port {} moves the slot still", node.port())));
+                }
+            }
             match self.node_of_slot(slot)? {
                 node if node == to => Ok(()),
                 node => Err(Error::new(format!("it is node {node}"))),
@@ -371,6 +376,8 @@ struct Line {
     epoch: u64,
     /// Ranges, without those that are on their way.
     slots: Vec<String>,
+    /// A slot is on its way from or to it.
+    moves: bool,
 }
 
 impl View {
@@ -385,13 +392,15 @@ impl View {
 impl Line {
     fn parse(line: &str) -> Option<Self> {
         let words: Vec<&str> = line.split_whitespace().collect();
-        let slots = words.iter().skip(8).filter(|word| !word.starts_with('['));
+        let (moving, slots): (Vec<&str>, Vec<&str>) =
+            words.iter().skip(8).partition(|word| word.starts_with('['));
         Some(Self {
             id: words.first()?.to_string(),
             flags: words.get(2)?.split(',').map(str::to_owned).collect(),
             master: words.get(3)?.to_string(),
             epoch: words.get(6)?.parse().ok()?,
-            slots: slots.map(|word| word.to_string()).collect(),
+            slots: slots.into_iter().map(str::to_owned).collect(),
+            moves: !moving.is_empty(),
         })
     }
 

@@ -178,7 +178,11 @@ proptest! {
                     let one = claims[who].clone();
                     let linger = linger.map_or(Linger::None, |ms| Linger::For(MS * ms as u32));
                     let held = book.held.remove(&one.id).is_some();
-                    let waits = before.queue.iter().any(|w| w.id == one.id && live(&bench, w));
+                    // A place that was to replace a hold went with it.
+                    let waits = before.queue.iter().any(|w| {
+                        let has_hold = w.beside.is_none_or(|hold| book.held.contains_key(&hold));
+                        w.id == one.id && live(&bench, w) && has_hold
+                    });
                     let released = bench.release(&one, linger);
                     prop_assert_eq!(released == Released::Yes, held || waits, "B6");
                     claims[who] = draw(who);
