@@ -15,6 +15,9 @@ use super::holds::ticket::Ticket;
 use super::holds::validity::{DELAY, LONGEST_WAIT, default_ttl, lease, leases};
 use super::refusal::Refusal;
 
+/// The longest limit of a hold: the largest number that the description of the API allows.
+const LONGEST_HOLD: Duration = Duration::from_millis(i64::MAX as u64);
+
 /// The longest text of a holder or a candidate, in bytes.
 const LONGEST_TEXT: usize = 1024;
 
@@ -162,9 +165,10 @@ impl Wish {
         };
         let Options { wait, holder, max_hold, value, .. } = options;
         check_wait(wait, ttl)?;
-        if max_hold.is_some_and(|max| max.is_zero()) {
+        let bounds = Duration::from_millis(1)..=LONGEST_HOLD;
+        if max_hold.is_some_and(|max| !bounds.contains(&max)) {
             return Err(Refusal::invalid(
-                "max_hold_ms: zero allows no hold at all",
+                "max_hold_ms: it must be from 1 to 9223372036854775807",
                 "leave it out for no limit",
             ));
         }

@@ -99,6 +99,11 @@ fn a_ttl_outside_of_the_range_is_refused() {
         refused.step("choose a ttl_ms within the range, or leave it out");
         assert!(refused.get("error").contains("100 to 86400000"), "{refused:?}");
     }
+    // The description has numbers of 64 bits with a sign.
+    for limit in ["0", "9223372036854775808"] {
+        let refused = service.lock("x", &format!(r#"{{"max_hold_ms": {limit}}}"#));
+        refused.is(400).kind("Invalid").step("leave it out for no limit");
+    }
     // The store has half of the ttl to answer, which a busy machine may exceed.
     eventually("a hold", || (service.lock("x", r#"{"ttl_ms": 100}"#).status == 200).then_some(()));
 }
