@@ -83,7 +83,7 @@ fn h220_inherit_takes_no_hold_of_a_killed_keeper_on_zookeeper() {
 #[test]
 fn h220_inherit_takes_no_hold_that_its_keeper_has_lost() {
     let (store, mut server) = (Store::new(), RedisServer::start(&RedisOptions::new()).unwrap());
-    let text = "held=$(latchwork hold --on-loss none --ttl 2s --lock-delay 4s x) && eval \"$held\" || exit; \
+    let text = "held=$(latchwork hold --on-loss none --ttl 2s --lock-delay 8s x) && eval \"$held\" || exit; \
                 echo up; read line; latchwork run --inherit --wait 0 x -- echo in; echo $?; \
                 latchwork run --inherit x -- echo in";
     let mut shell = at(&store, &server.url(), text);
