@@ -4,15 +4,18 @@ use std::collections::HashSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::Duration;
 
 use crate::folder::Folder;
 use crate::port::{Port, despite_collisions};
 use crate::process::{Process, is_a_process, log_tail, provided};
 use crate::tls::openssl;
-use crate::wait::{LIMIT, until};
+use crate::wait::{LIMIT, is_open, until};
 use crate::{Error, EtcdOptions, EtcdServer, Result};
 
 const ETCD: &str = "--etcd-servers=";
+/// The pause between two questions whether a server is ready.
+const BETWEEN_QUESTIONS: Duration = Duration::from_millis(100);
 const AUDIT_LOG: &str = "audit.log";
 /// Who asked what about Leases, at the end of each answer; of a watch also at its begin.
 const AUDIT_POLICY: &str = "\
@@ -335,11 +338,16 @@ fn await_ready(process: &mut Process, port: u16, folder: &Path) -> Result<()> {
             let log = log.replace("address already in use", "Address already in use");
             return Ok(Err(Error::new(format!("{what} has ended ({status}):\n{log}"))));
         }
-        let ready = ask(port, "GET", "/readyz", "", "application/json");
+        let ready =
+            is_open(port).and_then(|()| ask(port, "GET", "/readyz", "", "application/json"));
         // The namespace that everybody expects is made a moment later.
         let ready = ready
             .and_then(|_| ask(port, "GET", "/api/v1/namespaces/default", "", "application/json"));
-        ready.map(|_| Ok(())).map_err(|e| format!("{e}; its log:\n{}", process.log_tail()))
+        ready.map(|_| Ok(())).map_err(|e| {
+            // A start takes seconds, and each question a process with a handshake of TLS.
+            std::thread::sleep(BETWEEN_QUESTIONS);
+            format!("{e}; its log:\n{}", process.log_tail())
+        })
     })?
 }
 

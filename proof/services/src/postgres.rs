@@ -13,7 +13,7 @@ use crate::port::{Port, despite_collisions};
 use crate::process::{Process, is_a_process, log_tail, provided, version};
 use crate::program;
 use crate::tls;
-use crate::wait::{LIMIT, until};
+use crate::wait::{LIMIT, is_open, until};
 use crate::{Certificates, Error, Result, ServerClock};
 
 /// The user and group `nobody`: PostgreSQL refuses to run as root.
@@ -277,7 +277,8 @@ impl PostgresServer {
                     self.log()
                 ))));
             }
-            self.psql("SELECT 1")
+            is_open(self.port())
+                .and_then(|()| self.psql("SELECT 1"))
                 .map(|_| Ok(()))
                 .map_err(|e| format!("{e}; its log:\n{}", self.log()))
         })?

@@ -1,12 +1,19 @@
 //! Waiting for something that announces itself to nobody.
 
 use std::fmt::Display;
+use std::net::{Ipv4Addr, TcpStream};
 use std::time::{Duration, Instant};
 
 use crate::{Error, Result};
 
 /// How long a server may take to do what it does in milliseconds on an idle machine.
 pub(crate) const LIMIT: Duration = Duration::from_secs(30);
+
+/// An error unless somebody takes connections on a port. Less work than a client's process.
+pub(crate) fn is_open(port: u16) -> Result<()> {
+    let connected = TcpStream::connect((Ipv4Addr::LOCALHOST, port));
+    connected.map(drop).map_err(|e| Error::while_(format!("port {port}"), e))
+}
 
 /// Looks again and again until `look` gives a value; the error tells what it last saw.
 pub(crate) fn until<T, E: Display>(
