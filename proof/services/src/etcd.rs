@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use crate::folder::Folder;
 use crate::port::{Port, despite_collisions};
-use crate::process::{Process, is_a_process, log_tail, provided};
+use crate::process::{Process, go, is_a_process, log_tail, provided};
 use crate::tls::{self, Certificates};
 use crate::wait::{LIMIT, until};
 use crate::{Error, Result, ServerClock};
@@ -404,7 +404,7 @@ fn spawn(
     args: &[String],
     clock: Option<&ServerClock>,
 ) -> Result<Process> {
-    let mut command = Command::new(program);
+    let mut command = go(program);
     command.args(args);
     if let Some(clock) = clock {
         clock.give_to_go(&mut command);

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use crate::folder::Folder;
 use crate::port::{Port, despite_collisions};
-use crate::process::{Process, is_a_process, log_tail, provided};
+use crate::process::{Process, go, is_a_process, log_tail, provided};
 use crate::tls::openssl;
 use crate::wait::{LIMIT, is_open, until};
 use crate::{Error, EtcdOptions, EtcdServer, Result};
@@ -324,7 +324,7 @@ fn start_at(
 }
 
 fn spawn(program: &Path, args: &[String], folder: &Path) -> Result<Process> {
-    let mut command = Command::new(program);
+    let mut command = go(program);
     command.args(args);
     Process::start(&command, &folder.join("log"))
 }

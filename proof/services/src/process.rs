@@ -55,6 +55,13 @@ pub fn version(program: impl AsRef<Path>) -> Vec<u32> {
     known.entry(program.as_ref().to_owned()).or_insert_with(ask).clone()
 }
 
+/// A program in Go that collects garbage rarely: those of the tests end before they have much.
+pub(crate) fn go(program: &Path) -> Command {
+    let mut command = Command::new(program);
+    command.env("GOGC", "400");
+    command
+}
+
 /// A server as a child process, with a file for what it prints.
 ///
 /// Dropping it ends the process (SIGKILL) and waits for it. If this process dies first, the
