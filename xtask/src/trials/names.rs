@@ -18,16 +18,33 @@ pub(crate) fn passed(run: &str, said: &str) -> BTreeSet<String> {
     names.filter(|name| !failed.contains(name)).map(|name| format!("{run} {name}")).collect()
 }
 
-/// Keeps what ran in `target/trials/names.txt`, to be compared with another run.
+/// Keeps what passed in `target/trials/names.txt`, and says what passed in the run before and not in this one: it was
+/// renamed, left out, or it failed.
 pub(crate) fn keep(ran: &BTreeSet<String>) -> Result<(), String> {
     let path = root().join("target").join("trials").join("names.txt");
+    let before = fs::read_to_string(&path).unwrap_or_default();
+    for name in missing(&before, ran) {
+        println!("    missing   {name}");
+    }
     let text: String = ran.iter().map(|name| format!("{name}\n")).collect();
     fs::write(&path, text).map_err(|e| format!("{}: {e}", path.display()))
+}
+
+/// The names of an earlier run that are not among those of this one.
+fn missing<'a>(before: &'a str, ran: &BTreeSet<String>) -> Vec<&'a str> {
+    before.lines().filter(|name| !ran.contains(*name)).collect()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_trial_of_the_last_run_that_is_gone_is_named() {
+        let ran = BTreeSet::from(["p it a".to_owned(), "p it new".to_owned()]);
+        assert_eq!(missing("p it a\np it b\n", &ran), ["p it b"]);
+        assert_eq!(missing("", &ran), [""; 0]);
+    }
 
     #[test]
     fn both_harnesses_are_read() {
