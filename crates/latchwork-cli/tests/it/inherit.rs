@@ -205,7 +205,7 @@ fn h223_a_command_keeps_the_hold_of_a_shell_that_ended() {
     for end in ["exit 0", "kill -9 $$"] {
         let store = Store::new();
         let text = format!(
-            "held=$(latchwork hold --ttl 1s x) && eval \"$held\" || exit; \
+            "held=$(latchwork hold --ttl 3s x) && eval \"$held\" || exit; \
              latchwork run --inherit x -- {INSIDE} & read line; {end}"
         );
         let mut shell = at(&store, &store.url(), &text);
@@ -213,7 +213,7 @@ fn h223_a_command_keeps_the_hold_of_a_shell_that_ended() {
         go_on(&mut shell);
         shell.wait();
         // Longer than a ttl: it is renewed.
-        std::thread::sleep(Duration::from_millis(1_500));
+        std::thread::sleep(Duration::from_millis(4_000));
         assert_eq!(status(&store, "x"), "held\n", "{end}");
         fs::write(store.file("go"), "").unwrap();
         shell.stdout.until("out");
@@ -230,11 +230,11 @@ fn h223_run_keeps_the_lock_for_an_inherited_command_in_the_background() {
         "'{BINARY}' run --inherit x -- {INSIDE} & until [ -e \"$TRACE/end\" ]; do sleep 0.02; done; exit 4"
     );
     let mut outer =
-        Running::start(store.latchwork(&["run", "--ttl", "1s", "x", "--", "sh", "-c", &text]));
+        Running::start(store.latchwork(&["run", "--ttl", "3s", "x", "--", "sh", "-c", &text]));
     outer.stdout.until("inside");
     fs::write(store.file("end"), "").unwrap();
     outer.stderr.until("still runs under its lock");
-    std::thread::sleep(Duration::from_millis(1_500));
+    std::thread::sleep(Duration::from_millis(4_000));
     assert_eq!(status(&store, "x"), "held\n");
     assert!(outer.child.try_wait().unwrap().is_none());
     fs::write(store.file("go"), "").unwrap();
