@@ -90,9 +90,9 @@ fn h220_inherit_takes_no_hold_that_its_keeper_has_lost() {
     shell.stdout.until("up");
     let keeper = keeper(&server.url()).unwrap();
     server.stop().unwrap();
-    std::thread::sleep(Duration::from_secs(3));
     // It cannot give back what the store is to list.
     kill(keeper);
+    std::thread::sleep(Duration::from_secs(3));
     server.cont().unwrap();
     go_on(&mut shell);
     let done = shell.finish();

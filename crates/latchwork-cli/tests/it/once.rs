@@ -129,7 +129,10 @@ fn show_ls_and_status_name_the_host_of_a_done_task() {
         // One that waits for the name is told that nobody holds it.
         let waited = says(&["run", "--wait", "1", "report", "--", "true"]);
         assert_eq!(waited.code(), 75, "{waited:?}");
-        assert!(waited.stderr.contains("timed out after 1s: done by web-2,"), "{waited:?}");
+        // On a busy machine the store was reached late, and less than a second was left.
+        let said =
+            waited.stderr.split_once("timed out after ").and_then(|it| it.1.split_once(": "));
+        assert!(said.is_some_and(|(_, why)| why.starts_with("done by web-2,")), "{waited:?}");
         // Open again, nobody has closed it.
         assert_eq!(says(&["once", "--reset", "report"]).code(), 0);
         assert_eq!(json(&says(&["--json", "show", "report"]).stdout)["closed_by"], Value::Null);

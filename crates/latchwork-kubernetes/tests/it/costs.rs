@@ -131,7 +131,7 @@ async fn a_waiter_costs_nothing_but_the_watch() {
         waiters.spawn(async move { lock.acquire().await.map(drop) });
     }
     // It repeats its place once, to show that it stays.
-    tokio::time::sleep(7 * SEC).await;
+    tokio::time::sleep(12 * SEC).await;
     let before = server.lease_requests(&space).expect("a log");
     tokio::time::sleep(20 * SEC).await;
     let spent = server.lease_requests(&space).expect("a log") - before;
