@@ -192,10 +192,13 @@ impl Stage {
                     panic!("{why}: expected a grant of {claim:?}, got {blocked:?}")
                 }
                 Ok(Attempt::Blocked(_)) => self.sleep(self.harness.slack() / 10).await,
-                // What was of another kind may be cleared a moment after it was released.
+                // What was of another kind may be cleared a moment after it was released, and a busy server may answer
+                // too late.
                 Err(error)
-                    if error.kind == BackendErrorKind::Mismatch
-                        && self.now().since(start) <= self.lateness(start) =>
+                    if matches!(
+                        error.kind,
+                        BackendErrorKind::Mismatch | BackendErrorKind::Unreachable
+                    ) && self.now().since(start) <= self.lateness(start) =>
                 {
                     self.sleep(self.harness.slack() / 10).await;
                 }
