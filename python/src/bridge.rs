@@ -14,12 +14,12 @@ use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 
-use crate::turns::{Lent, Turns, Watch};
+use crate::agenda::{Agenda, Lent, Watch};
 
 /// The bridge to one event loop. The loop has to watch `fileno()` and to call `on_ready()`.
 #[pyclass(frozen, weakref, module = "latchwork._native")]
 pub(crate) struct Bridge {
-    turns: Arc<Turns>,
+    agenda: Arc<Agenda>,
     /// The loop, as stores see it.
     here: EventLoop,
     event_loop: Py<PyAny>,
@@ -55,7 +55,7 @@ impl Bridge {
     pub(crate) fn running(py: Python<'_>) -> PyResult<Py<Self>> {
         // Up to 3.11 Python asks the system for the process, to learn of a fork.
         let turning = TURNING.with_borrow(|it| it.as_ref().map(|bridge| bridge.clone_ref(py)));
-        if let Some(bridge) = turning.filter(|bridge| bridge.get().turns.is_here()) {
+        if let Some(bridge) = turning.filter(|bridge| bridge.get().agenda.is_here()) {
             return Ok(bridge);
         }
         static RUNNING: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
@@ -77,8 +77,8 @@ impl Bridge {
         Ok(bridge)
     }
 
-    pub(crate) fn turns(&self) -> &Arc<Turns> {
-        &self.turns
+    pub(crate) fn agenda(&self) -> &Arc<Agenda> {
+        &self.agenda
     }
 
     pub(crate) fn here(&self) -> &EventLoop {
@@ -99,17 +99,17 @@ impl Bridge {
         self.event_loop.bind(py).hasattr(intern!(py, "_nest_patched")).unwrap_or(false)
     }
 
-    /// Has the loop turn after what it does now. On the thread of the loop.
+    /// Asks the loop for a turn after what it does now. On its thread.
     ///
     /// # Errors
     ///
-    /// What a handler of signals raises meanwhile. The loop turns all the same.
+    /// What a handler of signals raises meanwhile. The turn comes all the same.
     pub(crate) fn turn_soon(slf: &Bound<'_, Self>) -> PyResult<()> {
         let this = slf.get();
         let turn = slf.getattr(intern!(slf.py(), "turn"));
         let noted = turn.and_then(|turn| this.call_soon(slf.py()).call1((turn,)));
         if noted.is_err() {
-            this.turns.bell().ring();
+            this.agenda.bell().ring();
         }
         noted.map(drop)
     }
@@ -117,7 +117,7 @@ impl Bridge {
     /// Tells the loop which connections to watch.
     fn change_watches(slf: &Bound<'_, Self>) -> PyResult<()> {
         let (this, py) = (slf.get(), slf.py());
-        let (watched, left) = this.turns.changes();
+        let (watched, left) = this.agenda.changes();
         let mut raised = Ok(());
         for watch in watched {
             let reader = Reader { bridge: slf.clone().unbind(), watch: watch.clone() };
@@ -151,40 +151,40 @@ fn unless_ordinary(py: Python<'_>, error: PyErr) -> PyResult<()> {
 impl Bridge {
     #[new]
     fn new(py: Python<'_>, event_loop: Py<PyAny>) -> PyResult<Self> {
-        let turns = Turns::new().map_err(|error| PyOSError::new_err(error.to_string()))?;
-        let turns = Arc::new(turns);
-        let here = EventLoop::foreign(Arc::new(Lent(turns.clone())));
+        let agenda = Agenda::new().map_err(|error| PyOSError::new_err(error.to_string()))?;
+        let agenda = Arc::new(agenda);
+        let here = EventLoop::foreign(Arc::new(Lent(agenda.clone())));
         let call_soon = event_loop.getattr(py, "call_soon")?;
-        Ok(Self { turns, here, event_loop, call_soon })
+        Ok(Self { agenda, here, event_loop, call_soon })
     }
 
     fn fileno(&self) -> i32 {
-        self.turns.bell().watched().as_raw_fd()
+        self.agenda.bell().watched().as_raw_fd()
     }
 
     /// Another thread has noted something.
     fn on_ready(slf: &Bound<'_, Self>) -> PyResult<()> {
-        slf.get().turns.bell().answer();
+        slf.get().agenda.bell().answer();
         Self::turn(slf)
     }
 
     /// Does what was noted. All of it, also if a task or a handler of signals raises in between.
     fn turn(slf: &Bound<'_, Self>) -> PyResult<()> {
         let this = slf.get();
-        this.turns.begin();
-        this.turns.poll_tasks(&this.here);
+        this.agenda.begin();
+        this.agenda.poll_tasks(&this.here);
         let mut raised = Ok(());
         let at_once = !this.is_reentrant(slf.py());
         let turning = Turning::begin(at_once.then(|| slf.clone().unbind()));
         // Not those that are woken by these: the loop has other things to do as well.
-        for _ in 0..this.turns.woken() {
-            let Some(slot) = this.turns.next_woken() else { break };
+        for _ in 0..this.agenda.woken() {
+            let Some(slot) = this.agenda.next_woken() else { break };
             raised = raised.and(slot.go_on(slf.py(), at_once));
         }
         drop(turning);
-        this.turns.poll_tasks(&this.here);
+        this.agenda.poll_tasks(&this.here);
         raised = raised.and(Self::change_watches(slf));
-        if this.turns.end() {
+        if this.agenda.end() {
             raised = raised.and(Self::turn_soon(slf));
         }
         raised
@@ -192,13 +192,13 @@ impl Bridge {
 
     /// The loop has ended: the stores learn that it watches nothing any more.
     fn close(&self) {
-        self.turns.close();
+        self.agenda.close();
     }
 }
 
 impl Drop for Bridge {
     fn drop(&mut self) {
-        self.turns.close();
+        self.agenda.close();
     }
 }
 
@@ -214,7 +214,7 @@ impl Reader {
     fn __call__(&self, py: Python<'_>) -> PyResult<()> {
         let bridge = self.bridge.bind(py);
         // The turn that follows needs no bell.
-        bridge.get().turns.begin();
+        bridge.get().agenda.begin();
         self.watch.is_readable();
         Bridge::turn(bridge)
     }

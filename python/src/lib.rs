@@ -2,6 +2,7 @@
 //!
 //! What users see is written in Python, in `latchwork/`; this module has no API that is promised.
 
+mod agenda;
 mod bell;
 mod blocks;
 mod bridge;
@@ -19,7 +20,6 @@ mod polled;
 mod stores;
 mod test_stores;
 mod then;
-mod turns;
 mod waiter;
 mod waiting;
 

@@ -47,7 +47,7 @@ struct LoopSide {
 impl LoopSide {
     fn running(py: Python<'_>) -> PyResult<Self> {
         let bridge = Bridge::running(py)?;
-        let slot = Slot::on(bridge.get().turns());
+        let slot = Slot::on(bridge.get().agenda());
         let waker = Waker::from(slot.clone());
         Ok(Self { bridge, slot, waker })
     }
@@ -122,7 +122,7 @@ impl Operation {
         }
         side.slot.rearm();
         let bridge = side.bridge.bind(py);
-        let section = bridge.get().turns().section();
+        let section = bridge.get().agenda().section();
         let polled = {
             let _entered = bridge.get().here().enter();
             future.as_mut().poll(&mut Context::from_waker(&side.waker))
@@ -161,7 +161,7 @@ impl Operation {
         let Some(side) = side else { return Ok(()) };
         side.slot.forget();
         let bridge = side.bridge.bind(py);
-        let section = bridge.get().turns().section();
+        let section = bridge.get().agenda().section();
         {
             let _entered = bridge.get().here().enter();
             drop(work);

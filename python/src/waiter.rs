@@ -10,12 +10,12 @@ use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyDict, PyTuple};
 
+use crate::agenda::Agenda;
 use crate::bridge::Bridge;
-use crate::turns::Turns;
 
 /// One operation on a loop. Its waker notes it for the next turn.
 pub(crate) struct Slot {
-    turns: Arc<Turns>,
+    agenda: Arc<Agenda>,
     woken: AtomicBool,
     /// What its task sleeps on.
     waiter: Mutex<Option<Py<Waiter>>>,
@@ -24,22 +24,22 @@ pub(crate) struct Slot {
 impl Wake for Slot {
     fn wake(self: Arc<Self>) {
         if !self.woken.swap(true, Ordering::SeqCst) {
-            let turns = self.turns.clone();
-            turns.go_on(self);
+            let agenda = self.agenda.clone();
+            agenda.go_on(self);
         }
     }
 
     fn wake_by_ref(self: &Arc<Self>) {
         if !self.woken.swap(true, Ordering::SeqCst) {
-            self.turns.go_on(self.clone());
+            self.agenda.go_on(self.clone());
         }
     }
 }
 
 impl Slot {
-    pub(crate) fn on(turns: &Arc<Turns>) -> Arc<Self> {
+    pub(crate) fn on(agenda: &Arc<Agenda>) -> Arc<Self> {
         Arc::new(Self {
-            turns: turns.clone(),
+            agenda: agenda.clone(),
             woken: AtomicBool::new(false),
             waiter: Mutex::default(),
         })

@@ -263,7 +263,7 @@ def test_an_error_in_one_task_does_not_delay_the_others(redis_server, runner):
 
 
 def test_a_loop_is_not_starved_by_its_own_operations(runner):
-    """Two tasks pass a lock on to each other for ever; others have their turn."""
+    """Two tasks pass a lock on to each other for ever; others run as well."""
 
     async def main():
         async with await aio.connect("mem:") as locks:

@@ -139,7 +139,7 @@ def test_ctrl_c_at_the_moment_of_the_grant_leaves_nothing(redis_server):
         locks = latchwork.connect(sys.argv[1])
         lock = locks.lock("moment")
         enters = [lock.__enter__, lambda: contextlib.ExitStack().enter_context(lock)]
-        for turn in range(20):
+        for number in range(20):
             held = latchwork.connect(sys.argv[1]).lock("moment").acquire()
 
             def let():
@@ -151,7 +151,7 @@ def test_ctrl_c_at_the_moment_of_the_grant_leaves_nothing(redis_server):
             other = threading.Thread(target=let)
             try:
                 other.start()
-                enters[turn % 2]()
+                enters[number % 2]()
                 time.sleep(1)
                 print("no interrupt")
             except KeyboardInterrupt:
@@ -159,7 +159,7 @@ def test_ctrl_c_at_the_moment_of_the_grant_leaves_nothing(redis_server):
             other.join()
             until = time.monotonic() + 5
             while locks.show("moment").holders:
-                assert time.monotonic() < until, f"turn {turn}: still held"
+                assert time.monotonic() < until, f"round {number}: still held"
                 time.sleep(0.01)
         print("free")
         """,

@@ -25,8 +25,8 @@ use crate::waiter::Slot;
 /// How often the tasks are polled at a time, at most, because they have woken each other.
 const ROUNDS: u32 = 8;
 
-/// What a loop has to do.
-pub(crate) struct Turns {
+/// What a loop has to do in its next turn.
+pub(crate) struct Agenda {
     todo: Mutex<Todo>,
     /// The tasks of stores; `None` once the loop has ended.
     tasks: Mutex<Option<FuturesUnordered<Task>>>,
@@ -68,11 +68,11 @@ impl Todo {
 }
 
 thread_local! {
-    /// The address of the turns that this thread checks after what it does now.
+    /// The address of the agenda that this thread checks after what it does now.
     static SECTION: Cell<usize> = const { Cell::new(0) };
 }
 
-impl Turns {
+impl Agenda {
     pub(crate) fn new() -> io::Result<Self> {
         Ok(Self {
             todo: Mutex::default(),
@@ -127,7 +127,7 @@ impl Turns {
 
     /// Begins something after which this thread, which is the loop's, checks by itself.
     pub(crate) fn section(&self) -> Section<'_> {
-        Section { turns: self, before: SECTION.replace(self.address()) }
+        Section { agenda: self, before: SECTION.replace(self.address()) }
     }
 
     /// Takes the promise over; tells whether there was one.
@@ -213,7 +213,7 @@ impl Turns {
     }
 }
 
-impl Wake for Turns {
+impl Wake for Agenda {
     fn wake(self: Arc<Self>) {
         self.wake_by_ref();
     }
@@ -226,36 +226,36 @@ impl Wake for Turns {
 /// While it lives, what this thread notes needs no bell.
 #[must_use = "it has to be ended"]
 pub(crate) struct Section<'a> {
-    turns: &'a Turns,
+    agenda: &'a Agenda,
     before: usize,
 }
 
 impl Section<'_> {
     /// Tells whether the loop needs a turn.
     pub(crate) fn end(self) -> bool {
-        let turns = self.turns;
+        let agenda = self.agenda;
         let is_outer = self.leave();
         std::mem::forget(self);
-        is_outer && turns.take_promise()
+        is_outer && agenda.take_promise()
     }
 
     fn leave(&self) -> bool {
         SECTION.set(self.before);
-        self.before != self.turns.address()
+        self.before != self.agenda.address()
     }
 }
 
 impl Drop for Section<'_> {
     fn drop(&mut self) {
         // After a panic.
-        if self.leave() && self.turns.take_promise() {
-            self.turns.bell.ring();
+        if self.leave() && self.agenda.take_promise() {
+            self.agenda.bell.ring();
         }
     }
 }
 
 /// The loop as stores see it.
-pub(crate) struct Lent(pub(crate) Arc<Turns>);
+pub(crate) struct Lent(pub(crate) Arc<Agenda>);
 
 impl ForeignLoop for Lent {
     fn spawn(&self, task: Task) {
@@ -270,7 +270,7 @@ impl ForeignLoop for Lent {
             waker: AtomicWaker::new(),
         });
         self.0.note(watch.clone(), |todo, watch| todo.to_watch.push(watch));
-        Box::new(Watching { watch, turns: self.0.clone() })
+        Box::new(Watching { watch, agenda: self.0.clone() })
     }
 }
 
@@ -303,7 +303,7 @@ impl Watch {
 /// The store's end of a watch. The descriptor is closed only after the loop has left it.
 struct Watching {
     watch: Arc<Watch>,
-    turns: Arc<Turns>,
+    agenda: Arc<Agenda>,
 }
 
 impl Watched for Watching {
@@ -321,6 +321,6 @@ impl Watched for Watching {
 
 impl Drop for Watching {
     fn drop(&mut self) {
-        self.turns.note(self.watch.clone(), |todo, watch| todo.to_leave.push(watch));
+        self.agenda.note(self.watch.clone(), |todo, watch| todo.to_leave.push(watch));
     }
 }
