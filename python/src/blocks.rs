@@ -68,7 +68,8 @@ fn stacks(py: Python<'_>) -> PyResult<&Py<PyAny>> {
     })
 }
 
-/// The number of the block that is entered or left in this frame: that of the frame, or of the `ExitStack`.
+/// The number of the block that is entered or left in this frame: that of the frame, or of what an `ExitStack` is to leave,
+/// which `pop_all()` gives to another stack.
 #[pyfunction]
 pub(crate) fn block(frame: &Bound<'_, PyAny>) -> PyResult<usize> {
     let py = frame.py();
@@ -76,7 +77,8 @@ pub(crate) fn block(frame: &Bound<'_, PyAny>) -> PyResult<usize> {
     if file.eq(stacks(py)?)?
         && let Ok(stack) = frame.getattr(intern!(py, "f_locals"))?.get_item(intern!(py, "self"))
     {
-        return Ok(stack.as_ptr().addr());
+        let blocks = stack.getattr(intern!(py, "_exit_callbacks")).unwrap_or(stack);
+        return Ok(blocks.as_ptr().addr());
     }
     Ok(frame.as_ptr().addr())
 }

@@ -5,7 +5,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use pyo3::prelude::*;
 
 pub(crate) struct Block {
-    /// The number of its frame, or of its `ExitStack`. Blocks that are entered by calls may share one, because a frame
+    /// The number of its frame, or of what its `ExitStack` is to leave. Blocks that are entered by calls may share one, because a frame
     /// that has ended leaves its place to another.
     pub(crate) number: usize,
     /// The thread or the task that has entered it.

@@ -244,6 +244,20 @@ def test_h357_each_block_leaves_with_its_own_guard(locks):
     assert outer.state == inner.state == "released" and locks.show("gpu").is_free
 
 
+def test_h357_a_stack_that_takes_over_leaves_with_its_own_guard(locks):
+    """H357: ``pop_all()`` gives the blocks of a stack to another one, and a block inside of them is still entered."""
+    semaphore = locks.semaphore("gpu", of=4)
+    with contextlib.ExitStack() as stack:
+        outer = stack.enter_context(semaphore)
+        with semaphore as inner:
+            taken = stack.pop_all()
+            again = stack.enter_context(semaphore)
+            taken.close()
+            assert [guard.state for guard in (outer, inner, again)] == ["released", "held", "held"]
+        assert [guard.state for guard in (inner, again)] == ["released", "held"]
+    assert again.state == "released" and locks.show("gpu").is_free
+
+
 def test_h357_each_block_of_tasks_leaves_with_its_own_guard(url):
     async def main():
         async with aio.connect(url, namespace="h357") as locks:
@@ -265,6 +279,12 @@ def test_h357_each_block_of_tasks_leaves_with_its_own_guard(url):
             assert (first.state, second.state) == ("released", "held")
             await stays.aclose()
             assert second.state == "released" and (await locks.show("gpu")).is_free
+            async with contextlib.AsyncExitStack() as stack:
+                outer = await stack.enter_async_context(semaphore)
+                async with semaphore as inner:
+                    await stack.pop_all().aclose()
+                    assert (outer.state, inner.state) == ("released", "held")
+            assert (await locks.show("gpu")).is_free
 
     asyncio.run(main())
 
