@@ -44,6 +44,45 @@ def test_h360_a_loss_is_logged_and_told_to_callbacks(url, caplog):
     assert [it.getMessage() for it in caplog.records] == []
 
 
+def test_h462_callbacks_are_called_whatever_else_fails(redis_server):
+    """H462: no thread can be started, a handler of the program's logging raises, and so do other callbacks."""
+    done = run(
+        """
+        import logging, sys, threading, latchwork
+
+        class Broken(logging.Handler):
+            def emit(self, record):
+                raise OSError("no space left")
+
+        logging.getLogger("latchwork").addHandler(Broken())
+        start, told, calls = threading.Thread.start, threading.Semaphore(0), []
+
+        def refused(thread):
+            raise RuntimeError("can't start new thread")
+
+        threading.Thread.start = refused
+        try:
+            latchwork.connect(sys.argv[1])
+        except RuntimeError as error:
+            print(error)
+        threading.Thread.start = start
+        with latchwork.connect(sys.argv[1], namespace="h462") as locks:
+            locks.on_lost(lambda lost: sys.exit(3))
+            locks.on_lost(lambda lost: (calls.append(lost.key), told.release()))
+            for name in ("a", "b"):
+                guard = locks.lock(name).acquire()
+                locks.force_release(name)
+                guard.lost.wait()
+                assert told.acquire(timeout=20)
+                guard._forget()
+        print(calls)
+        """,
+        redis_server,
+    )
+    assert done.stdout == "can't start new thread\n['h462:a', 'h462:b']\n" and done.returncode == 0, done.stderr
+    assert "no space left" in done.stderr
+
+
 def test_a_callback_of_tasks_runs_on_their_loop(redis_server):
     async def main():
         async with aio.connect(redis_server, namespace="on-lost", ttl=1) as locks:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import threading
 import time
 import weakref
@@ -38,8 +39,10 @@ def observed(native: _native.Manager) -> _native.Manager:
     global _last, _news
     if _news is None or _news[0] != os.getpid():
         # A thread of the parent does not run in a child.
-        _news = os.getpid(), _native.News()
-        threading.Thread(target=_take, args=(_news[1],), name="latchwork-events", daemon=True).start()
+        news = _native.News()
+        threading.Thread(target=_take, args=(news,), name="latchwork-events", daemon=True).start()
+        # Not before: if no thread can be started now, the next connection starts it.
+        _news = os.getpid(), news
     _last += 1
     return native.observed(_news[1], _last)
 
@@ -64,10 +67,19 @@ def _take(news: _native.News) -> None:
         if said is ...:
             return
         if said is not None:
-            _tell(*said)
+            _surely(_log, *said)
+            _surely(_call, *said)
         if time.monotonic() - checked >= LONG_WAIT:
             checked = time.monotonic()
-            _report_waits(news)
+            _surely(_report_waits, news)
+
+
+def _surely(do: Callable[..., None], *args: Any) -> None:
+    """What the program's logging or its callbacks raise must not end the thread."""
+    try:
+        do(*args)
+    except BaseException:
+        threading.excepthook(threading.ExceptHookArgs((*sys.exc_info(), threading.current_thread())))
 
 
 def _logger() -> Any:
@@ -90,13 +102,16 @@ def _report_waits(news: _native.News) -> None:
         _logger().warning("%d events were not logged: there were too many", dropped)
 
 
-def _tell(number: int, kind: str, key: str, token: Optional[int], text: str, reason: Optional[str]) -> None:
+def _log(number: int, kind: str, key: str, token: Optional[int], text: str, reason: Optional[str]) -> None:
     more = {"latchwork_event": kind, "latchwork_key": key, "latchwork_token": token}
     of = "" if token is None else f" (token {token})"
     import logging
 
     level = getattr(logging, _LEVELS.get(kind, "INFO"))
     _logger().log(level, "%s%s: %s: %s", key, of, kind.replace("_", " "), text, extra=more)
+
+
+def _call(number: int, kind: str, key: str, token: Optional[int], text: str, reason: Optional[str]) -> None:
     wanted = _callbacks.get(number)
     if kind != "lost" or wanted is None:
         return
@@ -105,7 +120,11 @@ def _tell(number: int, kind: str, key: str, token: Optional[int], text: str, rea
         error = _errors.from_native("lost", f"{text} (key {key!r}); {hint}", text, hint, key, None, reason)
         if isinstance(error, _errors.Lost):
             error.token = token
-            try:
-                callback(error)
-            except Exception:
-                _logger().exception("%s: the callback for its loss raised", key)
+            _surely(_call_one, callback, error)
+
+
+def _call_one(callback: Callable[[_errors.Lost], Any], lost: _errors.Lost) -> None:
+    try:
+        callback(lost)
+    except BaseException:
+        _logger().exception("%s: the callback for its loss raised", lost.key)
