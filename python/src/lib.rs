@@ -25,8 +25,8 @@ mod waiting;
 
 use pyo3::prelude::*;
 
-/// The native half of `latchwork`.
-#[pymodule]
+/// The native half of `latchwork`. Nothing has been tried without the GIL, so Python keeps it.
+#[pymodule(gil_used = true)]
 fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("VERSION", env!("CARGO_PKG_VERSION"))?;
     module.add_class::<bridge::Bridge>()?;
