@@ -47,7 +47,8 @@ pub(crate) fn package(py: Python<'_>) -> PyResult<&'static Package> {
 }
 
 impl Package {
-    /// The number of the block that is entered or left now, and its frame. Callbacks of C have none, and the number 0.
+    /// The number of the block that is entered or left now, and its frame. Callbacks of C have none, or from CPython 3.15 on
+    /// one without code, and the number 0.
     fn place<'py>(&self, py: Python<'py>) -> PyResult<(usize, Option<Bound<'py, PyAny>>)> {
         let Ok(frame) = self.frame.bind(py).call0() else { return Ok((0, None)) };
         Ok((block(&frame)?, Some(frame)))
@@ -73,7 +74,11 @@ fn stacks(py: Python<'_>) -> PyResult<&Py<PyAny>> {
 #[pyfunction]
 pub(crate) fn block(frame: &Bound<'_, PyAny>) -> PyResult<usize> {
     let py = frame.py();
-    let file = frame.getattr(intern!(py, "f_code"))?.getattr(intern!(py, "co_filename"))?;
+    let code = frame.getattr(intern!(py, "f_code"))?;
+    if code.is_none() {
+        return Ok(0);
+    }
+    let file = code.getattr(intern!(py, "co_filename"))?;
     if file.eq(stacks(py)?)?
         && let Ok(stack) = frame.getattr(intern!(py, "f_locals"))?.get_item(intern!(py, "self"))
     {
@@ -91,8 +96,11 @@ pub(crate) fn is_closed(kind: &Bound<'_, PyAny>, frame: &Bound<'_, PyAny>) -> Py
     if !kind.is(py.get_type::<PyGeneratorExit>()) {
         return Ok(false);
     }
-    let flags = frame.getattr(intern!(py, "f_code"))?.getattr(intern!(py, "co_flags"))?;
-    Ok(flags.extract::<u32>()? & CO_ASYNC_GENERATOR == 0)
+    let code = frame.getattr(intern!(py, "f_code"))?;
+    if code.is_none() {
+        return Ok(false);
+    }
+    Ok(code.getattr(intern!(py, "co_flags"))?.extract::<u32>()? & CO_ASYNC_GENERATOR == 0)
 }
 
 impl Blocks {
