@@ -14,7 +14,7 @@ use crate::locks::{Kind, Lock, Once};
 use crate::news::{News, Seen};
 use crate::operation::Operation;
 use crate::outcomes::{Object, Outcome, duration};
-use crate::waiting::{are_inside, block, let_none_return};
+use crate::waiting::{are_inside, begin_to_end, block, let_none_return};
 
 /// How long the end of the process waits for threads that were waiting for a lock.
 const LEAVING: Duration = Duration::from_secs(1);
@@ -94,7 +94,7 @@ fn called(function: &Py<PyAny>) -> Result<String, Error> {
 }
 
 /// Closes all managers of the process: first their waiters are refused, then their holds are released. Then waits
-/// a moment for the threads that were waiting to return. Threads that call the engine afterwards stay there.
+/// a moment for the threads that were waiting to end. Threads that call the engine afterwards stay there.
 #[pyfunction]
 pub(crate) fn close_all(py: Python<'_>) -> PyResult<()> {
     let open: Vec<_> = {
@@ -102,6 +102,7 @@ pub(crate) fn close_all(py: Python<'_>) -> PyResult<()> {
         open.iter().filter_map(Weak::upgrade).collect()
     };
     let closing = futures_util::future::join_all(open.iter().map(|shared| shared.locks.close()));
+    begin_to_end();
     block(py, closing, None)?;
     py.detach(|| {
         leave();

@@ -18,7 +18,7 @@ use crate::outcomes::{Outcome, duration};
 use crate::polled::Polled;
 use crate::then::{Then, warn_unawaited};
 use crate::waiter::{Slot, Waiter};
-use crate::waiting::wait;
+use crate::waiting::{end_with_the_process, wait};
 
 pub(crate) type Work = Pin<Box<dyn Future<Output = Result<Outcome, Error>> + Send>>;
 
@@ -102,6 +102,7 @@ impl Operation {
     /// Polls on the thread of the loop. The request is noted in the first poll, and only what is pending needs
     /// something to sleep on.
     fn step(&self, py: Python<'_>) -> PyResult<Stepped> {
+        end_with_the_process()?;
         let mut state = self.lock();
         state.is_awaitable = false;
         if state.side.is_none() && state.work.is_some() {

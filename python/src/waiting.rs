@@ -1,6 +1,5 @@
 //! Threads that wait for an operation with the GIL released.
 
-#[cfg(target_os = "linux")]
 use std::cell::Cell;
 use std::future::Future;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -10,6 +9,7 @@ use latchwork::BlockOn as _;
 #[cfg(target_os = "linux")]
 use latchwork_store::Origin;
 use latchwork_store::clock::boot_time;
+use pyo3::exceptions::PySystemExit;
 use pyo3::prelude::*;
 
 use crate::greenlets;
@@ -29,8 +29,16 @@ static INSIDE: AtomicUsize = AtomicUsize::new(0);
 /// Those of them that stay there, because the process ends.
 static PARKED: AtomicUsize = AtomicUsize::new(0);
 
+/// The process begins to end: its locks are being released.
+static BEGINS_TO_END: AtomicBool = AtomicBool::new(false);
+
 /// The process ends: a thread that took the GIL then would be ended within the frames of this library.
 static ENDS: AtomicBool = AtomicBool::new(false);
+
+thread_local! {
+    /// This thread ends the process.
+    static IS_LAST: Cell<bool> = const { Cell::new(false) };
+}
 
 /// A thread that is inside of the engine, or makes Python's value of what that has said. The end of the process waits for
 /// it: a thread that is ended in between would be unwound through the frames of this library.
@@ -55,6 +63,20 @@ pub(crate) fn are_inside() -> bool {
     INSIDE.load(Ordering::SeqCst) > PARKED.load(Ordering::SeqCst)
 }
 
+/// From now on a call of another thread than this one and the main one ends its thread.
+pub(crate) fn begin_to_end() {
+    IS_LAST.set(true);
+    BEGINS_TO_END.store(true, Ordering::SeqCst);
+}
+
+/// Ends this thread, if the process ends: it is a daemon, which Python ends without a word.
+pub(crate) fn end_with_the_process() -> PyResult<()> {
+    if !BEGINS_TO_END.load(Ordering::SeqCst) || IS_LAST.get() || is_main_thread() {
+        return Ok(());
+    }
+    Err(PySystemExit::new_err("the process ends"))
+}
+
 /// From now on no other thread than the main one returns to Python.
 pub(crate) fn let_none_return() {
     ENDS.store(true, Ordering::SeqCst);
@@ -62,7 +84,7 @@ pub(crate) fn let_none_return() {
 
 /// Keeps this thread until the process has ended, if that ends.
 fn stay_at_the_end(is_main: bool) {
-    if is_main || !ENDS.load(Ordering::SeqCst) {
+    if is_main || IS_LAST.get() || !ENDS.load(Ordering::SeqCst) {
         return;
     }
     PARKED.fetch_add(1, Ordering::SeqCst);
@@ -76,6 +98,7 @@ fn stay_at_the_end(is_main: bool) {
 pub(crate) fn after_fork() {
     INSIDE.store(0, Ordering::SeqCst);
     PARKED.store(0, Ordering::SeqCst);
+    BEGINS_TO_END.store(false, Ordering::SeqCst);
     ENDS.store(false, Ordering::SeqCst);
     crate::counts::after_fork();
 }
@@ -128,6 +151,7 @@ pub(crate) fn block<T: Send>(
         stay_at_the_end(is_main);
         done
     });
+    end_with_the_process()?;
     match done {
         Ok(done) => Ok((Some(done), inside)),
         Err(Ended::InTime) => Ok((None, inside)),

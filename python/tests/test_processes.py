@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+import textwrap
 import time
 
 import pytest
@@ -130,8 +131,8 @@ guard = locks.lock('at-exit', ttl=60).acquire()
 def wait():
     try:
         locks.lock('at-exit').acquire()
-    except latchwork.Closed:
-        print("refused", flush=True)
+    except SystemExit:
+        print("ended", flush=True)
 threading.Thread(target=wait, daemon=True).start()
 while not locks.show('at-exit').waiters and not threading.active_count() > 1: pass
 import time; time.sleep(0.2)
@@ -168,7 +169,7 @@ def test_the_end_of_the_process_releases_everything(redis_server, tmp_path, body
         said = run(start_code, url)
         assert said.returncode == code, said
         if body is WAITING:
-            assert "refused" in said.stdout, said
+            assert "ended" in said.stdout, said
         with latchwork.connect(url) as locks:
             # Its ttl is a minute: without the release it would still be held.
             locks.lock("at-exit").acquire(timeout=20).release()
@@ -202,6 +203,98 @@ def start_all(count, code, *args):
     started = [start(code, *args, f"process-{n}") for n in range(count)]
     said = [process.communicate(timeout=60)[1] for process in started]
     return [(process.returncode, error) for process, error in zip(started, said)]
+
+
+def test_h463_daemon_threads_end_without_a_word(redis_server, tmp_path):
+    """H463: they wait, observe, lead and cycle, and the process ends. What they have begun by ``with`` and ``finally`` ends."""
+    program = """
+        import asyncio, sys, threading, time
+        import latchwork
+        from latchwork import aio
+
+        locks = latchwork.connect(sys.argv[1], namespace="h463")
+        held, ready = locks.lock("held").acquire(), threading.Semaphore(0)
+
+        def waits():
+            ready.release()
+            try:
+                locks.lock("held").acquire()
+            except Exception as error:
+                print("not an end", error)
+            finally:
+                ended.append("waits")
+
+        def observes():
+            for _ in locks.election("lead").observe():
+                ready.release()
+
+        def cycles():
+            while True:
+                with locks.lock("cycle"):
+                    ready.release()
+
+        async def tasks():
+            async with aio.connect(sys.argv[1], namespace="h463") as locks:
+                ready.release()
+                async with locks.lock("held"):
+                    pass
+
+        ended = []
+        leads = lambda: locks.election("lead").lead(lambda guard: guard.lost.wait())
+        for work in (waits, observes, cycles, leads, lambda: held.lost.wait(), lambda: asyncio.run(tasks())):
+            threading.Thread(target=work, daemon=True).start()
+        for _ in range(10):
+            ready.acquire()
+        time.sleep(0.2)
+        import atexit
+        atexit.unregister(latchwork._close_all)
+        atexit.register(lambda: print(ended))
+        atexit.register(latchwork._close_all)
+        """
+    for url in (redis_server, f"file://{tmp_path}/locks"):
+        said = run(program, url)
+        assert (said.stdout, said.stderr, said.returncode) == ("['waits']\n", "", 0), said
+        with latchwork.connect(url, namespace="h463") as locks:
+            assert locks.ls() == []
+
+
+@pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
+def test_h464_threads_of_a_worker_end_their_work(redis_server, tmp_path, method):
+    """H464: the function of a process of ``multiprocessing`` returns, and a thread of it that is no daemon goes on."""
+    (tmp_path / "h464.py").write_text(
+        textwrap.dedent(
+            """
+            import multiprocessing, sys, threading
+            import latchwork
+
+            def work(url, returned):
+                locks = latchwork.connect(url, namespace="h464")
+
+                def goes_on():
+                    with locks.lock("stock") as guard:
+                        returned.wait()
+                        for _ in range(20):
+                            guard.ensure_held()
+                            guard.lost.wait(0.01)
+                    print("done")
+
+                threading.Thread(target=goes_on).start()
+
+            if __name__ == "__main__":
+                context = multiprocessing.get_context(sys.argv[2])
+                returned = context.Event()
+                process = context.Process(target=work, args=(sys.argv[1], returned))
+                process.start()
+                returned.set()
+                process.join()
+                print(process.exitcode)
+            """
+        )
+    )
+    said = subprocess.run(
+        [sys.executable, str(tmp_path / "h464.py"), redis_server, method], capture_output=True, text=True, timeout=60
+    )
+    assert (said.stdout, said.returncode) == ("done\n0\n", 0), said
 
 
 def test_a_killed_process_is_freed_by_its_ttl(redis_server):

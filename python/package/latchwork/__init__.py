@@ -23,6 +23,7 @@ from __future__ import annotations
 import atexit as _atexit
 import os as _os
 import sys as _sys
+import threading as _threading
 import typing as _typing
 from typing import Any as _Any
 from typing import Callable as _Callable
@@ -249,6 +250,14 @@ def _close_all() -> None:
     _native.close_all()
 
 
+def _close_in_child() -> None:
+    # As Python does next, and at the end of other processes before: threads that are no daemons end their work first.
+    shutdown: _Any = getattr(_threading, "_shutdown", None)
+    if shutdown is not None:
+        shutdown()
+    _close_all()
+
+
 _hooked: _Optional[int] = None
 
 
@@ -261,7 +270,7 @@ def _close_with_multiprocessing() -> None:
     from multiprocessing import util
 
     # The last one: the program's own hooks may still use their locks.
-    util.Finalize(None, _close_all, exitpriority=-100)
+    util.Finalize(None, _close_in_child, exitpriority=-100)
     _hooked = _os.getpid()
 
 
