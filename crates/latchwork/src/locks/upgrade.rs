@@ -338,7 +338,7 @@ static UPGRADE: Change = Change {
     done: "upgraded",
     from: Mode::Read,
     to: Mode::Write,
-    fitting: "upgrade only a guard of RwLock::read",
+    fitting: "upgrade only a guard that holds a read-write lock for reading",
     instead: "release the lock, acquire it for writing, and read again: another writer may have come first",
 };
 
@@ -347,7 +347,7 @@ static DOWNGRADE: Change = Change {
     done: "downgraded",
     from: Mode::Write,
     to: Mode::Read,
-    fitting: "downgrade only a guard of RwLock::write",
+    fitting: "downgrade only a guard that holds a read-write lock for writing",
     instead: "release the lock, acquire it for reading, and read again: another writer may have come first",
 };
 

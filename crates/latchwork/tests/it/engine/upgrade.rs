@@ -506,7 +506,10 @@ async fn only_readers_upgrade_and_only_writers_downgrade() {
         let error = guard.upgrade().await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Invalid);
         assert_eq!(error.message(), format!("upgrade: the lock is held {how}, not for reading"));
-        assert_eq!(error.next_step(), Some("upgrade only a guard of RwLock::read"));
+        assert_eq!(
+            error.next_step(),
+            Some("upgrade only a guard that holds a read-write lock for reading")
+        );
         assert_eq!(error.key(), Some(guard.key()));
         guard.ensure_held().unwrap();
     }
@@ -514,7 +517,10 @@ async fn only_readers_upgrade_and_only_writers_downgrade() {
     let error = read.downgrade().await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Invalid);
     assert_eq!(error.message(), "downgrade: the lock is held for reading, not for writing");
-    assert_eq!(error.next_step(), Some("downgrade only a guard of RwLock::write"));
+    assert_eq!(
+        error.next_step(),
+        Some("downgrade only a guard that holds a read-write lock for writing")
+    );
     read.ensure_held().unwrap();
 }
 
