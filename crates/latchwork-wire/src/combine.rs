@@ -8,12 +8,14 @@
 //! round trip.
 //!
 //! Requests of one event loop gather together, and are sent and answered there. Those of callers outside
-//! of any loop use the `Io`. So a runtime that is blocked, or that ends, delays no other requests.
+//! of any loop use the `Io`. So a runtime that is blocked, or that ends, delays no other requests. What
+//! gathers on a runtime that is entered and that nobody drives, the `Io` sends.
 //!
 //! A request that is dropped while it gathers is never sent.
 
 use std::collections::VecDeque;
 use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -25,6 +27,10 @@ use crate::event_loop::{EventLoop, LoopId, yield_now};
 
 /// What a slot sends is given up after this long, so that what gathers behind it goes on.
 const LIMIT: Duration = Duration::from_millis(2_500);
+/// How often the `Io` checks whether the loops poll what sends there.
+const TICK: Duration = Duration::from_millis(10);
+/// After so many checks with nothing to poll it stops, until the next request gathers.
+const IDLE: u32 = 10;
 
 /// How many commands of one kind may be under way.
 #[derive(Debug, Clone, Copy)]
@@ -71,6 +77,8 @@ pub struct Combiner<C: Combined> {
     limits: Limits,
     /// One for each runtime that has requests under way, and for callers without one.
     places: Mutex<Vec<Place<C>>>,
+    /// The `Io` checks whether the loops poll.
+    patrols: AtomicBool,
 }
 
 /// The requests of one runtime.
@@ -79,7 +87,18 @@ struct Place<C: Combined> {
     under_way: usize,
     /// A slot is taken for what gathers, and nothing is sent on it yet.
     begins: bool,
+    /// Tasks that are to send, and that the runtime has not polled yet.
+    unpolled: usize,
+    /// How many it has polled.
+    polled: u64,
     gathered: VecDeque<Gathered<C>>,
+}
+
+impl<C: Combined> Place<C> {
+    /// Whether something has gathered that the runtime is to send.
+    fn waits(&self) -> bool {
+        self.unpolled > 0 && !self.gathered.is_empty()
+    }
 }
 
 struct Gathered<C: Combined> {
@@ -95,7 +114,13 @@ enum Entered<'a, C: Combined> {
 impl<C: Combined> Combiner<C> {
     /// Creates one without requests.
     pub fn new(kind: C, limits: Limits, io: Io) -> Arc<Self> {
-        Arc::new(Self { kind: Arc::new(kind), io, limits, places: Mutex::default() })
+        Arc::new(Self {
+            kind: Arc::new(kind),
+            io,
+            limits,
+            places: Mutex::default(),
+            patrols: AtomicBool::new(false),
+        })
     }
 
     fn lock(&self) -> MutexGuard<'_, Vec<Place<C>>> {
@@ -128,7 +153,15 @@ impl<C: Combined> Combiner<C> {
             Some(index) => &mut places[index],
             None => {
                 let gathered = VecDeque::new();
-                places.push(Place { runtime, under_way: 0, begins: false, gathered });
+                let (under_way, unpolled, polled) = (0, 0, 0);
+                places.push(Place {
+                    runtime,
+                    under_way,
+                    begins: false,
+                    unpolled,
+                    polled,
+                    gathered,
+                });
                 places.last_mut().expect("it was just added")
             }
         };
@@ -146,25 +179,73 @@ impl<C: Combined> Combiner<C> {
         if begins {
             place.under_way += 1;
             place.begins = true;
+            place.unpolled += 1;
         }
         drop(places);
         if begins {
-            self.spawn(here, None);
+            self.spawn(here, true);
+        } else if runtime.is_some() {
+            self.patrol();
         }
         Entered::Gathers(answer)
     }
 
-    /// Sends on a slot that is taken: this, or what gathers until the tasks that are ready have run; and
-    /// then what gathers meanwhile.
-    fn spawn(self: &Arc<Self>, here: Option<EventLoop>, first: Option<Vec<Gathered<C>>>) {
+    /// Sends what gathers on a slot that is taken: at once, or after the tasks that are ready have run.
+    fn spawn(self: &Arc<Self>, here: Option<EventLoop>, begins: bool) {
         let runtime = here.as_ref().map(EventLoop::id);
-        let begins = first.is_none();
-        let run = Run { combiner: self.clone(), runtime, begins, over: false };
-        let sending = run.send(first.unwrap_or_default());
+        let run = Run { combiner: self.clone(), runtime, is_polled: false, begins, over: false };
+        let sending = run.send();
         match here {
-            Some(here) => here.spawn(sending),
+            Some(here) => {
+                here.spawn(sending);
+                self.patrol();
+            }
             None => self.io.spawn(sending),
         }
+    }
+
+    /// Sees to it that what gathers on a loop is sent, also if nobody drives that loop.
+    fn patrol(self: &Arc<Self>) {
+        if self.patrols.load(Ordering::SeqCst) || self.patrols.swap(true, Ordering::SeqCst) {
+            return;
+        }
+        let (combiner, io) = (Arc::downgrade(self), self.io.clone());
+        self.io.spawn(async move {
+            let (mut idle, mut seen) = (0, Vec::new());
+            while idle <= IDLE {
+                io.sleep(TICK).await;
+                let Some(combiner) = combiner.upgrade() else { return };
+                seen = combiner.take_over(&seen);
+                idle = if seen.is_empty() { idle + 1 } else { 0 };
+            }
+            let Some(combiner) = combiner.upgrade() else { return };
+            combiner.patrols.store(false, Ordering::SeqCst);
+            // What has gathered before that has found this patrol.
+            if combiner.lock().iter().any(Place::waits) {
+                combiner.patrol();
+            }
+        });
+    }
+
+    /// Sends what has gathered on loops that have polled nothing since they were seen. Returns those where something has
+    /// gathered, and how much they have polled.
+    fn take_over(self: &Arc<Self>, seen: &[(LoopId, u64)]) -> Vec<(LoopId, u64)> {
+        let (mut waiting, mut late) = (Vec::new(), Vec::new());
+        for place in self.lock().iter_mut().filter(|place| place.waits()) {
+            let Some(runtime) = place.runtime else { continue };
+            let now = (runtime, place.polled);
+            if seen.contains(&now) {
+                place.under_way += 1;
+                late.push(runtime);
+            }
+            waiting.push(now);
+        }
+        for runtime in late {
+            let (combiner, runtime) = (self.clone(), Some(runtime));
+            let run = Run { combiner, runtime, is_polled: true, begins: false, over: false };
+            self.io.spawn(run.send());
+        }
+        waiting
     }
 
     /// Returns what sends, for requests that must go out in a way of their own.
@@ -172,10 +253,30 @@ impl<C: Combined> Combiner<C> {
         &self.kind
     }
 
-    /// What gathers from now on is for another slot.
-    fn begin(&self, runtime: Option<LoopId>) {
-        if let Some(place) = self.lock().iter_mut().find(|place| place.runtime == runtime) {
-            place.begins = false;
+    fn change(&self, runtime: Option<LoopId>, change: impl FnOnce(&mut Place<C>)) {
+        self.lock().iter_mut().find(|place| place.runtime == runtime).map(change);
+    }
+
+    /// Whether the slot of a request is used for what has gathered. It is given up otherwise.
+    fn keeps(&self, runtime: Option<LoopId>) -> bool {
+        let mut places = self.lock();
+        let Some(index) = places.iter().position(|place| place.runtime == runtime) else {
+            return false;
+        };
+        let place = &mut places[index];
+        place.gathered.retain(|gathered| !gathered.reply.is_closed());
+        if place.gathered.is_empty() {
+            Self::give_up(&mut places, index);
+            return false;
+        }
+        place.unpolled += 1;
+        true
+    }
+
+    fn give_up(places: &mut Vec<Place<C>>, index: usize) {
+        places[index].under_way -= 1;
+        if places[index].under_way == 0 {
+            places.swap_remove(index);
         }
     }
 
@@ -195,10 +296,7 @@ impl<C: Combined> Combiner<C> {
             }
         }
         if batch.is_empty() {
-            place.under_way -= 1;
-            if place.under_way == 0 {
-                places.swap_remove(index);
-            }
+            Self::give_up(&mut places, index);
         }
         batch
     }
@@ -237,11 +335,9 @@ struct Slot<'a, C: Combined> {
 impl<C: Combined> Drop for Slot<'_, C> {
     fn drop(&mut self) {
         let here = self.here.take();
-        let batch = self.combiner.gather(here.as_ref().map(EventLoop::id));
-        if batch.is_empty() {
-            return;
+        if self.combiner.keeps(here.as_ref().map(EventLoop::id)) {
+            self.combiner.spawn(here, false);
         }
-        self.combiner.spawn(here, Some(batch));
     }
 }
 
@@ -249,33 +345,49 @@ impl<C: Combined> Drop for Slot<'_, C> {
 struct Run<C: Combined> {
     combiner: Arc<Combiner<C>>,
     runtime: Option<LoopId>,
+    is_polled: bool,
+    /// What gathers meanwhile needs no other slot.
     begins: bool,
     over: bool,
 }
 
 impl<C: Combined> Run<C> {
-    async fn send(mut self, mut batch: Vec<Gathered<C>>) {
+    async fn send(mut self) {
+        self.is_polled();
         if self.begins {
             yield_now().await;
             self.begin();
-            batch = self.combiner.gather(self.runtime);
         }
-        while !batch.is_empty() {
+        loop {
+            let batch = self.combiner.gather(self.runtime);
+            if batch.is_empty() {
+                break;
+            }
             self.combiner.send_batch(batch).await;
-            batch = self.combiner.gather(self.runtime);
         }
         self.over = true;
     }
 
+    fn is_polled(&mut self) {
+        if !std::mem::replace(&mut self.is_polled, true) {
+            self.combiner.change(self.runtime, |place| {
+                place.unpolled -= 1;
+                place.polled += 1;
+            });
+        }
+    }
+
+    /// What gathers from now on is for another slot.
     fn begin(&mut self) {
         if std::mem::take(&mut self.begins) {
-            self.combiner.begin(self.runtime);
+            self.combiner.change(self.runtime, |place| place.begins = false);
         }
     }
 }
 
 impl<C: Combined> Drop for Run<C> {
     fn drop(&mut self) {
+        self.is_polled();
         self.begin();
         // The runtime has ended. What has gathered there is dropped with its callers.
         while !self.over {
@@ -332,6 +444,19 @@ mod tests {
                 self.answer(requests).await;
                 requests.iter().map(|request| Ok(*request)).collect()
             })
+        }
+    }
+
+    /// A loop that keeps its tasks, and polls none by itself.
+    struct Tasks(Mutex<Vec<Task>>);
+
+    impl ForeignLoop for Tasks {
+        fn spawn(&self, task: Task) {
+            self.0.lock().unwrap().push(task);
+        }
+
+        fn watch(&self, _: std::net::TcpStream) -> Box<dyn Watched> {
+            unreachable!("there is no connection")
         }
     }
 
@@ -433,16 +558,6 @@ mod tests {
     /// A loop that is not tokio's has slots of its own, and polls what sends on them.
     #[tokio::test(start_paused = true)]
     async fn requests_of_a_foreign_loop_go_out_in_its_turn() {
-        struct Tasks(Mutex<Vec<Task>>);
-        impl ForeignLoop for Tasks {
-            fn spawn(&self, task: Task) {
-                self.0.lock().unwrap().push(task);
-            }
-
-            fn watch(&self, _: std::net::TcpStream) -> Box<dyn Watched> {
-                unreachable!("there is no connection")
-            }
-        }
         let (sent, tasks) = (Arc::default(), Arc::new(Tasks(Mutex::default())));
         let combiner = Combiner::new(Store(Arc::clone(&sent)), LIMITS, paused_io().0);
         let here = EventLoop::foreign(tasks.clone());

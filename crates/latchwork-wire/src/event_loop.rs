@@ -81,8 +81,15 @@ enum Number {
 }
 
 thread_local! {
-    /// The foreign loop that polls on this thread.
-    static ENTERED: RefCell<Option<EventLoop>> = const { RefCell::new(None) };
+    /// What polls on this thread, if it is not a runtime of tokio.
+    static ENTERED: RefCell<Option<Poller>> = const { RefCell::new(None) };
+}
+
+#[derive(Debug, Clone)]
+enum Poller {
+    Foreign(EventLoop),
+    /// The thread itself, which blocks meanwhile.
+    Blocked,
 }
 
 impl EventLoop {
@@ -95,8 +102,17 @@ impl EventLoop {
     /// Returns the loop that polls on this thread, if there is one.
     pub fn current() -> Option<Self> {
         // A thread that ends has none.
-        let foreign = ENTERED.try_with(|entered| entered.borrow().clone()).ok().flatten();
-        foreign.or_else(|| Some(Self(Kind::Runtime(Handle::try_current().ok()?))))
+        match ENTERED.try_with(|entered| entered.borrow().clone()).ok().flatten() {
+            Some(Poller::Foreign(foreign)) => Some(foreign),
+            Some(Poller::Blocked) => None,
+            None => Some(Self(Kind::Runtime(Handle::try_current().ok()?))),
+        }
+    }
+
+    /// Makes this thread have no current loop until the returned value is dropped. A thread that blocks for a future calls
+    /// it around each poll: a runtime that it has entered may be driven by nobody.
+    pub fn leave() -> Entered {
+        Entered { before: ENTERED.replace(Some(Poller::Blocked)), here: PhantomData }
     }
 
     /// Makes it the current loop of this thread until the returned value is dropped. Call it around each
@@ -106,7 +122,7 @@ impl EventLoop {
     pub fn enter(&self) -> Entered {
         let entered = match self.0 {
             Kind::Runtime(_) => None,
-            Kind::Foreign(..) => Some(self.clone()),
+            Kind::Foreign(..) => Some(Poller::Foreign(self.clone())),
         };
         Entered { before: ENTERED.replace(entered), here: PhantomData }
     }
@@ -146,7 +162,7 @@ impl fmt::Debug for EventLoop {
 #[derive(Debug)]
 #[must_use = "the loop is current until this is dropped"]
 pub struct Entered {
-    before: Option<EventLoop>,
+    before: Option<Poller>,
     /// It belongs to its thread.
     here: PhantomData<*const ()>,
 }

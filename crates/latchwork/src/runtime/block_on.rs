@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use latchwork_store::clock::boot_time;
 use latchwork_store::{Doorbell, Origin};
+use latchwork_wire::EventLoop;
 
 /// Blocks this thread until the future ends: the API for programs without async code.
 ///
@@ -15,7 +16,8 @@ use latchwork_store::{Doorbell, Origin};
 /// is needed. While an acquire waits, this thread listens at the store's door itself where the store
 /// has one, so that it is woken by nobody in between.
 ///
-/// Do not call it from async code: it blocks the thread.
+/// Do not call it from async code: it blocks the thread. A runtime that the thread has entered is not used, so it
+/// need not be driven.
 ///
 /// # Examples
 ///
@@ -53,7 +55,10 @@ fn blocked<F: Future, E>(
         loop {
             // The polled future offers its bell again, if it waits at one.
             let visit = imp::Visit::begin(parker.can_listen());
-            if let Poll::Ready(output) = future.as_mut().poll(&mut cx) {
+            let left = EventLoop::leave();
+            let polled = future.as_mut().poll(&mut cx);
+            drop(left);
+            if let Poll::Ready(output) = polled {
                 return Ok(output);
             }
             if !origin.is_here() {

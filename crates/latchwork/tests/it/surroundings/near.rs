@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use latchwork::{BlockOn, LockManager, connect};
 use latchwork_store::testing::stalls;
+use latchwork_wire::EventLoop;
 use tokio::runtime::Builder;
 
 use super::stores::*;
@@ -166,6 +167,54 @@ fn all_are_served(url: &str) {
     }
     in_time(start, Duration::from_secs(10));
     drop(blocked);
+}
+
+/// Threads that block have entered a runtime that nobody drives: those of `block_on`, of another executor, and of that
+/// runtime's handle. What several of them send would go out together there.
+fn nobody_needs_its_runtime(url: &str) {
+    let undriven = runtime();
+    let locks = connect(url).block_on().unwrap();
+    let (ended, ends) = mpsc::channel();
+    for n in 0..6 {
+        let (locks, handle, ended) = (locks.clone(), undriven.handle().clone(), ended.clone());
+        thread::spawn(move || {
+            let work = async { cycles(&locks, &format!("own-{n}"), 20).await };
+            let entered = (n % 3 < 2).then(|| handle.enter());
+            match n % 3 {
+                0 => work.block_on(),
+                1 => other_executor(work),
+                _ => handle.block_on(work),
+            }
+            drop(entered);
+            ended.send(n).unwrap();
+        });
+    }
+    let start = Instant::now();
+    for _ in 0..6 {
+        ends.recv_timeout(Duration::from_secs(30)).expect("a thread waits for the runtime");
+    }
+    in_time(start, Duration::from_secs(10));
+}
+
+#[test]
+fn h461_a_thread_that_blocks_has_no_runtime() {
+    let runtime = runtime();
+    let _entered = runtime.enter();
+    assert!(EventLoop::current().is_some());
+    assert!(async { EventLoop::current().is_none() }.block_on());
+    assert!(EventLoop::current().is_some());
+}
+
+on_each_store! { nobody_needs_its_runtime:
+    h461_a_runtime_that_nobody_drives_delays_no_thread_on_files in files;
+    #[cfg(feature = "redis")]
+    h461_a_runtime_that_nobody_drives_delays_no_thread_on_redis in redis;
+    #[cfg(feature = "redis")]
+    h461_a_runtime_that_nobody_drives_delays_no_thread_on_redlock in redlock;
+    #[cfg(feature = "etcd")]
+    h461_a_runtime_that_nobody_drives_delays_no_thread_on_etcd in etcd;
+    #[cfg(feature = "postgres")]
+    h461_a_runtime_that_nobody_drives_delays_no_thread_on_postgres in postgres;
 }
 
 on_each_store! { a_hold_survives:
