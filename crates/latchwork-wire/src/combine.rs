@@ -599,6 +599,36 @@ mod tests {
         assert_eq!(*sent.lock().unwrap(), [0, 1, 2, 3, 100]);
     }
 
+    /// Nobody polls what the loop is to send, and the callers are polled by another executor.
+    #[tokio::test(start_paused = true)]
+    async fn h461_what_gathers_where_nobody_drives_is_sent() {
+        let (sent, tasks) = (Arc::default(), Arc::new(Tasks(Mutex::default())));
+        let io = paused_io().0;
+        let combiner = Combiner::new(Store(Arc::clone(&sent)), LIMITS, io.clone());
+        let here = EventLoop::foreign(tasks.clone());
+        for first in [100, 200] {
+            let entered = here.enter();
+            let mut alone: Vec<_> = (0..4).map(|n| start(combiner.send(n))).collect();
+            let gathered = [first, first + 1, first + 2].map(|n| start(combiner.send(n)));
+            // It leaves its slot to them.
+            drop(alone.pop());
+            drop(entered);
+            for (n, answer) in (first..).zip(gathered) {
+                assert_eq!(answer.await.unwrap(), n);
+            }
+            drop(alone);
+            // Until no patrol is under way any more.
+            io.sleep(TICK * (IDLE + 5)).await;
+            assert!(!combiner.patrols.load(Ordering::SeqCst));
+            // The loop drops what it has not polled.
+            let unpolled = std::mem::take(&mut *tasks.0.lock().unwrap());
+            drop(unpolled);
+            assert!(combiner.lock().is_empty());
+        }
+        let sent = sent.lock().unwrap();
+        assert!(sent.ends_with(&[200, 201, 202]), "{sent:?}");
+    }
+
     #[tokio::test(start_paused = true)]
     async fn an_abandoned_request_is_never_sent() {
         let sent = Arc::new(Mutex::new(Vec::new()));
