@@ -20,7 +20,7 @@ const MEMORY_AT_LEAST: usize = 64 * 1024;
 /// What a parser may hold for each byte that it is given.
 const MEMORY_PER_BYTE: usize = 64;
 
-/// Counts what each thread has allocated, for [`survives`].
+/// Counts what each thread has allocated, for [`survives`] and [`held`].
 ///
 /// A test binary declares it: `#[global_allocator] static METERED: Metered = Metered;`
 #[derive(Debug)]
@@ -63,6 +63,11 @@ unsafe impl GlobalAlloc for Metered {
         // SAFETY: as above; `at` came from `System`.
         unsafe { System.dealloc(at, layout) }
     }
+}
+
+/// The bytes that this thread has allocated and not freed: only differences count, modulo 2^64.
+pub fn held() -> usize {
+    HELD.with(Cell::get)
 }
 
 /// Feeds `parse` with hostile inputs that are made from `samples` of good input, and from nothing.

@@ -26,12 +26,11 @@ use super::events::store_watch::StoreWatch;
 use super::holds::claims::{Claims, GrantedHold, Outcome};
 use super::holds::ended::Ending;
 use super::holds::hold_status::HoldStatus;
-use super::holds::kept::{Keeper, Kept};
+use super::holds::kept::{Granted, Keeper};
 use super::holds::queue::Queue;
 use super::holds::registry::{Registry, weight};
 use super::holds::release::{ReleaseKind, ReleaseOutcome};
 use super::holds::seal::{Purpose, Seals};
-use super::holds::sessions::Sessions;
 use super::lock_lists::LockLists;
 use super::lock_status::{LockStatus, Version};
 use super::names::Names;
@@ -58,7 +57,6 @@ pub(crate) struct Service {
     /// Whether clients keep their holds: the store lets any process renew a lock.
     pub(crate) has_tickets: bool,
     pub(crate) seals: Seals,
-    pub(crate) sessions: Sessions,
     pub(crate) store_claims: StoreClaims,
     /// Counts the holds that clients keep; the library counts all others.
     metrics: Metrics,
@@ -129,7 +127,6 @@ impl Service {
             StoreWatch::new(lock_lists.clone(), hub.clone(), clock.clone(), stopping.subscribe());
         let store_claims = StoreClaims::new(locks.clone(), clock.clone());
         Arc::new(Self {
-            sessions: Sessions::default(),
             store_claims,
             locks,
             names,
@@ -172,12 +169,13 @@ impl Service {
         // Each request counts, also one that joins the claim of another.
         let _reservation = self.registry.enter(&owner, 1, 0)?;
         let Some(claim_name) = claim_name else {
-            let outcome = self.take(&wish, caller).await?;
-            return self.answer(outcome, caller, false).await;
+            let outcome = self.take(&wish, caller, false).await?;
+            return self.answer(outcome, caller, "").await;
         };
+        let name = wish.names().first().map_or("".to_owned(), |name| (*name).to_owned());
         let (service, of, fingerprint) = (self.clone(), caller.clone(), wish.fingerprint());
         let number = self.numbers.fetch_add(1, Ordering::Relaxed);
-        let acquire = || async move { service.take(&wish, &of).await };
+        let acquire = || async move { service.take(&wish, &of, true).await };
         let service = self.clone();
         let undo = move |granted: Arc<GrantedHold>| {
             if let Some(ticket) = service.seals.open(Purpose::Hold, &granted.text) {
@@ -190,8 +188,8 @@ impl Service {
         };
         let mut ticket =
             self.claims.join((owner, claim_name), fingerprint, number, acquire, undo)?;
-        let (outcome, is_repeat) = (ticket.outcome().await?, ticket.is_repeat());
-        self.answer(outcome, caller, is_repeat).await
+        let outcome = ticket.outcome().await?;
+        self.answer(outcome, caller, &name).await
     }
 
     /// The answer to a request for a claim. To a repeat, the store tells whether it still has the hold.
@@ -199,11 +197,18 @@ impl Service {
         &self,
         outcome: Outcome,
         caller: &Caller,
-        is_repeat: bool,
+        name: &str,
     ) -> Result<Acquisition, Refusal> {
         match outcome {
-            Outcome::Hold(granted) if is_repeat => {
-                self.look(&granted.text, caller).await.map(Acquisition::Hold)
+            // It has ended elsewhere.
+            Outcome::Repeat(id) if !self.registry.knows(id) => {
+                Err(Ending::Lost("taken").refusal(name))
+            }
+            Outcome::Repeat(id) => {
+                let ticket = self.registry.ticket(id);
+                let sealed = ticket.and_then(|it| self.seals.seal(Purpose::Hold, &it));
+                let text = sealed.unwrap_or_else(|| id.to_string());
+                self.look(&text, caller).await.map(Acquisition::Hold)
             }
             Outcome::Hold(granted) => {
                 let owner = &caller.principal.name;
@@ -214,8 +219,9 @@ impl Service {
         }
     }
 
-    /// Acquires at the store, and enters the hold. Dropping the future leaves no hold.
-    async fn take(&self, wish: &Wish, caller: &Caller) -> Result<Outcome, Refusal> {
+    /// Acquires at the store, and enters the hold. If the request has a name, its repeats get the same hold. Dropping the
+    /// future leaves no hold.
+    async fn take(&self, wish: &Wish, caller: &Caller, is_named: bool) -> Result<Outcome, Refusal> {
         let locks = wish.names().into_iter().map(weight).sum();
         let reservation = self.registry.enter(&caller.principal.name, 0, locks)?;
         let mut stopping = self.stopping.subscribe();
@@ -241,17 +247,17 @@ impl Service {
             () = self.access.revoked(caller) => return Err(Refusal::unknown_token()),
         };
         drop(place);
-        let kept = match acquired {
-            Ok(Ok(kept)) => kept,
+        let granted = match acquired {
+            Ok(Ok(granted)) => granted,
             Ok(Err(skipped)) => return Ok(Outcome::Skipped(Box::new(skipped))),
             Err(error) => return Err(self.refused(wish, &error).await),
         };
-        let locks: Vec<_> = kept.locks().map(|(key, token)| (key.clone(), token)).collect();
+        let locks = granted.locks();
         let granted = match wish.keeper {
-            Keeper::Client => self.enter_ticket(kept, wish, caller).await?,
+            Keeper::Client => self.enter_ticket(granted, wish, caller, is_named).await?,
             Keeper::Process => {
                 let owner = &caller.principal.name;
-                let id = self.registry.insert(owner, kept, wish.ttl, caller.arrival)?;
+                let id = self.registry.insert(owner, granted, wish.ttl, caller.arrival)?;
                 GrantedHold { id, text: id.to_string().into() }
             }
         };
@@ -278,14 +284,14 @@ impl Service {
         &self,
         wish: &Wish,
         manager: &LockManager,
-    ) -> Result<Result<Kept, Skipped>, Error> {
+    ) -> Result<Result<Granted, Skipped>, Error> {
         let tries_once = wish.wait.is_zero();
         let kept = match &wish.target {
             Target::Locks(wishes) => match Wish::one_or_several(wishes, manager) {
-                Ok(lock) if tries_once => lock.try_acquire().await?.map(Kept::One),
-                Ok(lock) => Some(Kept::One(lock.acquire_within(wish.wait).await?)),
-                Err(several) if tries_once => several.try_acquire().await?.map(Kept::Several),
-                Err(several) => Some(Kept::Several(several.acquire_within(wish.wait).await?)),
+                Ok(lock) if tries_once => lock.try_acquire().await?.map(Granted::One),
+                Ok(lock) => Some(Granted::One(lock.acquire_within(wish.wait).await?)),
+                Err(several) if tries_once => several.try_acquire().await?.map(Granted::Several),
+                Err(several) => Some(Granted::Several(several.acquire_within(wish.wait).await?)),
             },
             Target::Leadership { name, candidate } => {
                 let mut election = manager.election(name);
@@ -293,8 +299,8 @@ impl Service {
                     election = election.candidate(candidate.as_str());
                 }
                 match tries_once {
-                    true => election.try_campaign().await?.map(|it| Kept::One(it.into())),
-                    false => Some(Kept::One(election.campaign_within(wish.wait).await?.into())),
+                    true => election.try_campaign().await?.map(|it| Granted::One(it.into())),
+                    false => Some(Granted::One(election.campaign_within(wish.wait).await?.into())),
                 }
             }
             Target::Task { name, every, .. } => {
@@ -304,7 +310,7 @@ impl Service {
                     false => once.begin_within(wish.wait).await?,
                 };
                 match begun {
-                    Begun::Run(run) => Some(Kept::Task(run)),
+                    Begun::Run(run) => Some(Granted::Task(run)),
                     Begun::Skipped(why) => return Ok(Err(why)),
                 }
             }

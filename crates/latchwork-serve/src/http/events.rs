@@ -68,7 +68,7 @@ pub(super) async fn follow(
     let hello = format!(r#"{{"last_event":{}}}"#, service.hub.last());
     let hello = Event::default().event("hello").data(hello);
     let listener = service.hub.listen(seen);
-    service.store_watch.start();
+    service.store_watch.start(|| service.registry.locks());
     let filter = EventFilter { principal: caller.principal.clone(), prefix: query.prefix };
     let live =
         stream::unfold((listener, filter, place), |(mut listener, filter, place)| async move {

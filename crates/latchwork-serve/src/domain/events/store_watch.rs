@@ -181,7 +181,10 @@ impl StoreWatch {
 
     /// Enters a new hold of this service.
     pub(crate) fn add_own(&self, key: &Key, token: FencingToken) {
-        self.lock().add_own(key, token);
+        let mut state = self.lock();
+        if state.is_running {
+            state.add_own(key, token);
+        }
     }
 
     /// Removes a hold of this service that has ended.
@@ -189,11 +192,22 @@ impl StoreWatch {
         self.lock().remove_own(key, token, self.clock.now());
     }
 
-    /// Watches the store from now on, until there are no listeners.
-    pub(crate) fn start(self: &Arc<Self>) {
-        if !replace(&mut self.lock().is_running, true) {
-            spawn(run(Arc::downgrade(self)));
+    /// Watches the store from now on, until there are no listeners. `own` tells the holds of this service.
+    pub(crate) fn start(self: &Arc<Self>, own: impl FnOnce() -> Vec<(Key, FencingToken)>) {
+        if replace(&mut self.lock().is_running, true) {
+            return;
         }
+        // Those that begin from now on are entered by themselves, and those that end are among the ended.
+        let own = own();
+        let mut state = self.lock();
+        for (key, token) in own {
+            let id = state.id(key.as_str(), Some(token));
+            if !state.ended.contains(&id) {
+                state.own.insert(id);
+            }
+        }
+        drop(state);
+        spawn(run(Arc::downgrade(self)));
     }
 
     /// Whether to go on. After an end, the next start compares with nothing.
@@ -202,7 +216,7 @@ impl StoreWatch {
         // Counted under the lock: a listener that comes later starts the watch again.
         state.is_running = self.hub.listeners() > 0;
         if !state.is_running {
-            state.before = None;
+            (state.before, state.own) = (None, HashSet::new());
         }
         state.is_running
     }

@@ -73,7 +73,7 @@ impl Registry {
         change: Change,
     ) -> Result<Option<Changing>, Refusal> {
         let state = self.lock();
-        let Some(hold) = state.holds.get(&id).filter(|hold| hold.is_kept_for(owner)) else {
+        let Some(hold) = state.holds.get(id).filter(|hold| hold.is_kept_for(owner)) else {
             return Err(state.missing(id, owner));
         };
         let name = hold.name(&self.names);
@@ -85,7 +85,7 @@ impl Registry {
             return Ok(None);
         }
         let preparing = prepare(guard, change);
-        Ok(Some(Changing { name, holder: guard.holder().into(), ttl: hold.ttl, preparing }))
+        Ok(Some(Changing { name, holder: guard.holder().into(), ttl: hold.ttl(), preparing }))
     }
 
     /// Changes a hold to what the store has granted, and renews it: the request arrived at `arrival`.
@@ -102,7 +102,7 @@ impl Registry {
     ) -> Result<Changed, Refusal> {
         let now = self.clock.now();
         let mut state = self.lock();
-        let Some(hold) = state.holds.get_mut(&id).filter(|hold| hold.is_kept_for(owner)) else {
+        let Some(hold) = state.holds.get_mut(id).filter(|hold| hold.is_kept_for(owner)) else {
             return Err(state.missing(id, owner));
         };
         let Some(guard) = hold.kept.one_mut() else { return Err(Refusal::no_hold()) };
@@ -111,11 +111,9 @@ impl Registry {
         let token = guard.token();
         let lasted = now.since(hold.since);
         hold.since = now;
-        let (before, end) = (hold.end, hold.end.max(keep_until(arrival, now, hold.ttl)));
-        hold.end = end;
-        let status = self.status(id, hold, arrival);
-        state.by_end.remove(&(before, id));
-        state.by_end.insert((end, id));
+        let end = hold.end.max(keep_until(arrival, now, hold.ttl()));
+        let status = self.status(id, hold, end, arrival);
+        state.holds.set_end(id, end);
         state.by_lock.remove(&(key.clone(), from));
         state.by_lock.insert((key.clone(), token), id);
         Ok(Changed { key, from, token, lasted, status, settled: Box::pin(settled) })

@@ -1,7 +1,8 @@
 //! Repeated requests: the same name, chosen by the client, is the same claim.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::future::Future;
+use std::hash::{BuildHasher, RandomState};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::watch;
@@ -16,6 +17,8 @@ use crate::time::spawn;
 pub(crate) enum Outcome {
     /// It was granted.
     Hold(Arc<GrantedHold>),
+    /// It was granted to an earlier request.
+    Repeat(HoldId),
     /// A task that is done or running.
     Skipped(Box<latchwork::once::Skipped>),
 }
@@ -35,22 +38,26 @@ pub(crate) type Fingerprint = [u8; 32];
 
 /// The claims with a name, from their first request until some time after their end.
 #[derive(Default)]
-pub(crate) struct Claims(Mutex<HashMap<Name, Entry>>);
+pub(crate) struct Claims(Mutex<State>);
 
-struct Entry {
-    fingerprint: Fingerprint,
-    number: u64,
-    stage: Stage,
+#[derive(Default)]
+struct State {
+    pending: HashMap<Name, PendingClaim>,
+    /// Those that were granted, by the hashes of their names. They stay as long as their holds, so they are small.
+    granted: BTreeMap<u64, GrantedClaim>,
+    hash: RandomState,
 }
 
-/// An entry of a granted claim stays as long as its hold, so it is small.
-enum Stage {
-    Pending(Box<PendingClaim>),
-    Granted(Arc<GrantedHold>),
+struct GrantedClaim {
+    /// The hash of the fingerprint.
+    request: u64,
+    id: HoldId,
 }
 
 /// A claim without a result.
 struct PendingClaim {
+    fingerprint: Fingerprint,
+    number: u64,
     /// The number of requests that wait for it.
     requests: usize,
     task: Option<AbortHandle>,
@@ -64,12 +71,12 @@ type OutcomeReceiver = watch::Receiver<Option<Result<Outcome, Refusal>>>;
 pub(crate) struct Ticket<'a>(TicketState<'a>);
 
 enum TicketState<'a> {
-    Granted(Arc<GrantedHold>),
+    Granted(HoldId),
     Pending { claims: &'a Claims, name: Name, number: u64, outcome: OutcomeReceiver },
 }
 
 impl Claims {
-    fn lock(&self) -> MutexGuard<'_, HashMap<Name, Entry>> {
+    fn lock(&self) -> MutexGuard<'_, State> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -91,44 +98,48 @@ impl Claims {
         F: Future<Output = Result<Outcome, Refusal>> + Send + 'static,
     {
         let mut claims = self.lock();
-        if let Some(entry) = claims.get_mut(&name) {
-            if entry.fingerprint != fingerprint {
-                return Err(Refusal::new(
-                    Kind::ReusedName,
-                    "Idempotency-Key: it was used for another request",
-                )
+        let reused = || {
+            Refusal::new(Kind::ReusedName, "Idempotency-Key: it was used for another request")
                 .with_next_step(
                     "use a new key for each claim, and the same body when you repeat one",
-                ));
+                )
+        };
+        if let Some(granted) = claims.granted.get(&claims.hash.hash_one(&name)) {
+            return match granted.request == claims.hash.hash_one(fingerprint) {
+                true => Ok(Ticket(TicketState::Granted(granted.id))),
+                false => Err(reused()),
+            };
+        }
+        if let Some(pending) = claims.pending.get_mut(&name) {
+            if pending.fingerprint != fingerprint {
+                return Err(reused());
             }
-            let number = entry.number;
-            return Ok(Ticket(match &mut entry.stage {
-                Stage::Granted(hold) => TicketState::Granted(hold.clone()),
-                Stage::Pending(pending) => {
-                    pending.requests += 1;
-                    let outcome = pending.outcome.clone();
-                    TicketState::Pending { claims: self, name, number, outcome }
-                }
-            }));
+            pending.requests += 1;
+            let (number, outcome) = (pending.number, pending.outcome.clone());
+            return Ok(Ticket(TicketState::Pending { claims: self, name, number, outcome }));
         }
         let (sender, outcome) = watch::channel(None);
         let (this, of, acquiring) = (self.clone(), name.clone(), acquire());
         let task = spawn(async move {
             let ended = acquiring.await;
             let mut claims = this.lock();
-            let entry = claims.get_mut(&of).filter(|entry| entry.number == number);
-            match (entry, &ended) {
-                // This drops the handle of the task: the task's memory stays while a handle exists.
-                (Some(entry), Ok(Outcome::Hold(hold))) => {
-                    entry.stage = Stage::Granted(hold.clone())
-                }
-                // A repeated request tries again.
-                (Some(_), _) => drop(claims.remove(&of)),
-                (None, Ok(Outcome::Hold(hold))) => {
+            let is_wanted = claims.pending.get(&of).is_some_and(|it| it.number == number);
+            match &ended {
+                Ok(Outcome::Hold(hold)) if !is_wanted => {
                     drop(claims);
                     return undo(hold.clone());
                 }
-                (None, _) => {}
+                Ok(Outcome::Hold(hold)) => {
+                    let (name, request) =
+                        (claims.hash.hash_one(&of), claims.hash.hash_one(fingerprint));
+                    claims.granted.insert(name, GrantedClaim { request, id: hold.id });
+                }
+                // A repeated request tries again.
+                _ => {}
+            }
+            if is_wanted {
+                // This drops the handle of the task: the task's memory stays while a handle exists.
+                claims.pending.remove(&of);
             }
             drop(claims);
             // Fails if all requests were dropped.
@@ -136,28 +147,20 @@ impl Claims {
         });
         // The task locks the claims before it searches its own, so it is entered in time.
         let task = Some(task.abort_handle());
-        let pending = PendingClaim { requests: 1, task, outcome: outcome.clone() };
-        let entry = Entry { fingerprint, number, stage: Stage::Pending(Box::new(pending)) };
-        claims.insert(name.clone(), entry);
+        let (requests, receiver) = (1, outcome.clone());
+        let pending = PendingClaim { fingerprint, number, requests, task, outcome: receiver };
+        claims.pending.insert(name.clone(), pending);
         drop(claims);
         Ok(Ticket(TicketState::Pending { claims: self, name, number, outcome }))
     }
 
     /// Removes the claims whose holds are no longer known.
     pub(crate) fn sweep(&self, is_known: impl Fn(HoldId) -> bool) {
-        self.lock().retain(|_, entry| match &entry.stage {
-            Stage::Pending(_) => true,
-            Stage::Granted(hold) => is_known(hold.id),
-        });
+        self.lock().granted.retain(|_, claim| is_known(claim.id));
     }
 }
 
 impl Ticket<'_> {
-    /// Whether the claim was granted to an earlier request.
-    pub(crate) fn is_repeat(&self) -> bool {
-        matches!(self.0, TicketState::Granted(_))
-    }
-
     /// Waits for the outcome.
     ///
     /// # Errors
@@ -165,7 +168,7 @@ impl Ticket<'_> {
     /// Those of the acquire, for all requests that wait for it.
     pub(crate) async fn outcome(&mut self) -> Result<Outcome, Refusal> {
         let outcome = match &mut self.0 {
-            TicketState::Granted(hold) => return Ok(Outcome::Hold(hold.clone())),
+            TicketState::Granted(id) => return Ok(Outcome::Repeat(*id)),
             TicketState::Pending { outcome, .. } => outcome,
         };
         match outcome.wait_for(Option::is_some).await {
@@ -179,15 +182,15 @@ impl Drop for Ticket<'_> {
     fn drop(&mut self) {
         let TicketState::Pending { claims, name, number, .. } = &self.0 else { return };
         let mut claims = claims.lock();
-        let Some(entry) = claims.get_mut(name).filter(|it| it.number == *number) else { return };
-        let Stage::Pending(pending) = &mut entry.stage else { return };
+        let pending = claims.pending.get_mut(name).filter(|it| it.number == *number);
+        let Some(pending) = pending else { return };
         pending.requests -= 1;
         if pending.requests == 0 {
             // Dropping the claim's future withdraws it.
             if let Some(task) = pending.task.take() {
                 task.abort();
             }
-            claims.remove(name);
+            claims.pending.remove(name);
         }
     }
 }
@@ -211,12 +214,12 @@ mod tests {
         let mut ticket = claims.join(name.clone(), [0; 32], 1, acquire, |_| {}).ok().unwrap();
         assert!(matches!(ticket.outcome().await, Ok(Outcome::Hold(id)) if id == hold));
         drop(ticket);
-        assert!(matches!(&claims.lock()[&name].stage, Stage::Granted(id) if *id == hold));
+        assert!(claims.lock().pending.is_empty() && Arc::strong_count(&hold) == 1);
         assert_eq!(Arc::strong_count(&room), 1);
-        assert!(size_of::<(Name, Entry)>() <= 128, "{}", size_of::<(Name, Entry)>());
+        assert!(size_of::<(u64, GrantedClaim)>() <= 32);
         // A repeated request gets the same hold, without another acquire.
         let again = || async { Err(Refusal::closed()) };
         let mut ticket = claims.join(name, [0; 32], 2, again, |_| {}).ok().unwrap();
-        assert!(matches!(ticket.outcome().await, Ok(Outcome::Hold(id)) if id == hold));
+        assert!(matches!(ticket.outcome().await, Ok(Outcome::Repeat(id)) if id == hold.id));
     }
 }

@@ -7,8 +7,7 @@ use latchwork::{FencingToken, HoldState, LostReason};
 use latchwork_store::{Key, Moment};
 
 use super::ended::{EndedHold, Ending, answer};
-use super::id::{FIRST, HoldId};
-use super::kept::Kept;
+use super::id::HoldId;
 use super::registry::{Hold, Registry};
 use super::release::{
     Confirmation, ProgressReceiver, ProgressSender, ReleaseKind, ReleaseOutcome, progress,
@@ -94,7 +93,7 @@ impl Registry {
                 _ => answer(asked, kind, outcome, &name).map(ReleaseState::Confirmed),
             };
         }
-        let hold = state.holds.get(&id);
+        let hold = state.holds.get(id);
         let period = match (hold, ticket) {
             (_, Some(ticket)) => ticket.period.clone(),
             (Some(hold), None) if hold.is_kept_for(owner) => hold.kept.period(),
@@ -115,14 +114,9 @@ impl Registry {
         let mut hold = state.remove(now, id, ending, &self.names);
         let is_new = hold.is_none();
         if let (None, Some(ticket)) = (&hold, ticket) {
-            let known = ticket.known(now, now, wall);
-            let unknown = Hold {
-                owner: ticket.owner.clone(),
-                kept: Kept::Ticket(Box::new(known)),
-                ttl: ticket.ttl,
-                end: now,
-                since: now.minus(wall.saturating_sub(ticket.since)),
-            };
+            let since = now.minus(wall.saturating_sub(ticket.since));
+            let of = state.common(&ticket.owner, None);
+            let unknown = Hold::of_ticket(of, ticket, now, now, since);
             let (owner, name) = (ticket.owner.clone(), unknown.name(&self.names).into());
             state.ended.add(now, id, EndedHold { owner, name, ending, successor: None });
             hold = Some(unknown);
@@ -173,9 +167,10 @@ impl Registry {
     pub(crate) fn lost_already(&self, id: HoldId) -> Option<(Hold, Ending)> {
         let ending = {
             let state = self.lock();
-            let hold = state.holds.get(&id)?;
+            let hold = state.holds.get(id)?;
             let HoldState::Lost(lost) = hold.kept.state() else { return None };
-            let keys = hold.kept.locks().map(|(key, _)| state.loss(key, lost.reason));
+            let locks = hold.kept.locks().into_iter();
+            let keys = locks.map(|(key, _)| state.loss(&key, lost.reason));
             keys.min_by_key(|ending| *ending != Ending::Forced)?
         };
         self.end(id, ending).map(|hold| (hold, ending))
@@ -201,25 +196,19 @@ impl Registry {
     /// Removes the holds that were not renewed in time, each with its ending. Returns those of which the store is to be
     /// asked, because another instance may have renewed them, and when the next one ends, too.
     pub(crate) fn remove_late(&self) -> (Vec<(Hold, Ending)>, Vec<Doubtful>, Moment) {
-        let now = self.clock.now();
+        let (now, wall) = (self.clock.now(), self.clock.wall());
         let mut state = self.lock();
         let (mut over, mut doubtful) = (Vec::new(), Vec::new());
-        let late: Vec<_> = state.by_end.range(..=(now, FIRST)).copied().collect();
-        for (end, id) in late {
-            let Some(hold) = state.holds.get_mut(&id).filter(|hold| hold.end == end) else {
-                state.by_end.remove(&(end, id));
-                continue;
-            };
+        while let Some((_, id)) = state.holds.first().filter(|(end, _)| *end < now)
+            && let Some(hold) = state.holds.get(id)
+        {
             let ending = match hold.kept.known() {
-                Some(known) if known.max_at <= now => Ending::Lost("max_hold"),
-                Some(known) if self.is_shared || known.is_lent => {
-                    let first = known.locks.first().filter(|_| !known.is_lent);
-                    doubtful.extend(first.map(|(key, _)| Doubtful { id, key: key.clone() }));
+                Some(known) if known.packed.is_over(wall) => Ending::Lost("max_hold"),
+                Some(_) if self.is_shared || hold.is_lent => {
+                    let first = hold.kept.locks().into_iter().next().filter(|_| !hold.is_lent);
+                    doubtful.extend(first.map(|(key, _)| Doubtful { id, key }));
                     // The answer says when it really is.
-                    let (before, end) = (hold.end, now.plus(ANSWERED));
-                    hold.end = end;
-                    state.by_end.remove(&(before, id));
-                    state.by_end.insert((end, id));
+                    state.holds.set_end(id, now.plus(ANSWERED));
                     continue;
                 }
                 _ => Ending::NotRenewed,
@@ -227,7 +216,7 @@ impl Registry {
             let hold = state.remove(now, id, ending, &self.names);
             over.extend(hold.map(|hold| (hold, ending)));
         }
-        let next = state.by_end.first().map_or(Moment::NEVER, |(end, _)| *end);
+        let next = state.holds.first().map_or(Moment::NEVER, |(end, _)| end);
         drop(state);
         if !over.is_empty() {
             self.fewer.notify_waiters();
@@ -238,7 +227,7 @@ impl Registry {
     /// Removes the ends that are too old to be kept.
     pub(crate) fn sweep(&self) {
         let now = self.clock.now();
-        self.lock().ended.sweep(now);
+        self.lock().sweep(now);
     }
 
     /// Leaves the holds that this process keeps to their leases: they end by their ttl at the store. They must not be
@@ -246,12 +235,11 @@ impl Registry {
     /// Returns their number, and that of the holds that are left to their clients.
     pub(crate) fn leave(&self) -> (usize, usize) {
         let mut state = self.lock();
-        let holds = std::mem::take(&mut state.holds);
-        state.by_end.clear();
+        let all = state.holds.len();
+        let holds = state.holds.take();
         state.by_lock.clear();
         drop(state);
-        let all = holds.len();
-        let guards = holds.into_values().filter(|hold| hold.kept.known().is_none());
+        let guards = holds.filter(|hold| hold.kept.known().is_none());
         // Dropping a guard would release it.
         let guards = guards.map(std::mem::forget).count();
         (guards, all - guards)

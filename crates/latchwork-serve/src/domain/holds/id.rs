@@ -8,31 +8,41 @@ use std::str::FromStr;
 use latchwork_store::{ClaimId, random_u128};
 
 /// The id of a hold. It allows to renew and release the hold, so no log and no event shows it.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(crate) struct HoldId(u128);
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) struct HoldId([u64; 2]);
 
 impl HoldId {
     pub(crate) fn random() -> Self {
-        Self(random_u128())
+        Self::from(random_u128())
+    }
+
+    fn from(number: u128) -> Self {
+        Self([(number >> 64) as u64, number as u64])
+    }
+
+    fn number(self) -> u128 {
+        u128::from(self.0[0]) << 64 | u128::from(self.0[1])
+    }
+
+    /// Its place in a table: all of its bits are random.
+    pub(super) fn hash(self) -> u64 {
+        self.0[1]
     }
 
     /// The number of a hold whose first claim is this one.
     pub(crate) fn of(claim: ClaimId) -> Self {
-        Self(claim.as_u128())
+        Self::from(claim.as_u128())
     }
 
     /// The first claim of a hold that its client keeps.
     pub(crate) fn claim(self) -> ClaimId {
-        ClaimId::from_u128(self.0)
+        ClaimId::from_u128(self.number())
     }
 }
 
-/// The smallest, to begin a search with.
-pub(crate) const FIRST: HoldId = HoldId(0);
-
 impl fmt::Display for HoldId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:032x}", self.0)
+        write!(f, "{:032x}", self.number())
     }
 }
 
@@ -50,7 +60,7 @@ impl FromStr for HoldId {
         if text.len() != 32 || !text.bytes().all(is_plain) {
             return Err(());
         }
-        u128::from_str_radix(text, 16).map(Self).map_err(drop)
+        u128::from_str_radix(text, 16).map(Self::from).map_err(drop)
     }
 }
 
@@ -70,6 +80,6 @@ mod tests {
 
     #[test]
     fn no_log_shows_an_id() {
-        assert_eq!(format!("{:?}", HoldId(7)), "HoldId(..)");
+        assert_eq!(format!("{:?}", HoldId::from(7)), "HoldId(..)");
     }
 }

@@ -8,6 +8,7 @@ use latchwork::{Error, FencingToken, Guard, HoldState, MultiGuard};
 use latchwork_store::{Key, Moment};
 
 use super::release::ReleaseKind;
+use super::ticket::Packed;
 
 /// Who keeps a hold.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -18,97 +19,128 @@ pub(crate) enum Keeper {
     Process,
 }
 
-/// A hold as this process keeps it. Dropping guards releases in the background; dropping a ticket does nothing.
+/// What the library has granted. Dropping it releases in the background.
 #[derive(Debug)]
-pub(crate) enum Kept {
+pub(crate) enum Granted {
     One(Guard),
     Several(MultiGuard),
     Task(Run),
+}
+
+/// A hold as this process keeps it. Dropping guards releases in the background; dropping a ticket does nothing.
+#[derive(Debug)]
+pub(crate) enum Kept {
+    Guards(Box<Granted>),
     /// What this instance knows of a hold that its client keeps.
-    Ticket(Box<Known>),
+    Ticket(Known),
 }
 
 /// What an instance remembers of a ticket.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct Known {
-    pub(crate) locks: Box<[(Key, FencingToken)]>,
+    pub(super) packed: Packed,
     /// The end of the validity, as the store last told this instance.
     pub(crate) until: Moment,
-    pub(crate) period: Option<Range<Duration>>,
-    /// When the longest hold is over.
-    pub(crate) max_at: Moment,
-    /// The store had the hold when this instance asked shortly before its end.
-    pub(crate) is_seen: bool,
-    /// A guard keeps it meanwhile, for a change.
-    pub(crate) is_lent: bool,
 }
 
-impl Kept {
+impl Granted {
     fn guards(&self) -> &[Guard] {
         match self {
             Self::One(guard) => std::slice::from_ref(guard),
             Self::Several(guards) => guards.guards(),
             Self::Task(run) => std::slice::from_ref(&**run),
-            Self::Ticket(_) => &[],
-        }
-    }
-
-    /// The end of the first of the store's leases.
-    pub(crate) fn valid_until(&self) -> Moment {
-        if let Self::Ticket(known) = self {
-            return known.until;
-        }
-        self.guards().iter().map(Guard::valid_until).min().unwrap_or(Moment::from_nanos(0))
-    }
-
-    /// The worst state of its locks.
-    pub(crate) fn state(&self) -> HoldState {
-        match self {
-            Self::One(guard) => guard.state(),
-            Self::Several(guards) => guards.state(),
-            Self::Task(run) => run.state(),
-            // The time or the store ends it.
-            Self::Ticket(_) => HoldState::Held,
         }
     }
 
     /// Its keys, each with its token.
-    pub(crate) fn locks(&self) -> impl Iterator<Item = (&Key, FencingToken)> {
-        let known: &[_] = self.known().map_or(&[], |known| &known.locks);
-        let guards = self.guards().iter().map(|guard| (guard.key(), guard.token()));
-        guards.chain(known.iter().map(|(key, token)| (key, *token)))
-    }
-
-    /// What is known of a ticket.
-    pub(crate) fn known(&self) -> Option<&Known> {
-        match self {
-            Self::Ticket(known) => Some(known),
-            _ => None,
-        }
-    }
-
-    /// The guard of the one lock; none of several locks, or of a task.
-    pub(crate) fn one(&self) -> Option<&Guard> {
-        match self {
-            Self::One(guard) => Some(guard),
-            Self::Several(_) | Self::Task(_) | Self::Ticket(_) => None,
-        }
-    }
-
-    /// The same to change it.
-    pub(crate) fn one_mut(&mut self) -> Option<&mut Guard> {
-        match self {
-            Self::One(guard) => Some(guard),
-            Self::Several(_) | Self::Task(_) | Self::Ticket(_) => None,
-        }
+    pub(crate) fn locks(&self) -> Vec<(Key, FencingToken)> {
+        self.guards().iter().map(|guard| (guard.key().clone(), guard.token())).collect()
     }
 
     /// The period of a task, in wall-clock time since 1970.
     pub(crate) fn period(&self) -> Option<Range<Duration>> {
         match self {
             Self::Task(run) => Some(run.period()),
-            Self::Ticket(known) => known.period.clone(),
             Self::One(_) | Self::Several(_) => None,
+        }
+    }
+}
+
+impl Kept {
+    pub(crate) fn guards(granted: Granted) -> Self {
+        Self::Guards(Box::new(granted))
+    }
+
+    /// The end of the first of the store's leases.
+    pub(crate) fn valid_until(&self) -> Moment {
+        match self {
+            Self::Guards(granted) => {
+                let ends = granted.guards().iter().map(Guard::valid_until);
+                ends.min().unwrap_or(Moment::from_nanos(0))
+            }
+            Self::Ticket(known) => known.until,
+        }
+    }
+
+    /// The worst state of its locks.
+    pub(crate) fn state(&self) -> HoldState {
+        let Self::Guards(granted) = self else {
+            // The time or the store ends it.
+            return HoldState::Held;
+        };
+        match &**granted {
+            Granted::One(guard) => guard.state(),
+            Granted::Several(guards) => guards.state(),
+            Granted::Task(run) => run.state(),
+        }
+    }
+
+    /// Its keys, each with its token.
+    pub(crate) fn locks(&self) -> Vec<(Key, FencingToken)> {
+        match self {
+            Self::Guards(granted) => granted.locks(),
+            Self::Ticket(known) => {
+                let locks = known.packed.locks();
+                locks.filter_map(|lock| Some((Key::new(lock.key).ok()?, lock.token))).collect()
+            }
+        }
+    }
+
+    /// What is known of a ticket.
+    pub(crate) fn known(&self) -> Option<&Known> {
+        match self {
+            Self::Ticket(known) => Some(known),
+            Self::Guards(_) => None,
+        }
+    }
+
+    /// The guard of the one lock; none of several locks, or of a task.
+    pub(crate) fn one(&self) -> Option<&Guard> {
+        match self {
+            Self::Guards(granted) => match &**granted {
+                Granted::One(guard) => Some(guard),
+                Granted::Several(_) | Granted::Task(_) => None,
+            },
+            Self::Ticket(_) => None,
+        }
+    }
+
+    /// The same to change it.
+    pub(crate) fn one_mut(&mut self) -> Option<&mut Guard> {
+        match self {
+            Self::Guards(granted) => match &mut **granted {
+                Granted::One(guard) => Some(guard),
+                Granted::Several(_) | Granted::Task(_) => None,
+            },
+            Self::Ticket(_) => None,
+        }
+    }
+
+    /// The period of a task, in wall-clock time since 1970.
+    pub(crate) fn period(&self) -> Option<Range<Duration>> {
+        match self {
+            Self::Guards(granted) => granted.period(),
+            Self::Ticket(known) => known.packed.period(),
         }
     }
 
@@ -118,13 +150,15 @@ impl Kept {
     ///
     /// As [`Guard::release_until_answered`].
     pub(crate) async fn end(self, kind: ReleaseKind, failed: impl Fn(&Error)) -> Result<(), Error> {
-        match (self, kind) {
-            (Self::One(guard), _) => guard.release_until_answered(failed).await,
-            (Self::Several(guards), _) => guards.release_until_answered(failed).await,
-            (Self::Task(run), ReleaseKind::Release) => run.fail_until_answered(failed).await,
-            (Self::Task(run), ReleaseKind::Succeed) => run.succeed_until_answered(failed).await,
+        let Self::Guards(granted) = self else {
             // The client's request has the ticket.
-            (Self::Ticket(_), _) => Ok(()),
+            return Ok(());
+        };
+        match (*granted, kind) {
+            (Granted::One(guard), _) => guard.release_until_answered(failed).await,
+            (Granted::Several(guards), _) => guards.release_until_answered(failed).await,
+            (Granted::Task(run), ReleaseKind::Release) => run.fail_until_answered(failed).await,
+            (Granted::Task(run), ReleaseKind::Succeed) => run.succeed_until_answered(failed).await,
         }
     }
 }

@@ -13,6 +13,7 @@ pub(crate) mod registry;
 pub(crate) mod release;
 pub(crate) mod seal;
 pub(crate) mod sessions;
+mod table;
 pub(crate) mod ticket;
 pub(crate) mod tickets;
 pub(crate) mod validity;

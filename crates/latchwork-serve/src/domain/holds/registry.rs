@@ -1,18 +1,23 @@
 //! All holds of the service, and the moment at which each one ends if its client does not renew it.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{HashMap, HashSet};
+use std::hash::{Hash, Hasher};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use latchwork::{FencingToken, HoldState, LostReason};
-use latchwork_store::{Clock, Key, Moment};
+use latchwork_store::{Clock, Holder, Key, Moment};
 use tokio::sync::Notify;
 
 use super::ended::{EndedHold, EndedHolds, Ending};
 use super::hold_status::HoldStatus;
 use super::id::HoldId;
-use super::kept::Kept;
+use super::kept::{Granted, Kept, Known};
+use super::origin::SessionNumber;
 use super::release::ProgressReceiver;
+use super::sessions::KnownSession;
+use super::table::Table;
+use super::ticket::{Packed, Ticket};
 use super::validity::{keep_until, promised, valid_for};
 use crate::domain::names::Names;
 use crate::domain::refusal::{Kind, RENEW_AGAIN_STEP, Refusal};
@@ -30,28 +35,89 @@ pub(crate) fn weight(name: &str) -> usize {
     name.len().div_ceil(1024).max(1)
 }
 
-/// A hold of a client.
+/// What many holds have in common, kept once for all of them.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Common {
+    /// The name of the token that made them.
+    pub(crate) owner: Arc<str>,
+    /// As their claims have it; `None` if no request of this instance can need it.
+    holder: Option<Holder>,
+}
+
+impl Hash for Common {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        (&self.owner, self.holder.as_ref().map(|holder| &holder.text)).hash(state);
+    }
+}
+
+/// A hold of a client. There may be many, so it is small.
 #[derive(Debug)]
 pub(crate) struct Hold {
-    /// The name of the token that made it.
-    pub(crate) owner: Arc<str>,
+    pub(super) of: Arc<Common>,
     pub(crate) kept: Kept,
-    pub(crate) ttl: Duration,
     /// When this process looks after it. Guards are released then, never before their client has stopped relying on them.
     pub(super) end: Moment,
     pub(crate) since: Moment,
+    pub(super) ttl_millis: u32,
+    /// The store had the hold of this ticket when this instance asked shortly before its end.
+    pub(super) is_seen: bool,
+    /// A guard keeps the hold of this ticket meanwhile, for a change.
+    pub(super) is_lent: bool,
+    /// A session keeps the hold of this ticket.
+    pub(super) in_session: bool,
 }
 
 impl Hold {
+    pub(super) fn new(
+        of: Arc<Common>,
+        kept: Kept,
+        ttl: Duration,
+        end: Moment,
+        since: Moment,
+    ) -> Self {
+        let ttl_millis = u32::try_from(ttl.as_millis()).unwrap_or(u32::MAX);
+        let (is_seen, is_lent, in_session) = (false, false, false);
+        Self { of, kept, end, since, ttl_millis, is_seen, is_lent, in_session }
+    }
+
+    /// The hold of a ticket that is valid until `until`.
+    pub(super) fn of_ticket(
+        of: Arc<Common>,
+        ticket: &Ticket,
+        until: Moment,
+        end: Moment,
+        since: Moment,
+    ) -> Self {
+        let kept = Kept::Ticket(Known { packed: Packed::new(ticket), until });
+        Self::new(of, kept, ticket.ttl, end, since)
+    }
+
+    /// The client's ttl.
+    pub(super) fn ttl(&self) -> Duration {
+        Duration::from_millis(self.ttl_millis.into())
+    }
+
     /// Whether this process keeps it for this owner. Of another hold, a request has the ticket.
     pub(super) fn is_kept_for(&self, owner: &str) -> bool {
-        *self.owner == *owner && self.kept.known().is_none()
+        *self.of.owner == *owner && self.kept.known().is_none()
     }
 
     /// The name of its first lock.
     pub(crate) fn name(&self, names: &Names) -> String {
-        let first = self.kept.locks().next();
+        let first = self.kept.locks().into_iter().next();
         first.map(|(key, _)| names.name_of(key.as_str())).unwrap_or_default()
+    }
+
+    /// The same hold once more, if a session goes on remembering this one.
+    pub(super) fn remembered(&self) -> Option<Self> {
+        let known = self.kept.known().filter(|_| self.in_session)?;
+        Some(Self { of: self.of.clone(), kept: Kept::Ticket(known.clone()), ..*self })
+    }
+
+    /// Its ticket, if this instance has all of it.
+    pub(super) fn ticket(&self, id: HoldId) -> Option<Ticket> {
+        let holder = self.of.holder.as_ref()?;
+        self.kept.known()?.packed.ticket(id, &self.of.owner, holder)
     }
 }
 
@@ -71,9 +137,13 @@ pub(crate) struct Registry {
 
 #[derive(Default)]
 pub(super) struct State {
-    pub(super) holds: HashMap<HoldId, Hold>,
-    pub(super) by_end: BTreeSet<(Moment, HoldId)>,
+    pub(super) holds: Table,
+    /// The holds that a guard keeps.
     pub(super) by_lock: HashMap<(Key, FencingToken), HoldId>,
+    /// The locks of tickets of several, but for the first of each.
+    pub(super) others: HashSet<HoldId>,
+    pub(super) sessions: HashMap<SessionNumber, KnownSession>,
+    commons: HashSet<Arc<Common>>,
     pub(super) ended: EndedHolds,
     /// The releases that the store has not answered yet.
     pub(super) releasing: HashMap<HoldId, ProgressReceiver>,
@@ -110,6 +180,21 @@ impl Drop for Reservation {
 }
 
 impl State {
+    /// Enters and counts a hold. Returns whether it ends before all others.
+    pub(super) fn enter(&mut self, ids: &[HoldId], hold: Hold) -> bool {
+        let Some(&id) = ids.first() else { return false };
+        let mut locks = 0;
+        for (key, token) in hold.kept.locks() {
+            locks += weight(key.as_str());
+            if hold.kept.known().is_none() {
+                self.by_lock.insert((key, token), id);
+            }
+        }
+        self.count(&hold.of.owner.clone(), |counts| counts.locks += locks);
+        self.others.extend(ids.iter().skip(1));
+        self.holds.insert(id, hold)
+    }
+
     /// Changes the counts of a token, and removes those that are zero.
     pub(super) fn count(&mut self, owner: &Arc<str>, change: impl FnOnce(&mut Counts)) {
         let counts = self.counts.entry(owner.clone()).or_default();
@@ -128,8 +213,8 @@ impl State {
         names: &Names,
     ) -> Option<Hold> {
         let hold = self.forget(id)?;
-        let name = hold.name(names).into();
-        let ended = EndedHold { owner: hold.owner.clone(), name, ending, successor: None };
+        let (owner, name) = (hold.of.owner.clone(), hold.name(names).into());
+        let ended = EndedHold { owner, name, ending, successor: None };
         self.ended.add(now, id, ended);
         Some(hold)
     }
@@ -141,15 +226,35 @@ impl State {
 
     /// Removes a hold, of whose end nothing is known.
     pub(super) fn forget(&mut self, id: HoldId) -> Option<Hold> {
-        let hold = self.holds.remove(&id)?;
-        self.by_end.remove(&(hold.end, id));
+        let hold = self.holds.remove(id)?;
         let mut locks = 0;
         for (key, token) in hold.kept.locks() {
-            self.by_lock.remove(&(key.clone(), token));
             locks += weight(key.as_str());
+            self.by_lock.remove(&(key, token));
         }
-        self.count(&hold.owner.clone(), |counts| counts.locks -= locks);
+        for lock in hold.kept.known().into_iter().flat_map(|known| known.packed.locks().skip(1)) {
+            self.others.remove(&HoldId::of(lock.id));
+        }
+        self.count(&hold.of.owner.clone(), |counts| counts.locks -= locks);
         Some(hold)
+    }
+
+    /// What the holds of this owner have in common, and of this holder if it is needed.
+    pub(super) fn common(&mut self, owner: &Arc<str>, holder: Option<&Holder>) -> Arc<Common> {
+        let common = Common { owner: owner.clone(), holder: holder.cloned() };
+        if let Some(known) = self.commons.get(&common) {
+            return known.clone();
+        }
+        let common = Arc::new(common);
+        self.commons.insert(common.clone());
+        common
+    }
+
+    /// Removes what is of no use any more.
+    pub(super) fn sweep(&mut self, now: Moment) {
+        self.ended.sweep(now);
+        self.sweep_sessions();
+        self.commons.retain(|common| Arc::strong_count(common) > 1);
     }
 
     /// The ending of a hold of this key that the library has lost.
@@ -227,13 +332,14 @@ impl Registry {
     pub(crate) fn insert(
         &self,
         owner: &Arc<str>,
-        kept: Kept,
+        granted: Granted,
         ttl: Duration,
         arrival: Moment,
     ) -> Result<HoldId, Refusal> {
         let (id, now) = (HoldId::random(), self.clock.now());
-        let end = keep_until(arrival, now, ttl);
-        self.keep(&[id], Hold { owner: owner.clone(), kept, ttl, end, since: now })?;
+        let (end, kept) = (keep_until(arrival, now, ttl), Kept::guards(granted));
+        let of = self.lock().common(owner, None);
+        self.keep(&[id], Hold::new(of, kept, ttl, end, now))?;
         Ok(id)
     }
 
@@ -244,8 +350,6 @@ impl Registry {
     ///
     /// `Closed` if the service stops.
     pub(super) fn keep(&self, ids: &[HoldId], hold: Hold) -> Result<Vec<Hold>, Refusal> {
-        let Some(&id) = ids.first() else { return Ok(Vec::new()) };
-        let (owner, end) = (hold.owner.clone(), hold.end);
         let mut state = self.lock();
         if state.is_closing {
             // Not under the lock: dropping the guards releases them.
@@ -253,15 +357,7 @@ impl Registry {
             return Err(Refusal::closed());
         }
         let before = ids.iter().filter_map(|id| state.forget(*id)).collect();
-        let mut locks = 0;
-        for (key, token) in hold.kept.locks() {
-            state.by_lock.insert((key.clone(), token), id);
-            locks += weight(key.as_str());
-        }
-        state.count(&owner, |counts| counts.locks += locks);
-        let is_first = state.by_end.first().is_none_or(|(first, _)| end < *first);
-        state.by_end.insert((end, id));
-        state.holds.insert(id, hold);
+        let is_first = state.enter(ids, hold);
         drop(state);
         if is_first {
             self.sooner.notify_one();
@@ -286,11 +382,9 @@ impl Registry {
         let now = self.clock.now();
         let mut state = self.lock();
         let is_closing = state.is_closing;
-        let Some(hold) = state
-            .holds
-            .get_mut(&id)
-            .filter(|hold| hold.is_kept_for(owner) || (fresh && *hold.owner == *owner))
-        else {
+        let is_asked =
+            |hold: &&Hold| hold.is_kept_for(owner) || (fresh && *hold.of.owner == *owner);
+        let Some(hold) = state.holds.get(id).filter(is_asked) else {
             return Err(state.missing(id, owner));
         };
         let over = match hold.kept.state() {
@@ -315,11 +409,9 @@ impl Registry {
                 return Err(Refusal::closed());
             }
             // Never earlier than an earlier answer has promised.
-            let (before, end) = (hold.end, hold.end.max(keep_until(arrival, arrival, hold.ttl)));
-            hold.end = end;
-            let status = self.status(id, hold, arrival);
-            state.by_end.remove(&(before, id));
-            state.by_end.insert((end, id));
+            let end = hold.end.max(keep_until(arrival, arrival, hold.ttl()));
+            let status = self.status(id, hold, end, arrival);
+            state.holds.set_end(id, end);
             if status.valid_for.is_zero() {
                 return Err(Refusal::new(
                     Kind::Unreachable,
@@ -329,26 +421,32 @@ impl Registry {
             }
             return Ok(status);
         }
-        Ok(self.status(id, hold, arrival))
+        Ok(self.status(id, hold, hold.end, arrival))
     }
 
-    pub(super) fn status(&self, id: HoldId, hold: &Hold, arrival: Moment) -> HoldStatus {
+    pub(super) fn status(
+        &self,
+        id: HoldId,
+        hold: &Hold,
+        end: Moment,
+        arrival: Moment,
+    ) -> HoldStatus {
         let now = self.clock.now();
         let is_suspect = hold.kept.state() != HoldState::Held;
         let until = hold.kept.valid_until();
         let valid = match hold.kept.known() {
-            Some(_) => promised(arrival, until, hold.ttl),
+            Some(_) => promised(arrival, until, hold.ttl()),
             None if is_suspect => Duration::ZERO,
-            None => valid_for(arrival, hold.end.min(until)),
+            None => valid_for(arrival, end.min(until)),
         };
         // Counted from now: a client that did not read its clock can count from the answer.
         let left = valid.saturating_sub(now.since(arrival));
-        let locks = hold.kept.locks();
+        let locks = hold.kept.locks().into_iter();
         HoldStatus {
             id: id.to_string(),
             locks: locks.map(|(key, token)| (self.names.name_of(key.as_str()), token)).collect(),
             is_suspect,
-            ttl: hold.ttl,
+            ttl: hold.ttl(),
             valid_for: valid,
             renew_in: left / 3,
             period: hold.kept.period(),
@@ -358,12 +456,17 @@ impl Registry {
     /// Whether this hold exists, or its end is kept.
     pub(crate) fn knows(&self, id: HoldId) -> bool {
         let state = self.lock();
-        state.holds.contains_key(&id) || state.ended.find(id).is_some()
+        state.holds.get(id).is_some() || state.ended.find(id).is_some()
     }
 
-    /// Whether this hold exists.
-    pub(crate) fn holds(&self, id: HoldId) -> bool {
-        self.lock().holds.contains_key(&id)
+    /// The ticket of a hold, if it exists and this instance has all of its ticket.
+    pub(crate) fn ticket(&self, id: HoldId) -> Option<Ticket> {
+        self.lock().holds.get(id)?.ticket(id)
+    }
+
+    /// All locks that are held, each with its token.
+    pub(crate) fn locks(&self) -> Vec<(Key, FencingToken)> {
+        self.lock().holds.iter().flat_map(|(_, hold)| hold.kept.locks()).collect()
     }
 
     /// Refuses all new holds and renewals from now on.
@@ -380,7 +483,7 @@ impl Registry {
     pub(crate) fn is_idle(&self) -> bool {
         let state = self.lock();
         let goes_on = |hold: &Hold| self.is_shared && hold.kept.known().is_some();
-        state.releasing.is_empty() && state.holds.values().all(goes_on)
+        state.releasing.is_empty() && state.holds.iter().all(|(_, hold)| goes_on(hold))
     }
 
     /// Refuses if the service stops.
@@ -408,7 +511,7 @@ mod tests {
         let registry = Registry::new(clock.clone(), limits, Names::new(""), false);
         let guard = locks.mutex("a").acquire().await.unwrap();
         let (ttl, now) = (Duration::from_secs(60), clock.now());
-        registry.insert(&"me".into(), Kept::One(guard), ttl, now).unwrap();
+        registry.insert(&"me".into(), Granted::One(guard), ttl, now).unwrap();
         (driver, registry, locks)
     }
 
@@ -420,7 +523,7 @@ mod tests {
         let (id, until) = {
             let state = registry.lock();
             let (id, hold) = state.holds.iter().next().unwrap();
-            (*id, hold.kept.valid_until())
+            (id, hold.kept.valid_until())
         };
         let arrival = |left: u64| Moment::from_nanos(until.as_nanos() - left * 1_000_000);
         assert!(registry.look(id, "me", arrival(1_000), true, false).is_ok());

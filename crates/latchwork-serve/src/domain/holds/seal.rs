@@ -10,6 +10,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::{STANDARD, STANDARD_NO_PAD, URL_SAFE, URL_SAFE_NO_PAD};
 use latchwork::{Error, ErrorKind};
 use ring::aead::{AES_256_GCM, Aad, LessSafeKey, NONCE_LEN, Nonce, UnboundKey};
+use ring::hmac::{self, HMAC_SHA256};
 use ring::rand::{SecureRandom, SystemRandom};
 
 use super::ticket::Ticket;
@@ -34,13 +35,20 @@ impl Purpose {
 /// The most keys in a file: one that seals, and the one before it.
 const MOST_KEYS: usize = 2;
 
+/// A key, and another one that is made of it.
+struct Key {
+    seals: LessSafeKey,
+    /// A nonce is a keyed hash of all that is sealed under it: the same ticket has the same text, and no two have the same
+    /// nonce.
+    nonces: hmac::Key,
+}
+
 /// The keys by which ids are sealed.
 pub(crate) struct Seals {
     path: Option<PathBuf>,
     /// The first one seals; all of them open.
-    keys: RwLock<Vec<LessSafeKey>>,
+    keys: RwLock<Vec<Key>>,
     namespace: Box<str>,
-    random: SystemRandom,
 }
 
 impl Seals {
@@ -50,22 +58,21 @@ impl Seals {
     ///
     /// `Invalid` for a file that cannot be used. No message shows a key.
     pub(crate) fn new(path: Option<&Path>, namespace: &str) -> Result<Self, Error> {
-        let random = SystemRandom::new();
         let keys = match path {
             Some(path) => read(path)?,
             None => {
                 let mut bytes = [0; 32];
-                random.fill(&mut bytes).map_err(|_| no_random())?;
+                SystemRandom::new().fill(&mut bytes).map_err(|_| no_random())?;
                 vec![key(&bytes).ok_or_else(no_random)?]
             }
         };
         let (path, namespace) = (path.map(Path::to_owned), namespace.into());
-        Ok(Self { path, keys: RwLock::new(keys), namespace, random })
+        Ok(Self { path, keys: RwLock::new(keys), namespace })
     }
 
     /// What is authenticated with a ticket: its purpose, and the namespace of its keys.
-    fn context(&self, purpose: Purpose) -> Aad<Vec<u8>> {
-        Aad::from(format!("{}\0{}", purpose.word(), self.namespace).into_bytes())
+    fn context(&self, purpose: Purpose) -> String {
+        format!("{}\0{}", purpose.word(), self.namespace)
     }
 
     /// Whether other instances may have the same keys.
@@ -87,18 +94,21 @@ impl Seals {
         Ok(Some(count))
     }
 
-    /// Seals a ticket, as text for a path. `None` if the machine gives no random bytes.
+    /// Seals a ticket, as text for a path: the same text each time. `None` if the machine cannot.
     pub(crate) fn seal(&self, purpose: Purpose, ticket: &Ticket) -> Option<String> {
         self.seal_bytes(purpose, ticket.write())
     }
 
     fn seal_bytes(&self, purpose: Purpose, mut sealed: Vec<u8>) -> Option<String> {
-        let mut nonce = [0; NONCE_LEN];
-        self.random.fill(&mut nonce).ok()?;
         let keys = self.keys.read().unwrap_or_else(PoisonError::into_inner);
-        let (nonce_bytes, nonce) = (nonce, Nonce::assume_unique_for_key(nonce));
-        let context = self.context(purpose);
-        keys.first()?.seal_in_place_append_tag(nonce, context, &mut sealed).ok()?;
+        let (key, context) = (keys.first()?, self.context(purpose));
+        let mut hash = hmac::Context::with_key(&key.nonces);
+        hash.update(&(context.len() as u64).to_be_bytes());
+        hash.update(context.as_bytes());
+        hash.update(&sealed);
+        let nonce_bytes: [u8; NONCE_LEN] = *hash.sign().as_ref().first_chunk()?;
+        let nonce = Nonce::assume_unique_for_key(nonce_bytes);
+        key.seals.seal_in_place_append_tag(nonce, Aad::from(context), &mut sealed).ok()?;
         drop(keys);
         sealed.splice(..0, nonce_bytes);
         Some(URL_SAFE_NO_PAD.encode(sealed))
@@ -120,7 +130,8 @@ impl Seals {
         let keys = self.keys.read().unwrap_or_else(PoisonError::into_inner);
         keys.iter().find_map(|key| {
             let (nonce, mut sealed) = (Nonce::assume_unique_for_key(*nonce), sealed.to_vec());
-            let opened = key.open_in_place(nonce, self.context(purpose), &mut sealed).ok()?;
+            let context = Aad::from(self.context(purpose));
+            let opened = key.seals.open_in_place(nonce, context, &mut sealed).ok()?;
             Some(opened.to_vec())
         })
     }
@@ -131,8 +142,10 @@ fn no_random() -> Error {
         .with_next_step("give --seal-key-file FILE")
 }
 
-fn key(bytes: &[u8]) -> Option<LessSafeKey> {
-    UnboundKey::new(&AES_256_GCM, bytes).ok().map(LessSafeKey::new)
+fn key(bytes: &[u8]) -> Option<Key> {
+    let made = hmac::sign(&hmac::Key::new(HMAC_SHA256, bytes), b"latchwork serve nonces 1");
+    let seals = UnboundKey::new(&AES_256_GCM, bytes).ok().map(LessSafeKey::new)?;
+    Some(Key { seals, nonces: hmac::Key::new(HMAC_SHA256, made.as_ref()) })
 }
 
 const FORM: &str = "write one key a line, the newest first, each made with: openssl rand -hex 32";
@@ -142,7 +155,7 @@ fn bad(path: &Path, message: &str, step: &str) -> Error {
         .with_next_step(step)
 }
 
-fn read(path: &Path) -> Result<Vec<LessSafeKey>, Error> {
+fn read(path: &Path) -> Result<Vec<Key>, Error> {
     let unread =
         |error: io::Error| bad(path, &error.to_string(), "name a file that the service may read");
     let text = fs::read_to_string(path).map_err(unread)?;
@@ -182,7 +195,7 @@ mod tests {
     use std::time::Duration;
 
     use latchwork::{FencingToken, Unwatched};
-    use latchwork_store::{ClaimId, Holder, Key, Mode};
+    use latchwork_store::{ClaimId, Holder, Mode};
 
     use super::*;
 
@@ -213,7 +226,7 @@ mod tests {
     }
 
     fn ticket() -> Ticket {
-        let (key, token) = (Key::new("stock").unwrap(), FencingToken::from_raw(7));
+        let (key, token) = (latchwork_store::Key::new("stock").unwrap(), FencingToken::from_raw(7));
         let (id, ttl) = (ClaimId::random(), Duration::from_secs(15));
         let lock = Unwatched::new(key, id, Mode::Exclusive, token, ttl, Holder::new("me"));
         Ticket {
@@ -232,7 +245,15 @@ mod tests {
         let (ticket, other) = (ticket(), ticket());
         let text = seals.seal(Purpose::Hold, &ticket).unwrap();
         assert_eq!(seals.open(Purpose::Hold, &text), Some(ticket.clone()));
-        assert_ne!(seals.seal(Purpose::Hold, &ticket).unwrap(), text, "the same nonce twice");
+        assert_eq!(seals.seal(Purpose::Hold, &ticket).unwrap(), text);
+        // Nothing else has its nonce: not the same ticket for another purpose, in another namespace or by another key.
+        let sealed = [seals.seal(Purpose::Session, &ticket), seals.seal(Purpose::Hold, &other)];
+        let elsewhere = [(ONE, "shop"), (TWO, "")].map(|(key, namespace)| {
+            File::new(key, 0o600).seals(namespace).seal(Purpose::Hold, &ticket)
+        });
+        for sealed in sealed.into_iter().chain(elsewhere) {
+            assert_ne!(sealed.unwrap()[..NONCE_LEN / 3 * 4], text[..NONCE_LEN / 3 * 4]);
+        }
         let sealed = URL_SAFE_NO_PAD.decode(&text).unwrap();
         for at in 0..sealed.len() {
             assert_eq!(seals.open(Purpose::Hold, &URL_SAFE_NO_PAD.encode(&sealed[..at])), None);

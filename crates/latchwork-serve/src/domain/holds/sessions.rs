@@ -1,63 +1,79 @@
 //! What this instance remembers of sessions: the holds that it has granted or found. The store decides which there are.
 
-use std::collections::{HashMap, HashSet};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::collections::HashSet;
 
 use latchwork::Unwatched;
-use latchwork_store::Holder;
+use latchwork_store::Moment;
 
 use super::id::HoldId;
 use super::origin::SessionNumber;
+use super::registry::{Hold, Registry, State};
 use super::ticket::Ticket;
 
-/// The holds of each session, as far as this instance knows.
-#[derive(Debug, Default)]
-pub(crate) struct Sessions(Mutex<HashMap<SessionNumber, KnownSession>>);
-
+/// The holds of a session, as far as this instance knows.
 #[derive(Debug)]
-struct KnownSession {
+pub(super) struct KnownSession {
     /// The hold that is the session itself.
     own: HoldId,
-    holds: HashMap<HoldId, Arc<Ticket>>,
-    /// That of the hold that was added last.
-    holder: Option<Holder>,
+    /// The numbers of its holds in the table. Those that have ended are among them until the session is told so.
+    holds: Vec<u32>,
 }
 
-impl KnownSession {
-    fn of(session: &Ticket) -> Self {
-        Self { own: session.id(), holds: HashMap::new(), holder: None }
-    }
-
-    /// Adds a hold. A thousand of them say the same of their holder: they share one text.
-    fn add(&mut self, hold: Ticket) -> Arc<Ticket> {
-        let holder = hold.locks.first().map(Unwatched::holder);
-        if self.holder.as_ref() != holder {
-            self.holder = holder.cloned();
+impl State {
+    /// Remembers a hold for its session.
+    fn remember(&mut self, number: SessionNumber, session: HoldId, ticket: &Ticket) {
+        let of = self.common(&ticket.owner, ticket.locks.first().map(Unwatched::holder));
+        // If it is not held here, only its ticket counts.
+        let (end, since) = (Moment::NEVER, Moment::from_nanos(0));
+        let hold = Hold::of_ticket(of, ticket, since, end, since);
+        let (place, was_there) = self.holds.remember(ticket.id(), hold);
+        if !was_there {
+            let new = || KnownSession { own: session, holds: Vec::new() };
+            self.sessions.entry(number).or_insert_with(new).holds.push(place);
         }
-        let hold = Arc::new(match &self.holder {
-            Some(holder) => hold.with_holder(holder),
-            None => hold,
-        });
-        self.holds.insert(hold.id(), hold.clone());
-        hold
+    }
+
+    /// Forgets the hold of a session, and each of its locks.
+    fn leave(&mut self, number: SessionNumber, ticket: &Ticket) {
+        for id in ticket.ids() {
+            let (place, known) = (self.holds.forget(id), self.sessions.get_mut(&number));
+            if let (Some(place), Some(known)) = (place, known)
+                && let Some(at) = known.holds.iter().position(|it| *it == place)
+            {
+                known.holds.swap_remove(at);
+            }
+        }
+    }
+
+    fn tickets(&self, number: SessionNumber) -> impl Iterator<Item = Ticket> {
+        let places = self.sessions.get(&number).into_iter().flat_map(|known| &known.holds);
+        places.filter_map(|place| self.holds.at(*place)).filter_map(|(id, hold)| hold.ticket(id))
+    }
+
+    fn remove_session(&mut self, number: SessionNumber) {
+        let places = self.sessions.remove(&number).into_iter().flat_map(|known| known.holds);
+        for place in places {
+            if let Some((id, _)) = self.holds.at(place) {
+                self.holds.forget(id);
+            }
+        }
+    }
+
+    /// Removes the sessions that this instance no longer sees.
+    pub(super) fn sweep_sessions(&mut self) {
+        let over = self.sessions.iter().filter(|(_, known)| self.holds.get(known.own).is_none());
+        let over: Vec<_> = over.map(|(number, _)| *number).collect();
+        over.into_iter().for_each(|number| self.remove_session(number));
     }
 }
 
-impl Sessions {
-    fn lock(&self) -> MutexGuard<'_, HashMap<SessionNumber, KnownSession>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Adds a hold to its session.
+impl Registry {
+    /// Adds a hold to its session. A renewal may have found its locks before, each by itself.
     pub(crate) fn remember(&self, session: &Ticket, hold: &Ticket) {
         let Some(number) = session.session() else { return };
-        let mut sessions = self.lock();
-        let known = sessions.entry(number).or_insert_with(|| KnownSession::of(session));
-        // A renewal may have found its locks before, each by itself.
-        for id in hold.ids() {
-            known.holds.remove(&id);
-        }
-        known.add(hold.clone());
+        let mut state = self.lock();
+        state.leave(number, hold);
+        state.remember(number, session.id(), hold);
     }
 
     /// Adds locks that were found at the store, each a hold by itself, and returns all holds that are not among those
@@ -67,54 +83,44 @@ impl Sessions {
         session: &Ticket,
         found: Vec<Ticket>,
         before: &HashSet<HoldId>,
-    ) -> Vec<Arc<Ticket>> {
+    ) -> Vec<Ticket> {
         let Some(number) = session.session() else { return Vec::new() };
-        let mut sessions = self.lock();
-        let known = sessions.entry(number).or_insert_with(|| KnownSession::of(session));
-        let meanwhile = known.holds.values().filter(|it| !before.contains(&it.id()));
-        let mut new: Vec<_> = meanwhile.cloned().collect();
-        let granted: HashSet<_> = new.iter().flat_map(|it| it.ids()).collect();
+        let mut state = self.lock();
+        let meanwhile = state.tickets(number).filter(|it| !before.contains(&it.id()));
+        let mut new: Vec<_> = meanwhile.collect();
+        let granted: HashSet<_> = new.iter().flat_map(Ticket::ids).collect();
         for hold in found.into_iter().filter(|it| !granted.contains(&it.id())) {
-            new.push(known.add(hold));
+            state.remember(number, session.id(), &hold);
+            new.push(hold);
         }
         new
     }
 
     /// A hold was changed: another one takes its place.
-    pub(crate) fn replace(&self, before: &Ticket, after: &Ticket) {
+    pub(crate) fn replace_in_session(&self, before: &Ticket, after: &Ticket) {
         let Some(number) = before.session() else { return };
-        if let Some(known) = self.lock().get_mut(&number) {
-            known.holds.remove(&before.id());
-            known.add(after.clone());
+        let mut state = self.lock();
+        if let Some(own) = state.sessions.get(&number).map(|known| known.own) {
+            state.leave(number, before);
+            state.remember(number, own, after);
         }
     }
 
     /// The holds of a session.
-    pub(crate) fn holds(&self, number: SessionNumber) -> Vec<Arc<Ticket>> {
-        let sessions = self.lock();
-        let known = sessions.get(&number);
-        known.map(|known| known.holds.values().cloned().collect()).unwrap_or_default()
+    pub(crate) fn holds_of(&self, number: SessionNumber) -> Vec<Ticket> {
+        self.lock().tickets(number).collect()
     }
 
-    /// Removes a hold that has ended.
-    pub(crate) fn forget(&self, ticket: &Ticket) {
-        let Some(number) = ticket.session() else { return };
-        if let Some(known) = self.lock().get_mut(&number) {
-            // One that was found has each of its locks by itself.
-            for id in ticket.ids() {
-                known.holds.remove(&id);
-            }
+    /// A hold of a session has ended, and the session was told so.
+    pub(crate) fn leave_session(&self, ticket: &Ticket) {
+        if let Some(number) = ticket.session() {
+            self.lock().leave(number, ticket);
         }
     }
 
     /// Removes a session that has ended.
-    pub(crate) fn remove(&self, number: SessionNumber) {
-        self.lock().remove(&number);
-    }
-
-    /// Removes the sessions that this instance no longer sees.
-    pub(crate) fn sweep(&self, is_known: impl Fn(HoldId) -> bool) {
-        self.lock().retain(|_, known| is_known(known.own));
+    pub(crate) fn remove_session(&self, number: SessionNumber) {
+        self.lock().remove_session(number);
     }
 }
 
@@ -122,11 +128,13 @@ impl Sessions {
 mod tests {
     use std::time::Duration;
 
-    use latchwork::FencingToken;
-    use latchwork_store::{ClaimId, Key, Mode};
+    use latchwork::{Driver, FencingToken};
+    use latchwork_store::{ClaimId, Holder, Key, Mode};
 
     use super::super::origin::Origin;
+    use super::super::registry::Limits;
     use super::*;
+    use crate::domain::names::Names;
 
     /// A hold of so many locks in the session with this number.
     fn hold(locks: usize, number: SessionNumber) -> Ticket {
@@ -150,21 +158,24 @@ mod tests {
     /// H451: a renewal finds the locks of a hold at the store, each by itself, while the acquire enters it.
     #[test]
     fn h451_a_hold_of_several_locks_is_renewed_once() {
-        let (sessions, number) = (Sessions::default(), SessionNumber(1));
+        let driver = Driver::start().unwrap();
+        let (clock, limits) = (driver.io().clock().clone(), Limits { holds: 9, waiters: 1 });
+        let registry = Registry::new(clock, limits, Names::new(""), true);
+        let number = SessionNumber(1);
         let (session, several) = (hold(1, number), hold(3, number));
         let one = |lock: &Unwatched| Ticket { locks: vec![lock.clone()], ..several.clone() };
         let found = || several.locks.iter().map(one).collect::<Vec<_>>();
         let none = HashSet::new();
-        assert_eq!(sessions.remember_found(&session, found(), &none).len(), 3);
-        sessions.remember(&session, &several);
-        assert_eq!(sessions.holds(number), [Arc::new(several.clone())], "found before");
+        assert_eq!(registry.remember_found(&session, found(), &none).len(), 3);
+        registry.remember(&session, &several);
+        assert_eq!(registry.holds_of(number), std::slice::from_ref(&several), "found before");
         // A renewal that knew nothing of it learns of the hold, also if its list had none of the locks.
         for found in [found(), Vec::new()] {
-            let new = sessions.remember_found(&session, found, &none);
-            assert_eq!(new, [Arc::new(several.clone())], "found afterwards");
-            assert_eq!(sessions.holds(number).len(), 1);
+            let new = registry.remember_found(&session, found, &none);
+            assert_eq!(new, std::slice::from_ref(&several), "found afterwards");
+            assert_eq!(registry.holds_of(number).len(), 1);
         }
-        sessions.forget(&several);
-        assert!(sessions.holds(number).is_empty());
+        registry.leave_session(&several);
+        assert!(registry.holds_of(number).is_empty());
     }
 }

@@ -9,7 +9,7 @@ use latchwork::{Error, ErrorKind, FencingToken, LockManager, Unwatched};
 use latchwork_store::{ClaimId, Holder, Key, Mode, Moment};
 
 use super::id::HoldId;
-use super::kept::Kept;
+use super::kept::Granted;
 use super::origin::{Origin, SessionNumber};
 use super::release::ReleaseKind;
 
@@ -49,13 +49,12 @@ impl Ticket {
     /// # Errors
     ///
     /// As [`Unwatched::of`].
-    pub(crate) async fn take(kept: Kept) -> Result<(Vec<Unwatched>, Moment), Error> {
+    pub(crate) async fn take(granted: Granted) -> Result<(Vec<Unwatched>, Moment), Error> {
         let one = |(lock, until)| (vec![lock], until);
-        match kept {
-            Kept::One(guard) => Unwatched::of(guard).await.map(one),
-            Kept::Several(guards) => Unwatched::of_several(guards).await,
-            Kept::Task(run) => Unwatched::of_run(run).await.map(one),
-            Kept::Ticket(_) => Err(Error::new(ErrorKind::Invalid, "hold: it has no guard")),
+        match granted {
+            Granted::One(guard) => Unwatched::of(guard).await.map(one),
+            Granted::Several(guards) => Unwatched::of_several(guards).await,
+            Granted::Task(run) => Unwatched::of_run(run).await.map(one),
         }
     }
 
@@ -67,15 +66,6 @@ impl Ticket {
     /// The holds of its locks, if each were one by itself; the first is its own.
     pub(crate) fn ids(&self) -> impl Iterator<Item = HoldId> {
         self.locks.iter().map(|lock| HoldId::of(lock.id()))
-    }
-
-    /// The same with the texts of this holder, which says the same.
-    pub(super) fn with_holder(self, holder: &Holder) -> Self {
-        let one = |it: &Unwatched| {
-            let (key, id, mode) = (it.key().clone(), it.id(), it.mode());
-            Unwatched::new(key, id, mode, it.token(), it.ttl(), holder.clone())
-        };
-        Self { locks: self.locks.iter().map(one).collect(), ..self }
     }
 
     /// The session that keeps it, or that it is itself.
@@ -171,18 +161,29 @@ impl Ticket {
     pub(crate) fn write(&self) -> Vec<u8> {
         let mut out = Vec::with_capacity(160);
         text(&mut out, &self.owner);
-        let millis = |at: Duration| u64::try_from(at.as_millis()).unwrap_or(u64::MAX);
-        let period = self.period.clone().unwrap_or_default();
-        for at in [self.ttl, self.since, self.max_end.unwrap_or_default(), period.start, period.end]
-        {
-            number(&mut out, millis(at));
-        }
-        number(&mut out, millis(self.lease()));
+        self.write_times(&mut out);
         let holder = self.locks.first().map(|lock| lock.holder().stored());
         text(&mut out, holder.as_deref().unwrap_or_default());
-        number(&mut out, self.locks.len() as u64);
-        for lock in &self.locks {
-            out.extend(lock.id().as_u128().to_be_bytes());
+        self.write_locks(&mut out, 0);
+        out
+    }
+
+    fn write_times(&self, out: &mut Vec<u8>) {
+        let millis = |at: Duration| u64::try_from(at.as_millis()).unwrap_or(u64::MAX);
+        let period = self.period.clone().unwrap_or_default();
+        let max_end = self.max_end.unwrap_or_default();
+        for at in [self.ttl, self.since, max_end, period.start, period.end, self.lease()] {
+            number(out, millis(at));
+        }
+    }
+
+    /// Writes the locks, the first ones without their ids.
+    fn write_locks(&self, out: &mut Vec<u8>, without_id: usize) {
+        number(out, self.locks.len() as u64);
+        for (at, lock) in self.locks.iter().enumerate() {
+            if at >= without_id {
+                out.extend(lock.id().as_u128().to_be_bytes());
+            }
             let (tag, take, of) = match lock.mode() {
                 Mode::Exclusive => (0, 0, 0),
                 Mode::Read => (1, 0, 0),
@@ -191,13 +192,12 @@ impl Ticket {
             };
             out.push(tag);
             if tag == 3 {
-                number(&mut out, take.into());
-                number(&mut out, of.into());
+                number(out, take.into());
+                number(out, of.into());
             }
-            number(&mut out, lock.token().get());
-            text(&mut out, lock.key().as_str());
+            number(out, lock.token().get());
+            text(out, lock.key().as_str());
         }
-        out
     }
 
     /// Whether a newer version of the service wrote these bytes: then they begin with a zero, which no name's length is.
@@ -209,21 +209,24 @@ impl Ticket {
     pub(crate) fn read(bytes: &[u8]) -> Option<Self> {
         let mut from = Reader(bytes);
         let owner = from.text()?.into();
-        let mut at = || from.number().map(Duration::from_millis);
-        let (ttl, since, max_end, start, end, lease) = (at()?, at()?, at()?, at()?, at()?, at()?);
+        let times = from.times()?;
         let holder = Holder::from_stored(from.text()?);
+        Self::of(owner, times, &holder, from, None)
+    }
+
+    /// The ticket of these fields, and of the locks that are left to be read.
+    fn of(
+        owner: Arc<str>,
+        times: [Duration; 6],
+        holder: &Holder,
+        mut from: Reader<'_>,
+        first: Option<ClaimId>,
+    ) -> Option<Self> {
+        let [ttl, since, max_end, start, end, lease] = times;
         let mut locks = Vec::new();
-        for _ in 0..from.number()? {
-            let id = ClaimId::from_u128(u128::from_be_bytes(from.take(16)?.try_into().ok()?));
-            let mode = match from.take(1)?[0] {
-                0 => Mode::Exclusive,
-                1 => Mode::Read,
-                2 => Mode::Write,
-                3 => Mode::Permits { take: from.small()?, of: from.small()? },
-                _ => return None,
-            };
-            let token = FencingToken::from_raw(from.number()?);
-            let key = Key::new(from.text()?).ok()?;
+        for at in 0..from.number()? {
+            let PackedLock { id, mode, token, key } = from.lock(first.filter(|_| at == 0))?;
+            let key = Key::new(key).ok()?;
             locks.push(Unwatched::new(key, id, mode, token, lease, holder.clone()));
         }
         let is_whole = from.0.is_empty() && !locks.is_empty() && !lease.is_zero();
@@ -235,6 +238,60 @@ impl Ticket {
             max_end: Some(max_end).filter(|end| !end.is_zero()),
             period: (!end.is_zero()).then_some(start..end),
         })
+    }
+}
+
+/// A ticket in as few bytes as an instance can keep it: without what its table has anyway, which are the first id, the
+/// owner, and the holder.
+#[derive(Debug, Clone)]
+pub(crate) struct Packed(Box<[u8]>);
+
+/// One lock of a ticket.
+pub(super) struct PackedLock<'a> {
+    /// Zero if it was left out.
+    pub(super) id: ClaimId,
+    mode: Mode,
+    pub(super) token: FencingToken,
+    pub(super) key: &'a str,
+}
+
+impl Packed {
+    pub(super) fn new(ticket: &Ticket) -> Self {
+        let mut out = Vec::with_capacity(96);
+        ticket.write_times(&mut out);
+        ticket.write_locks(&mut out, 1);
+        Self(out.into())
+    }
+
+    /// The ticket.
+    pub(super) fn ticket(&self, id: HoldId, owner: &Arc<str>, holder: &Holder) -> Option<Ticket> {
+        let mut from = Reader(&self.0);
+        let times = from.times()?;
+        Ticket::of(owner.clone(), times, holder, from, Some(id.claim()))
+    }
+
+    /// Its locks, the first one without its id.
+    pub(super) fn locks(&self) -> impl Iterator<Item = PackedLock<'_>> {
+        let mut from = Reader(&self.0);
+        let count = from.times().and_then(|_| from.number()).unwrap_or(0);
+        let none = ClaimId::from_u128(0);
+        (0..count).map_while(move |at| from.lock(Some(none).filter(|_| at == 0)))
+    }
+
+    fn times(&self) -> [Duration; 6] {
+        Reader(&self.0).times().unwrap_or_default()
+    }
+
+    /// The period of a task.
+    pub(super) fn period(&self) -> Option<Range<Duration>> {
+        let [.., start, end, _] = self.times();
+        (!end.is_zero()).then_some(start..end)
+    }
+
+    /// Whether the longest hold is over.
+    pub(super) fn is_over(&self, wall: Duration) -> bool {
+        let [_, _, max_end, ..] = self.times();
+        !max_end.is_zero() && max_end <= wall
     }
 }
 
@@ -272,6 +329,31 @@ impl<'a> Reader<'a> {
             }
         }
         None
+    }
+
+    fn times(&mut self) -> Option<[Duration; 6]> {
+        let mut times = [Duration::ZERO; 6];
+        for time in &mut times {
+            *time = Duration::from_millis(self.number()?);
+        }
+        Some(times)
+    }
+
+    /// A lock; without an id in the bytes, it gets this one.
+    fn lock(&mut self, id: Option<ClaimId>) -> Option<PackedLock<'a>> {
+        let id = match id {
+            Some(id) => id,
+            None => ClaimId::from_u128(u128::from_be_bytes(self.take(16)?.try_into().ok()?)),
+        };
+        let mode = match self.take(1)?[0] {
+            0 => Mode::Exclusive,
+            1 => Mode::Read,
+            2 => Mode::Write,
+            3 => Mode::Permits { take: self.small()?, of: self.small()? },
+            _ => return None,
+        };
+        let token = FencingToken::from_raw(self.number()?);
+        Some(PackedLock { id, mode, token, key: self.text()? })
     }
 
     fn small(&mut self) -> Option<u32> {
@@ -330,11 +412,13 @@ mod tests {
         };
         for ticket in [ticket, task] {
             let bytes = ticket.write();
-            assert_eq!(Ticket::read(&bytes), Some(ticket));
+            assert_eq!(Ticket::read(&bytes).as_ref(), Some(&ticket));
             for length in 0..bytes.len() {
                 assert_eq!(Ticket::read(&bytes[..length]), None, "{length}");
             }
             assert_eq!(Ticket::read(&[&bytes[..], &[0]].concat()), None);
+            let packed = Packed::new(&ticket).ticket(ticket.id(), &ticket.owner, &holder).unwrap();
+            assert_eq!((&packed, packed.write()), (&ticket, bytes), "as an instance keeps it");
         }
     }
 }

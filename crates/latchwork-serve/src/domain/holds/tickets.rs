@@ -1,20 +1,19 @@
 //! What this instance remembers of holds that their clients keep: for limits, lists and events. The store decides what
 //! is held.
 
-use std::sync::Arc;
 use std::time::Duration;
 
-use latchwork::FencingToken;
+use latchwork::{FencingToken, Unwatched};
 use latchwork_store::validity::drift;
 use latchwork_store::{Key, Moment};
 
 use super::ended::{EndedHold, Ending};
 use super::hold_status::HoldStatus;
 use super::id::HoldId;
-use super::kept::{Kept, Known};
+use super::kept::Kept;
 use super::registry::{Hold, Registry, State, weight};
 use super::release::{ReleaseKind, ReleaseOutcome};
-use super::ticket::Ticket;
+use super::ticket::{PackedLock, Ticket};
 use super::validity::promised;
 use crate::domain::refusal::Refusal;
 
@@ -52,43 +51,34 @@ pub(crate) enum Sighting {
     Silence,
 }
 
-impl Ticket {
-    /// What an instance keeps of it.
-    pub(crate) fn known(&self, until: Moment, now: Moment, wall: Duration) -> Known {
-        Known {
-            locks: self.tokens().map(|(key, token)| (key.clone(), token)).collect(),
-            until,
-            period: self.period.clone(),
-            max_at: self.max_left(wall).map_or(Moment::NEVER, |left| now.plus(left)),
-            is_seen: false,
-            is_lent: false,
-        }
-    }
-}
-
 impl Registry {
-    /// When this instance looks after a hold whose lease was restarted by now: at its end; before it, if another
-    /// instance may renew it.
-    pub(super) fn review_at(&self, now: Moment, lease: Duration, known: &Known) -> Moment {
+    /// When this instance looks after a hold whose lease is restarted now: at its end; before it, if another instance may
+    /// renew it.
+    fn review_at(&self, ticket: &Ticket) -> Moment {
+        let (now, lease) = (self.clock.now(), ticket.lease());
         let at = match self.is_shared {
             true => now.plus(lease - lease / LAST_PART),
             false => now.plus(lease).plus(drift(lease)),
         };
-        at.min(known.max_at)
+        let left = ticket.max_left(self.clock.wall());
+        left.map_or(at, |left| at.min(now.plus(left)))
     }
 
     /// A guard keeps the hold of this ticket from now on, or no longer.
     pub(crate) fn lend(&self, ticket: &Ticket, is_lent: bool) {
-        let (id, now) = (ticket.id(), self.clock.now());
+        let id = ticket.id();
         let mut state = self.lock();
-        let Some(Hold { kept: Kept::Ticket(known), end, .. }) = state.holds.get_mut(&id) else {
-            return;
-        };
-        known.is_lent = is_lent;
-        let (before, after) = (*end, self.review_at(now, ticket.lease(), known));
-        *end = after;
-        state.by_end.remove(&(before, id));
-        state.by_end.insert((after, id));
+        let Some(hold) = state.holds.get_mut(id) else { return };
+        hold.is_lent = is_lent;
+        for (key, token) in ticket.tokens() {
+            // The library tells of a loss.
+            match is_lent {
+                true => state.by_lock.insert((key.clone(), token), id),
+                false => state.by_lock.remove(&(key.clone(), token)),
+            };
+        }
+        let after = self.review_at(ticket);
+        state.holds.set_end(id, after);
         drop(state);
         self.sooner.notify_one();
     }
@@ -120,37 +110,31 @@ impl Registry {
         if let Some(ended) = state.ended.find(id) {
             return Err(ended.refusal());
         }
-        let mut entry = state.holds.remove(&id);
-        let mut is_new = false;
-        if let Some(Hold { kept: Kept::Ticket(known), end, .. }) = &mut entry {
-            state.by_end.remove(&(*end, id));
-            if !renewed {
-                until = until.max(known.until);
+        let (mut is_new, mut is_first) = (false, false);
+        let review = self.review_at(ticket);
+        if let Some(hold) = state.holds.get_mut(id) {
+            if let Kept::Ticket(known) = &mut hold.kept {
+                if !renewed {
+                    until = until.max(known.until);
+                }
+                known.until = until;
+                hold.is_seen &= !renewed;
+                let end = if renewed { review } else { hold.end.max(until.min(review)) };
+                is_first = state.holds.set_end(id, end);
             }
-            known.until = until;
-            known.is_seen &= !renewed;
-            let review = self.review_at(now, ticket.lease(), known);
-            *end = if renewed { review } else { (*end).max(until.min(review)) };
-        } else if renewed {
+        } else if renewed && self.has_room(&state, ticket) {
             // Of another instance, or of the life before this one.
-            let known = ticket.known(until, now, wall);
-            let end = self.review_at(now, ticket.lease(), &known);
             let since = now.minus(wall.saturating_sub(ticket.since));
-            let (kept, ttl) = (Kept::Ticket(Box::new(known)), ticket.ttl);
-            let hold = Hold { owner: ticket.owner.clone(), kept, ttl, end, since };
-            entry = self.enlist(&mut state, id, &hold).then_some(hold);
-            is_new = entry.is_some();
-        }
-        if let Some(hold) = entry {
-            let end = hold.end;
-            let is_first = state.by_end.first().is_none_or(|(first, _)| end < *first);
-            state.by_end.insert((end, id));
-            state.holds.insert(id, hold);
-            if is_first {
-                self.sooner.notify_one();
-            }
+            let holder = ticket.locks.first().map(Unwatched::holder);
+            let of = state.common(&ticket.owner, holder);
+            let hold = Hold::of_ticket(of, ticket, until, review, since);
+            is_first = state.enter(&ticket.ids().collect::<Vec<_>>(), hold);
+            is_new = true;
         }
         drop(state);
+        if is_first {
+            self.sooner.notify_one();
+        }
         let valid_for = promised(arrival, until, ticket.ttl);
         let name = |key: &Key| self.names.name_of(key.as_str());
         let status = HoldStatus {
@@ -165,27 +149,19 @@ impl Registry {
         Ok(Confirmed { status, is_new })
     }
 
-    /// Counts the locks of a hold that another instance has granted; `false` if the owner has too many here, or one of
-    /// them belongs to another hold.
-    fn enlist(&self, state: &mut State, id: HoldId, hold: &Hold) -> bool {
-        let locks: usize = hold.kept.locks().map(|(key, _)| weight(key.as_str())).sum();
-        let is_known = |(key, token): (&Key, _)| state.by_lock.contains_key(&(key.clone(), token));
-        if hold.kept.locks().any(is_known) || !state.has_room(&hold.owner, locks, self.limits.holds)
-        {
-            return false;
-        }
-        for (key, token) in hold.kept.locks() {
-            state.by_lock.insert((key.clone(), token), id);
-        }
-        state.count(&hold.owner, |counts| counts.locks += locks);
-        true
+    /// Whether the hold of another instance can be entered: its owner has not too many here, and none of its locks belongs
+    /// to another hold.
+    fn has_room(&self, state: &State, ticket: &Ticket) -> bool {
+        let is_known = |id| state.holds.get(id).is_some() || state.others.contains(&id);
+        let locks = ticket.tokens().map(|(key, _)| weight(key.as_str())).sum();
+        !ticket.ids().any(is_known) && state.has_room(&ticket.owner, locks, self.limits.holds)
     }
 
     /// How a hold has ended that the store does not have.
     pub(crate) fn gone(&self, ticket: &Ticket) -> Ending {
         let (now, wall) = (self.clock.now(), self.clock.wall());
         let state = self.lock();
-        let known = state.holds.get(&ticket.id()).and_then(|hold| hold.kept.known());
+        let known = state.holds.get(ticket.id()).and_then(|hold| hold.kept.known());
         if ticket.max_left(wall).is_some_and(|left| left.is_zero()) {
             Ending::Lost("max_hold")
         } else if ticket.tokens().any(|(key, _)| state.forcing.contains_key(key)) {
@@ -244,19 +220,18 @@ impl Registry {
     pub(crate) fn forced(&self, key: &Key, tokens: &[FencingToken]) -> Vec<(Hold, Ending)> {
         let now = self.clock.now();
         let mut state = self.lock();
-        let is_one = |held: &Key, token: FencingToken| {
-            held == key && tokens.iter().any(|it| it.grant_number() == token.grant_number())
+        let numbers: Vec<_> = tokens.iter().map(|token| token.grant_number()).collect();
+        let is_one = |it: PackedLock<'_>| {
+            it.key == key.as_str() && numbers.contains(&it.token.grant_number())
         };
-        let of_key = state.by_lock.iter().filter(|((held, token), _)| is_one(held, *token));
-        let of_key: Vec<_> = of_key.map(|(_, id)| *id).collect();
-        let mut over = Vec::new();
-        for id in of_key {
-            if state.holds.get(&id).is_some_and(|hold| hold.kept.known().is_some()) {
-                let hold = state.remove(now, id, Ending::Forced, &self.names);
-                over.extend(hold.map(|hold| (hold, Ending::Forced)));
-            }
-        }
-        over
+        let is_taken =
+            |hold: &Hold| hold.kept.known().is_some_and(|it| it.packed.locks().any(is_one));
+        let taken: Vec<_> = state.holds.iter().filter(|(_, hold)| is_taken(hold)).collect();
+        let taken: Vec<_> = taken.into_iter().map(|(id, _)| id).collect();
+        let removed = taken.into_iter().filter_map(|id| {
+            state.remove(now, id, Ending::Forced, &self.names).map(|hold| (hold, Ending::Forced))
+        });
+        removed.collect()
     }
 
     /// Takes what the store has told of a hold whose end was near. If it is over, returns it with its ending; `None` as
@@ -268,17 +243,16 @@ impl Registry {
     ) -> Option<(Hold, Option<Ending>)> {
         let now = self.clock.now();
         let mut state = self.lock();
-        let hold = state.holds.get_mut(&id)?;
-        let before = hold.end;
+        let hold = state.holds.get_mut(id)?;
+        let last = hold.ttl() / LAST_PART;
         let Kept::Ticket(known) = &mut hold.kept else { return None };
         let end = match sighting {
             Sighting::Held { left, until } => {
                 known.until = known.until.max(*until);
                 let end = now.plus(*left).plus(drift(*left));
                 // With more than the last part, another instance has renewed it.
-                let last = hold.ttl / LAST_PART;
-                known.is_seen = *left <= last + last / 2;
-                match known.is_seen {
+                hold.is_seen = *left <= last + last / 2;
+                match hold.is_seen {
                     true => end,
                     false => now.plus(left.saturating_sub(last)),
                 }
@@ -287,7 +261,7 @@ impl Registry {
             // Other instances may have renewed it all the time: only the store knows.
             Sighting::Silence => return state.forget(id).map(|hold| (hold, None)),
             Sighting::Gone => {
-                let is_late = known.is_seen || known.until <= now;
+                let is_late = hold.is_seen || known.until <= now;
                 if is_late {
                     let ending = Ending::NotRenewed;
                     let hold = state.remove(now, id, ending, &self.names)?;
@@ -296,13 +270,12 @@ impl Registry {
                 return state.forget(id).map(|hold| (hold, None));
             }
         };
-        hold.end = end;
-        state.by_end.remove(&(before, id));
-        state.by_end.insert((end, id));
+        state.holds.set_end(id, end);
         None
     }
 
     /// Keeps a new hold of a ticket. A renewal of its session may have entered its locks before: returns those entries.
+    /// If the request has a name, its repeats ask for the whole ticket.
     ///
     /// # Errors
     ///
@@ -311,23 +284,24 @@ impl Registry {
         &self,
         ticket: &Ticket,
         until: Moment,
+        is_named: bool,
     ) -> Result<Vec<Hold>, Refusal> {
-        let (now, wall) = (self.clock.now(), self.clock.wall());
-        let known = ticket.known(until, now, wall);
-        let end = self.review_at(now, ticket.lease(), &known);
-        let (owner, ttl): (Arc<str>, _) = (ticket.owner.clone(), ticket.ttl);
-        let kept = Kept::Ticket(Box::new(known));
+        let (now, end) = (self.clock.now(), self.review_at(ticket));
+        let holder = ticket.locks.first().filter(|_| is_named).map(Unwatched::holder);
+        let of = self.lock().common(&ticket.owner, holder);
         let ids: Vec<_> = ticket.ids().collect();
-        self.keep(&ids, Hold { owner, kept, ttl, end, since: now })
+        self.keep(&ids, Hold::of_ticket(of, ticket, until, end, now))
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use super::*;
     use crate::domain::holds::registry::Limits;
     use crate::domain::names::Names;
-    use latchwork::{Driver, Unwatched};
+    use latchwork::Driver;
     use latchwork_store::{ClaimId, Holder, Mode};
 
     /// A hold of so many locks, and a registry that has room for `most`.
@@ -360,15 +334,12 @@ mod tests {
         let now = registry.clock.now();
         let until = now.plus(ticket.ttl);
         assert!(registry.confirm(&ticket, until, now, true).ok().unwrap().is_new);
-        assert_eq!(registry.insert_ticket(&ticket, until).unwrap().len(), 1);
-        assert_eq!(registry.lock().by_end.len(), 1, "an end of no hold");
-        // An end of no hold is removed when it comes: the loop would turn without a pause.
-        let stale = (Moment::from_nanos(0), ticket.id());
-        registry.lock().by_end.insert(stale);
+        assert_eq!(registry.insert_ticket(&ticket, until, false).unwrap().len(), 1);
+        // An end of no hold would turn the loop without a pause.
         assert!(registry.remove_late().2 > now && registry.count() == 1);
         registry.forget_ticket(&ticket).unwrap();
         assert!(registry.enter(&ticket.owner, 0, 1).is_ok(), "counted twice");
-        assert_eq!(registry.lock().by_end.len(), 0);
+        assert_eq!(registry.remove_late().2, Moment::NEVER, "an end of no hold");
     }
 
     /// H451: the same of several locks, which the renewal finds each by itself, before the acquire has entered them or
@@ -389,19 +360,17 @@ mod tests {
                 find();
                 assert_eq!(registry.count(), 3);
             }
-            let before = registry.insert_ticket(&ticket, until).unwrap();
+            let before = registry.insert_ticket(&ticket, until, false).unwrap();
             assert_eq!(before.len(), if is_found_first { 3 } else { 0 });
             find();
             assert_eq!(registry.count(), 1, "found first: {is_found_first}");
-            let ends = registry.lock().by_end.len();
-            assert_eq!(ends, 1, "an end of no hold, found first: {is_found_first}");
             let room = |locks| registry.enter(&ticket.owner, 0, locks).is_ok();
             assert!(room(6) && !room(7), "counted twice, found first: {is_found_first}");
             // Of a hold that is lost in part, nothing remains.
             assert!(registry.forget_ticket(&ticket).is_some());
             assert!(room(9));
             let state = registry.lock();
-            assert!(state.by_end.is_empty() && state.by_lock.is_empty() && state.holds.is_empty());
+            assert!(state.others.is_empty() && state.holds.len() == 0);
         }
     }
 }

@@ -170,7 +170,7 @@ impl Service {
         let next = Ticket { locks, since, ..ticket.clone() };
         let text = self.seals.seal(Purpose::Hold, &next).ok_or_else(Refusal::no_hold)?;
         let status = self.renew_ticket(&next, caller).await?;
-        self.sessions.replace(ticket, &next);
+        self.registry.replace_in_session(ticket, &next);
         Ok(HoldStatus { id: text, ..status })
     }
 
@@ -271,7 +271,7 @@ impl Service {
                 if let Some(hold) = hold {
                     self.ends_here(&hold, None);
                 }
-                self.sessions.replace(ticket, &next);
+                self.registry.replace_in_session(ticket, &next);
                 let Confirmed { status, .. } =
                     self.registry.confirm(&next, until, caller.arrival, true)?;
                 Ok((lasted, HoldStatus { id: text, ..status }))

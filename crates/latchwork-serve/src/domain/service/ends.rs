@@ -58,7 +58,6 @@ impl Service {
                 swept = now;
                 self.registry.sweep();
                 self.claims.sweep(|id| self.registry.knows(id));
-                self.sessions.sweep(|id| self.registry.holds(id));
             }
             self.turns.send_modify(|count| *count = count.wrapping_add(1));
             let wake = next.min(now.plus(SWEEP));
@@ -157,7 +156,7 @@ impl Service {
             ReleaseState::UnderWay { kind, name, receiver } => (kind, name, receiver),
             ReleaseState::New { hold, is_new, sender, receiver } => {
                 if let Some(ticket) = ticket.as_deref() {
-                    self.sessions.forget(ticket);
+                    self.registry.leave_session(ticket);
                     if is_new {
                         self.begins_here(ticket);
                     }
@@ -222,7 +221,7 @@ impl Service {
             self.ends_here(hold, Some(ending));
         }
         for (key, token) in hold.kept.locks() {
-            self.store_watch.remove_own(key, token);
+            self.store_watch.remove_own(&key, token);
             self.hub.publish(LockEvent {
                 token: Some(token),
                 reason: ending.reason(),

@@ -100,9 +100,9 @@ impl Service {
         let lock = LockWish { name: number.name(), mode, resize, is_fair: false };
         let mut wish = self.wish_of(Target::Locks(vec![lock]), options, caller, None)?;
         wish.origin.session = Some(number);
-        let granted = match self.take(&wish, caller).await? {
+        let granted = match self.take(&wish, caller, false).await? {
             super::Outcome::Hold(granted) => granted,
-            super::Outcome::Skipped(_) => return Err(no_session()),
+            super::Outcome::Repeat(_) | super::Outcome::Skipped(_) => return Err(no_session()),
         };
         // The same ticket, as the id of a session.
         let ticket = self.seals.open(Purpose::Hold, &granted.text).ok_or_else(no_session)?;
@@ -162,7 +162,7 @@ impl Service {
             }
         };
         let mut renewals = Renewals::default();
-        let known = self.sessions.holds(number);
+        let known = self.registry.holds_of(number);
         self.renew_holds(&known, caller, &mut renewals).await;
         // Another instance may have granted holds in this session. What its client does not know, it does not rely on.
         let is_all = marks.is_some_and(|it| it == Marks::of(&renewals.held));
@@ -204,7 +204,7 @@ impl Service {
     }
 
     /// Renews holds at the store, all in one turn.
-    async fn renew_holds(&self, holds: &[Arc<Ticket>], caller: &Caller, all: &mut Renewals) {
+    async fn renew_holds(&self, holds: &[Ticket], caller: &Caller, all: &mut Renewals) {
         let answers = join_all(holds.iter().map(|it| self.renew_in_session(it, caller))).await;
         for (ticket, answer) in holds.iter().zip(answers) {
             let reason = match answer {
@@ -225,7 +225,7 @@ impl Service {
                     }
                 },
             };
-            self.sessions.forget(ticket);
+            self.registry.leave_session(ticket);
             let lost = reason.into_iter().flat_map(|reason| self.lost_locks(ticket, reason));
             all.lost.extend(lost);
         }
@@ -242,17 +242,17 @@ impl Service {
         &self,
         session: &Ticket,
         number: SessionNumber,
-        known: &[Arc<Ticket>],
+        known: &[Ticket],
         since: Moment,
-    ) -> Result<Vec<Arc<Ticket>>, Refusal> {
-        let known: HashSet<_> = known.iter().flat_map(|it| it.ids()).collect();
+    ) -> Result<Vec<Ticket>, Refusal> {
+        let known: HashSet<_> = known.iter().flat_map(Ticket::ids).collect();
         let claims = self.store_claims.after(since).await?;
         let is_new = |it: &&StoreClaim| {
             self.is_hold_of(it, session, number) && !known.contains(&HoldId::of(it.id))
         };
         let new = claims.iter().filter(is_new).map(|claim| self.ticket_of(claim, session));
         let goes_on = |it: &Ticket| self.registry.ended(it.id(), &it.owner).is_none();
-        Ok(self.sessions.remember_found(session, new.filter(goes_on).collect(), &known))
+        Ok(self.registry.remember_found(session, new.filter(goes_on).collect(), &known))
     }
 
     fn is_hold_of(&self, claim: &StoreClaim, session: &Ticket, number: SessionNumber) -> bool {
@@ -270,10 +270,10 @@ impl Service {
 
     /// Releases the known holds of a session that the store no longer has.
     fn abandon_all(&self, number: SessionNumber) {
-        for ticket in self.sessions.holds(number) {
-            self.abandon(Ticket::clone(&ticket));
+        for ticket in self.registry.holds_of(number) {
+            self.abandon(ticket);
         }
-        self.sessions.remove(number);
+        self.registry.remove_session(number);
     }
 
     /// Ends a session, and releases all of its holds.
@@ -295,7 +295,7 @@ impl Service {
         {
             return own.map(|()| EndedSession { released: 0, lost: Vec::new() });
         }
-        let mut holds = self.sessions.holds(number);
+        let mut holds = self.registry.holds_of(number);
         if self.outlived() {
             holds.extend(self.found(&session, number, &holds, self.clock.now()).await?);
         }
@@ -323,7 +323,7 @@ impl Service {
         if let Some(refusal) = failed {
             return Err(refusal.with_next_step("repeat this request: the others are released"));
         }
-        self.sessions.remove(number);
+        self.registry.remove_session(number);
         own.map(|()| ended)
     }
 

@@ -17,7 +17,7 @@ use crate::domain::holds::claims::GrantedHold;
 use crate::domain::holds::ended::Ending;
 use crate::domain::holds::hold_status::HoldStatus;
 use crate::domain::holds::id::HoldId;
-use crate::domain::holds::kept::{Keeper, Kept};
+use crate::domain::holds::kept::{Granted, Keeper};
 use crate::domain::holds::origin::SESSION_NAMES;
 use crate::domain::holds::registry::Hold;
 use crate::domain::holds::release::{ReleaseKind, ReleaseOutcome};
@@ -119,12 +119,13 @@ impl Service {
     /// Makes a ticket of a hold that was just granted, and enters it.
     pub(super) async fn enter_ticket(
         &self,
-        kept: Kept,
+        granted: Granted,
         wish: &Wish,
         caller: &Caller,
+        is_named: bool,
     ) -> Result<GrantedHold, Refusal> {
-        let period = kept.period();
-        let taken = Ticket::take(kept).await;
+        let period = granted.period();
+        let taken = Ticket::take(granted).await;
         let (locks, until) = taken.map_err(|error| Refusal::of(&error, None))?;
         // Without a wait, it is no more than a renewal gives.
         let until = match wish.wait.is_zero() {
@@ -144,14 +145,14 @@ impl Service {
         let mut unheld = Unheld { service: self, ticket: Some(ticket.clone()) };
         let until = self.lengthened(&ticket, until).await;
         let until = until.map_err(|error| Refusal::of(&error, Some(&self.name_of(&ticket))))?;
-        let text = self.enter(&ticket, wish.session.as_deref(), until).await?;
+        let text = self.enter(&ticket, wish.session.as_deref(), until, is_named).await?;
         unheld.ticket = None;
         Ok(GrantedHold { id: ticket.id(), text: text.into() })
     }
 
     /// Ends a hold that no client has learned of, also if a renewal of its session has entered it.
     fn undo(&self, ticket: Ticket) {
-        self.sessions.forget(&ticket);
+        self.registry.leave_session(&ticket);
         let ending = Ending::Released(ReleaseKind::Release, ReleaseOutcome::Unknown);
         if let Some(hold) = self.registry.end_ticket(&ticket, ending) {
             self.publish_elsewhere(&hold);
@@ -165,6 +166,7 @@ impl Service {
         ticket: &Ticket,
         session: Option<&Ticket>,
         until: Moment,
+        is_named: bool,
     ) -> Result<String, Refusal> {
         let sealed = self.seals.seal(Purpose::Hold, ticket);
         let text = sealed
@@ -172,7 +174,7 @@ impl Service {
         if let Some(session) = session {
             self.check_session(session).await?;
         }
-        self.enter_checked(ticket, session, until)?;
+        self.enter_checked(ticket, session, until, is_named)?;
         Ok(text)
     }
 
@@ -182,12 +184,13 @@ impl Service {
         ticket: &Ticket,
         session: Option<&Ticket>,
         until: Moment,
+        is_named: bool,
     ) -> Result<(), Refusal> {
-        for before in self.registry.insert_ticket(ticket, until)? {
+        for before in self.registry.insert_ticket(ticket, until, is_named)? {
             self.ends_here(&before, None);
         }
         if let Some(session) = session {
-            self.sessions.remember(session, ticket);
+            self.registry.remember(session, ticket);
             // Its end has released the holds that it saw.
             if let Some(ended) = self.registry.ended(session.id(), &session.owner) {
                 return Err(of_session(ended.refusal()));
@@ -342,6 +345,7 @@ impl Service {
         };
         let held = now.since(hold.since);
         for (key, token) in hold.kept.locks() {
+            let key = &key;
             self.metrics.event(&match reason {
                 Some(reason) => Event::Lost { key, token, lost: Lost::new(reason, now), held },
                 None => Event::Detached { key, token, held },
@@ -386,7 +390,7 @@ impl Service {
             // Of several locks, those that are not lost would stay until their leases are over.
             self.abandon(ticket.clone());
         }
-        self.sessions.forget(ticket);
+        self.registry.leave_session(ticket);
         if let Some(hold) = self.registry.end_ticket(ticket, ending) {
             tracing::warn!(
                 name = self.name_of(ticket),
@@ -441,7 +445,7 @@ impl Service {
     fn publish_elsewhere(&self, hold: &Hold) {
         self.ends_here(hold, None);
         for (key, token) in hold.kept.locks() {
-            self.store_watch.remove_own(key, token);
+            self.store_watch.remove_own(&key, token);
             let event = LockEvent::new("released", self.names.name_of(key.as_str()));
             let lasted = Some(self.clock.now().since(hold.since));
             self.hub.publish(LockEvent { token: Some(token), lasted, by: "store", ..event });
@@ -515,7 +519,7 @@ mod tests {
         let ended = service.end_session(&begun.id, &caller).await.unwrap();
         assert_eq!(ended.released, 0, "it was not entered");
         let unheld = Unheld { service: &service, ticket: Some(ticket.clone()) };
-        let refused = service.enter_checked(&ticket, Some(&session), until).unwrap_err();
+        let refused = service.enter_checked(&ticket, Some(&session), until, false).unwrap_err();
         assert_eq!(refused.kind, Kind::Released);
         drop(unheld);
         assert!(service.locks.mutex("a").acquire_within(Duration::from_secs(5)).await.is_ok());
