@@ -651,8 +651,8 @@ fn a_hold_takes_little_memory() {
     }
     let each = memory().saturating_sub(before) / HOLDS;
     println!("{each} bytes a hold");
-    // The events that are kept are up to 4 MiB of it.
-    assert!(each < 1_800, "{each} bytes a hold");
+    // The events that are kept are up to 4 MiB of it, and the allocator has its share.
+    assert!(each < 700, "{each} bytes a hold");
     eventually("all are there", || {
         let metrics = service.ask("GET /metrics", "").text;
         metrics.contains(&format!("latchwork_client_holds {HOLDS}")).then_some(())
