@@ -15,7 +15,7 @@ use super::ticket::Ticket;
 pub(super) struct KnownSession {
     /// The hold that is the session itself.
     own: HoldId,
-    /// The numbers of its holds in the table. Those that have ended are among them until the session is told so.
+    /// The numbers of its holds in the table. Those that have ended are among them until a renewal has reported it.
     holds: Vec<u32>,
 }
 
@@ -111,7 +111,7 @@ impl Registry {
         self.lock().tickets(number).collect()
     }
 
-    /// A hold of a session has ended, and the session was told so.
+    /// A hold of a session has ended, and a renewal has reported it.
     pub(crate) fn leave_session(&self, ticket: &Ticket) {
         if let Some(number) = ticket.session() {
             self.lock().leave(number, ticket);

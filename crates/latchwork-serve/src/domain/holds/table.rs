@@ -10,7 +10,7 @@ use super::registry::Hold;
 const NOWHERE: u32 = u32::MAX;
 
 /// Holds by their ids, and in the order of their ends. The holds of a session have a number each, and stay when they have
-/// ended, until the session is told so.
+/// ended, until a renewal of the session has reported it.
 #[derive(Debug, Default)]
 pub(super) struct Table {
     /// By number.
