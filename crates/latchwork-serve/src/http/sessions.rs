@@ -269,19 +269,23 @@ pub(super) async fn keep_alive(
         return Err(ApiError::new(StatusCode::METHOD_NOT_ALLOWED, refusal));
     }
     let place = service.streams.enter(&caller.principal.name)?;
-    let first = service.keep_session(&id, &caller).await?;
+    let number = service.open_stream(&id, &caller)?;
     let mut stream = KeptAlive {
         service: service.clone(),
         caller: caller.clone(),
         id,
-        ttl: first.ttl,
-        is_bound: query.bound,
+        number,
+        ttl: Duration::ZERO,
+        // The client that learns of no first renewal has no stream to end.
+        is_bound: false,
         next_at: Moment::NEVER,
         events: VecDeque::new(),
         held: None,
         is_over: false,
         _place: place,
     };
+    let first = service.keep_session(&stream.id, &caller).await?;
+    (stream.ttl, stream.is_bound) = (first.ttl, query.bound);
     stream.tell(Ok(first));
     let events = stream::unfold(stream, |mut stream| async move {
         let event = stream.next().await?;
@@ -295,6 +299,8 @@ struct KeptAlive {
     service: Arc<Service>,
     caller: Caller,
     id: String,
+    /// Among the streams of the session at this instance.
+    number: u64,
     ttl: Duration,
     is_bound: bool,
     next_at: Moment,
@@ -373,9 +379,10 @@ impl KeptAlive {
 
 impl Drop for KeptAlive {
     fn drop(&mut self) {
-        let is_left = self.is_over || self.service.is_stopping();
-        if self.is_bound && !is_left && self.service.access.knows(&self.caller.principal) {
-            self.service.end_session_later(std::mem::take(&mut self.id), self.caller.clone());
-        }
+        let is_left = self.is_bound
+            && !self.is_over
+            && !self.service.is_stopping()
+            && self.service.access.knows(&self.caller.principal);
+        self.service.close_stream(&self.id, &self.caller, self.number, is_left);
     }
 }

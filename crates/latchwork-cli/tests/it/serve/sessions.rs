@@ -1,5 +1,6 @@
 //! Sessions: one renewal keeps many holds, over instances that come and go.
 
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread::{scope, sleep};
 use std::time::{Duration, Instant};
@@ -250,10 +251,10 @@ fn h451_two_instances_that_renew_at_once_count_each_hold_once() {
     let most = (1 + 2 * EACH + 1).to_string();
     let services = [team.with(&["--max-holds", &most]), team.with(&["--max-holds", &most])];
     let session = begin(&services[0], 60_000);
-    let granted = AtomicUsize::new(0);
+    let (granted, first) = (AtomicUsize::new(0), OnceLock::new());
     scope(|scope| {
         for (number, service) in services.iter().enumerate() {
-            let (session, granted) = (&session, &granted);
+            let (session, granted, first) = (&session, &granted, &first);
             let (address, renewer) = (service.address.clone(), service.address.clone());
             scope.spawn(move || {
                 // Of two locks each, which the other instance keeps each by itself.
@@ -261,7 +262,10 @@ fn h451_two_instances_that_renew_at_once_count_each_hold_once() {
                     let lock = |at| json!({ "name": format!("lock-{number}-{at}") });
                     let locks = [lock(at), lock(at + 1)];
                     let body = json!({ "session": session, "locks": locks }).to_string();
-                    address.ask("POST /v1/holds", &[], &body).is(200);
+                    let hold = address.ask("POST /v1/holds", &[], &body).is(200).get("hold");
+                    if (number, at) == (0, 0) {
+                        first.set(hold).unwrap();
+                    }
                     granted.fetch_add(2, Ordering::SeqCst);
                 }
             });
@@ -284,10 +288,13 @@ fn h451_two_instances_that_renew_at_once_count_each_hold_once() {
         let more = service.hold("more", "{}");
         service.release(&more).is(200);
     }
-    // One that is lost in part: where it was granted, nothing remains of it; elsewhere, the other lock until then.
+    // One that is lost in part: where it was granted, it is lost as a whole; elsewhere, the other lock until its client
+    // ends it.
     assert_eq!(at(&team.url, &["release", "--force", "lock-0-0"]).code(), 0);
     assert_eq!(names(&renew(two, &session), "lost"), ["lock-0-0"]);
     assert_eq!(names(&renew(one, &session), "lost"), ["lock-0-0", "lock-0-1"]);
+    assert!(one.is_held("lock-0-1"));
+    one.release(first.get().unwrap()).is(410);
     eventually("a free lock", || (!one.is_held("lock-0-1")).then_some(()));
     assert_eq!(names(&renew(two, &session), "lost"), ["lock-0-1"]);
     for service in &services {
@@ -455,7 +462,71 @@ fn h393_a_session_that_has_ended_keeps_nothing() {
     let over = renew(&one, &forced);
     over.is(410).kind("Lost");
     assert!(over.get("error").starts_with("session: "), "{over:?}");
+    // The answer before has promised its holds. Who has read this one ends them.
+    sleep(Duration::from_millis(300));
+    assert!(two.is_held("a"));
+    end(&one, &forced).is(410);
     eventually("a free lock", || (!two.is_held("a")).then_some(()));
+}
+
+/// A hold outlives its session if it was granted or renewed later. A late renewal of the session frees it from nobody.
+#[test]
+fn h475_a_late_renewal_of_a_session_frees_no_hold() {
+    let server = redis();
+    let team = Team::at(&server.url());
+    let (one, two) = (team.instance(), team.instance());
+    let session = begin(&one, 2_000);
+    let own = hold(&one, &session, "own");
+    let start = Instant::now();
+    while start.elapsed() < Duration::from_millis(2_500) {
+        one.renew(&own).is(200);
+        sleep(Duration::from_millis(200));
+    }
+    for service in [&one, &two] {
+        renew(service, &session).is(410).kind("Lost");
+    }
+    sleep(Duration::from_millis(200));
+    assert_eq!(two.renew(&own).is(200).json()["locks"][0]["name"], "own");
+    one.release(&own).is(200);
+}
+
+/// The old connection of a stream may break long after the client has opened the next one.
+#[test]
+fn h477_an_old_bound_stream_ends_no_session_that_a_newer_one_keeps() {
+    let server = redis();
+    let service = Service::start(&["--store", &server.url()]);
+    let session = begin(&service, 30_000);
+    hold(&service, &session, "a");
+    let open = || {
+        let path = format!("/v1/sessions/{session}/events?bound=true");
+        let mut stream = Events::follow(&service.address, &path, &[]);
+        stream.until("kept");
+        stream
+    };
+    let old = open();
+    let new = open();
+    drop(old);
+    sleep(Duration::from_millis(500));
+    assert_eq!(renew(&service, &session).is(200).number("locks"), 1);
+    drop(new);
+    eventually("the end of the session", || (!service.is_held("a")).then_some(()));
+    // With a shared seal key, the newer one may be at another instance: the ttl ends the session.
+    let team = Team::at(&server.url());
+    let (one, two) = (team.instance(), team.instance());
+    let session = begin(&one, 2_000);
+    hold(&one, &session, "b");
+    let path = format!("/v1/sessions/{session}/events?bound=true");
+    let mut old = Events::follow(&one.address, &path, &[]);
+    old.until("kept");
+    let mut new = Events::follow(&two.address, &path, &[]);
+    new.until("kept");
+    drop(old);
+    let start = Instant::now();
+    while start.elapsed() < Duration::from_secs(3) {
+        assert_eq!(new.until("kept")["locks"], 1);
+    }
+    drop(new);
+    eventually("the end of the session", || (!one.is_held("b")).then_some(()));
 }
 
 /// An acquire that waits while its session ends leaves no hold, whichever instance it waits at.
@@ -643,15 +714,16 @@ fn a_stream_keeps_a_session_and_a_bound_one_ends_with_it() {
     assert_eq!((&kept["lost"][0]["name"], kept["locks"].as_u64()), (&json!("more"), Some(1)));
     end(&two, &free).is(200);
     assert!(stream.until("ended")["next_step"].is_string());
-    let bound = begin(&one, 30_000);
-    hold(&one, &bound, "bound");
-    let mut stream = follow(&two, &bound, true);
+    let alone = Service::start(&["--store", &server.url()]);
+    let bound = begin(&alone, 30_000);
+    hold(&alone, &bound, "bound");
+    let mut stream = follow(&alone, &bound, true);
     stream.until("kept");
     drop(stream);
     let start = Instant::now();
-    eventually("the end of the session", || (!one.is_held("bound")).then_some(()));
+    eventually("the end of the session", || (!alone.is_held("bound")).then_some(()));
     assert!(start.elapsed() < Duration::from_secs(15), "{:?}", start.elapsed());
-    renew(&one, &bound).is(410);
+    renew(&alone, &bound).is(410);
     // An instance that stops ends nothing.
     let bound = begin(&one, 30_000);
     hold(&one, &bound, "bound");

@@ -15,7 +15,7 @@ use super::id::HoldId;
 use super::kept::{Granted, Kept, Known};
 use super::origin::SessionNumber;
 use super::release::ProgressReceiver;
-use super::sessions::KnownSession;
+use super::sessions::{KnownSession, Streams};
 use super::table::Table;
 use super::ticket::{Packed, Ticket};
 use super::validity::{keep_until, promised, valid_for};
@@ -56,7 +56,7 @@ pub(crate) struct Hold {
     pub(super) of: Arc<Common>,
     pub(crate) kept: Kept,
     /// When this process looks after it. Guards are released then, never before their client has stopped relying on them.
-    pub(super) end: Moment,
+    pub(in crate::domain) end: Moment,
     pub(crate) since: Moment,
     pub(super) ttl_millis: u32,
     /// The store had the hold of this ticket when this instance asked shortly before its end.
@@ -143,6 +143,7 @@ pub(super) struct State {
     /// The locks of tickets of several, but for the first of each.
     pub(super) others: HashSet<HoldId>,
     pub(super) sessions: HashMap<SessionNumber, KnownSession>,
+    pub(super) streams: HashMap<SessionNumber, Streams>,
     commons: HashSet<Arc<Common>>,
     pub(super) ended: EndedHolds,
     /// The releases that the store has not answered yet.
@@ -215,6 +216,10 @@ impl State {
         let hold = self.forget(id)?;
         let (owner, name) = (hold.of.owner.clone(), hold.name(names).into());
         let ended = EndedHold { owner, name, ending, successor: None };
+        // A renewal of its session finds each of several locks by itself.
+        for lock in hold.kept.known().into_iter().flat_map(|known| known.packed.locks().skip(1)) {
+            self.ended.add(now, HoldId::of(lock.id), ended.clone());
+        }
         self.ended.add(now, id, ended);
         Some(hold)
     }

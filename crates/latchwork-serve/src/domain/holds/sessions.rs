@@ -19,6 +19,13 @@ pub(super) struct KnownSession {
     holds: Vec<u32>,
 }
 
+/// The streams of one session at this instance, while there are some.
+#[derive(Debug, Default)]
+pub(super) struct Streams {
+    open: usize,
+    newest: u64,
+}
+
 impl State {
     /// Remembers a hold for its session.
     fn remember(&mut self, number: SessionNumber, session: HoldId, ticket: &Ticket) {
@@ -59,15 +66,41 @@ impl State {
         }
     }
 
-    /// Removes the sessions that this instance no longer sees.
+    /// Removes the sessions of which this instance no longer sees anything.
     pub(super) fn sweep_sessions(&mut self) {
-        let over = self.sessions.iter().filter(|(_, known)| self.holds.get(known.own).is_none());
+        let goes_on = |id| self.holds.get(id).is_some();
+        let is_seen = |known: &KnownSession| {
+            let mut holds = known.holds.iter().filter_map(|place| self.holds.at(*place));
+            goes_on(known.own) || holds.any(|(id, _)| goes_on(id))
+        };
+        let over = self.sessions.iter().filter(|(_, known)| !is_seen(known));
         let over: Vec<_> = over.map(|(number, _)| *number).collect();
         over.into_iter().for_each(|number| self.remove_session(number));
     }
 }
 
 impl Registry {
+    /// A stream of a session begins; returns its number.
+    pub(crate) fn open_stream(&self, session: SessionNumber) -> u64 {
+        let mut state = self.lock();
+        let streams = state.streams.entry(session).or_default();
+        streams.open += 1;
+        streams.newest += 1;
+        streams.newest
+    }
+
+    /// A stream of a session ends; returns whether none was begun after it.
+    pub(crate) fn close_stream(&self, session: SessionNumber, stream: u64) -> bool {
+        let mut state = self.lock();
+        let Some(streams) = state.streams.get_mut(&session) else { return true };
+        let is_newest = streams.newest == stream;
+        streams.open -= 1;
+        if streams.open == 0 {
+            state.streams.remove(&session);
+        }
+        is_newest
+    }
+
     /// Adds a hold to its session. A renewal may have found its locks before, each by itself.
     pub(crate) fn remember(&self, session: &Ticket, hold: &Ticket) {
         let Some(number) = session.session() else { return };

@@ -182,7 +182,8 @@ impl Registry {
             let first = ticket.tokens().next();
             let name = first.map(|(key, _)| self.names.name_of(key.as_str()));
             let (owner, name) = (ticket.owner.clone(), name.unwrap_or_default().into());
-            state.ended.add(now, id, EndedHold { owner, name, ending, successor: None });
+            let ended = EndedHold { owner, name, ending, successor: None };
+            ticket.ids().for_each(|id| state.ended.add(now, id, ended.clone()));
         }
         drop(state);
         self.fewer.notify_waiters();

@@ -1,5 +1,6 @@
 //! The ends of holds: released, not renewed, lost, or taken away; and the loop that notices them.
 
+use std::mem::ManuallyDrop;
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
@@ -17,7 +18,7 @@ use crate::domain::holds::id::HoldId;
 use crate::domain::holds::registry::Hold;
 use crate::domain::holds::release::{Confirmation, ProgressSender, ReleaseKind, ReleaseOutcome};
 use crate::domain::holds::ticket::{Released, Ticket};
-use crate::domain::refusal::Refusal;
+use crate::domain::refusal::{Kind, Refusal};
 use crate::time::spawn;
 
 /// How often the claims and ends that are too old are removed.
@@ -87,7 +88,20 @@ impl Service {
             let (name, reason) = (self.names.name_of(loss.key.as_str()), ending.reason());
             tracing::warn!(name, token = %loss.token, reason, "a hold was lost");
             self.publish_end(&hold, ending);
+            self.leave_to_its_ttl(hold);
         }
+    }
+
+    /// Keeps what is left of a lost hold of several locks until its client's ttl is over, as the client relies on it until
+    /// it learns of the loss.
+    fn leave_to_its_ttl(&self, hold: Hold) {
+        let clock = self.clock.clone();
+        // The end of the service does not release it.
+        let hold = ManuallyDrop::new(hold);
+        spawn(async move {
+            clock.sleep_until(hold.end).await;
+            drop(ManuallyDrop::into_inner(hold));
+        });
     }
 
     /// Takes a lock away from its holders, of this service or not.
@@ -116,6 +130,7 @@ impl Service {
         // may have granted the lock again, even to a client of this service.
         for (hold, ending) in self.registry.evicted(key) {
             self.publish_end(&hold, ending);
+            self.leave_to_its_ttl(hold);
         }
         let tokens = done.iter().flat_map(|done| &done.evicted).filter_map(|one| one.token);
         let tokens: Vec<_> = tokens.map(FencingToken::from_grant).collect();
@@ -150,7 +165,19 @@ impl Service {
         caller: &Caller,
         asked: ReleaseKind,
     ) -> Result<Confirmation, Refusal> {
-        let state = self.registry.release(id, ticket.as_deref(), &caller.principal.name, asked)?;
+        let state = self.registry.release(id, ticket.as_deref(), &caller.principal.name, asked);
+        let state = match state {
+            Err(refusal) => {
+                // Its client knows of the loss, and relies on none of its locks: those that are left end now.
+                if let Some(ticket) = ticket.filter(|it| it.locks.len() > 1)
+                    && matches!(refusal.kind, Kind::Lost | Kind::Unconfirmed)
+                {
+                    self.abandon(*ticket);
+                }
+                return Err(refusal);
+            }
+            Ok(state) => state,
+        };
         let (kind, name, receiver) = match state {
             ReleaseState::Confirmed(confirmation) => return Ok(confirmation),
             ReleaseState::UnderWay { kind, name, receiver } => (kind, name, receiver),

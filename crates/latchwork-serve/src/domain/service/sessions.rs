@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use latchwork::{FencingToken, Resize};
+use latchwork_store::validity::seen_until;
 use latchwork_store::{Mode, Moment, random_u128};
 
 use super::Service;
@@ -21,7 +22,7 @@ use crate::domain::holds::origin::{Origin, SESSION_NAMES, SessionNumber};
 use crate::domain::holds::release::ReleaseKind;
 use crate::domain::holds::seal::Purpose;
 use crate::domain::holds::ticket::Ticket;
-use crate::domain::holds::validity::promised;
+use crate::domain::holds::validity::{promised, renewed_until};
 use crate::domain::refusal::{Kind, RENEW_AGAIN_STEP, Refusal};
 use crate::domain::store_claims::StoreClaim;
 use crate::domain::wish::{LockWish, Options, Target};
@@ -152,15 +153,8 @@ impl Service {
         caller.principal.check_right(Right::Lock)?;
         let session = self.open_session(text, caller)?;
         let Some(number) = session.session() else { return Err(no_session()) };
-        let own = match self.renew_ticket(&session, caller).await {
-            Ok(own) => own,
-            Err(refusal) => {
-                if refusal.kind == Kind::Lost {
-                    self.abandon_all(number);
-                }
-                return Err(of_session(refusal));
-            }
-        };
+        // The holds of a session that has ended are left to their leases, on which the client relies until it has read that.
+        let own = self.renew_ticket(&session, caller).await.map_err(of_session)?;
         let mut renewals = Renewals::default();
         let known = self.registry.holds_of(number);
         self.renew_holds(&known, caller, &mut renewals).await;
@@ -268,14 +262,6 @@ impl Service {
         Ticket { locks, since, max_end: None, period: None, ..session.clone() }
     }
 
-    /// Releases the known holds of a session that the store no longer has.
-    fn abandon_all(&self, number: SessionNumber) {
-        for ticket in self.registry.holds_of(number) {
-            self.abandon(ticket);
-        }
-        self.registry.remove_session(number);
-    }
-
     /// Ends a session, and releases all of its holds.
     ///
     /// # Errors
@@ -344,10 +330,32 @@ impl Service {
         released.map(drop)
     }
 
-    /// Ends a session whose client has gone, in the background.
-    pub(crate) fn end_session_later(self: &Arc<Self>, text: String, caller: Caller) {
-        let service = self.clone();
-        spawn(async move { service.end_session(&text, &caller).await.map(drop) });
+    /// A stream that keeps a session begins; returns its number.
+    ///
+    /// # Errors
+    ///
+    /// `NotFound`.
+    pub(crate) fn open_stream(&self, text: &str, caller: &Caller) -> Result<u64, Refusal> {
+        let number = self.open_session(text, caller)?.session().ok_or_else(no_session)?;
+        Ok(self.registry.open_stream(number))
+    }
+
+    /// A stream has ended. Where `is_left`, its client has closed it, and the session that is bound to it ends in the
+    /// background. Not if a newer stream keeps it; and with a shared seal key another instance may have that.
+    pub(crate) fn close_stream(
+        self: &Arc<Self>,
+        text: &str,
+        caller: &Caller,
+        stream: u64,
+        is_left: bool,
+    ) {
+        let Ok(session) = self.open_session(text, caller) else { return };
+        let Some(number) = session.session() else { return };
+        let is_newest = self.registry.close_stream(number, stream);
+        if is_left && is_newest && !self.outlived() {
+            let (service, text, caller) = (self.clone(), text.to_owned(), caller.clone());
+            spawn(async move { service.end_session(&text, &caller).await.map(drop) });
+        }
     }
 
     /// Shows a session as the store has it, and renews nothing.
@@ -365,9 +373,22 @@ impl Service {
         let Some(number) = session.session() else { return Err(no_session()) };
         let own = self.show_ticket(&session, caller).await.map_err(of_session)?;
         let claims = self.store_claims.after(caller.arrival).await?;
-        let holds = claims.iter().filter(|it| self.is_hold_of(it, &session, number));
-        let held = holds.map(|it| (self.names.name_of(it.key.as_str()), it.token)).collect();
-        let seen = Renewals { held, ..Renewals::default() };
+        let mut seen = Renewals::default();
+        for claim in claims.iter().filter(|it| self.is_hold_of(it, &session, number)) {
+            let (name, token) = (self.names.name_of(claim.key.as_str()), claim.token);
+            if self.registry.ended(HoldId::of(claim.id), &session.owner).is_some() {
+                continue;
+            }
+            if caller.principal.check(Right::Lock, &name).is_err() {
+                seen.lost.push(LostLock { name, token, reason: "forbidden" });
+                continue;
+            }
+            let until = seen_until(caller.arrival, claim.remaining.unwrap_or_default());
+            let until = renewed_until(caller.arrival, until, own.ttl);
+            let valid_for = promised(caller.arrival, until, own.ttl);
+            seen.valid_for = Some(valid_for.min(seen.valid_for.unwrap_or(valid_for)));
+            seen.held.push((name, token));
+        }
         Ok(self.status(text.to_owned(), &own, seen, caller.arrival))
     }
 

@@ -220,9 +220,33 @@ impl Service {
 
     /// The lease of a renewal: that of the hold, or what remains of its longest hold.
     fn lease_of(&self, ticket: &Ticket) -> Duration {
-        let least = *self.locks.capabilities().ttl.start();
         let left = ticket.max_left(self.clock.wall());
-        left.map_or(ticket.lease(), |left| ticket.lease().min(left)).max(least)
+        self.lease_with(ticket, left.unwrap_or(Duration::MAX))
+    }
+
+    fn lease_with(&self, ticket: &Ticket, left: Duration) -> Duration {
+        ticket.lease().min(left).max(*self.locks.capabilities().ttl.start())
+    }
+
+    /// What remains of the longest hold by the store's clock if it can tell, and of the lease. Wall clocks of instances
+    /// differ: they are asked first, and do not decide.
+    async fn last_part(
+        &self,
+        ticket: &Ticket,
+        by_wall: Duration,
+    ) -> Result<(Duration, Duration), Error> {
+        let mut last = (by_wall, Duration::MAX);
+        for lock in &ticket.locks {
+            let seen = self.locks.inspect(&self.names.name_of(lock.key().as_str())).await?;
+            if let Some(own) = seen.holders.iter().find(|party| party.id == Some(lock.id())) {
+                let longest = ticket.max_end.map(|end| end.saturating_sub(ticket.since));
+                if let (Some(longest), Some(age)) = (longest, own.age) {
+                    last.0 = longest.saturating_sub(age);
+                }
+                last.1 = last.1.min(own.remaining.unwrap_or_default());
+            }
+        }
+        Ok(last)
     }
 
     /// Releases a hold that no client has learned of.
@@ -259,10 +283,12 @@ impl Service {
         if !is_elsewhere {
             return Err(self.not_renewed(ticket, &error));
         }
-        if ticket.locks.len() > 1 {
-            self.abandon(ticket.clone());
-        }
-        if let Some(hold) = self.registry.forget_ticket(ticket) {
+        // What is left of several locks is not renewed again. It ends with its lease: the client still relies on it.
+        let hold = match ticket.locks.len() {
+            1 => self.registry.forget_ticket(ticket),
+            _ => self.registry.end_ticket(ticket, Ending::Lost("taken")),
+        };
+        if let Some(hold) = hold {
             self.publish_elsewhere(&hold);
         }
         Err(Ending::Lost("taken").refusal(&self.name_of(ticket)))
@@ -276,10 +302,22 @@ impl Service {
     ) -> Result<Result<HoldStatus, Error>, Refusal> {
         self.check_ticket(ticket, caller)?;
         self.registry.check_open()?;
-        if ticket.max_left(self.clock.wall()).is_some_and(|left| left.is_zero()) {
-            return Err(self.lose(ticket, Ending::Lost("max_hold")));
-        }
-        let renewed = ticket.renew(&self.locks, self.lease_of(ticket)).await;
+        let renewed = match ticket.max_left(self.clock.wall()) {
+            Some(left) if left < ticket.lease() => match self.last_part(ticket, left).await {
+                Ok((left, _)) if left.is_zero() => {
+                    return Err(self.lose(ticket, Ending::Lost("max_hold")));
+                }
+                // A renewal would shorten a lease on which the client relies.
+                Ok((left, lease)) if left <= lease => match ticket.look(&self.locks).await {
+                    Ok(Some(until)) => Ok(until),
+                    Ok(None) => return Err(self.lose(ticket, self.registry.gone(ticket))),
+                    Err(error) => Err(error),
+                },
+                Ok((left, _)) => ticket.renew(&self.locks, self.lease_with(ticket, left)).await,
+                Err(error) => Err(error),
+            },
+            _ => ticket.renew(&self.locks, ticket.lease()).await,
+        };
         let until = match renewed {
             Ok(until) => renewed_until(caller.arrival, until, ticket.ttl),
             Err(error) => return Ok(Err(error)),
@@ -380,15 +418,12 @@ impl Service {
         }
     }
 
-    /// Ends a hold that the store does not have.
+    /// Ends a hold that the store does not have. What is left of several locks is released by the client's `DELETE`, or
+    /// ends with its lease: as long as its client has not read this answer, it relies on the one before.
     fn lose(&self, ticket: &Ticket, ending: Ending) -> Refusal {
         // The loop that ends holds may have found it meanwhile.
         if let Some(ended) = self.registry.ended(ticket.id(), &ticket.owner) {
             return ended.refusal();
-        }
-        if ticket.locks.len() > 1 {
-            // Of several locks, those that are not lost would stay until their leases are over.
-            self.abandon(ticket.clone());
         }
         self.registry.leave_session(ticket);
         if let Some(hold) = self.registry.end_ticket(ticket, ending) {
@@ -524,5 +559,32 @@ mod tests {
         drop(unheld);
         assert!(service.locks.mutex("a").acquire_within(Duration::from_secs(5)).await.is_ok());
         assert_eq!(service.registry.count(), 0);
+    }
+
+    /// H476: a renewal that is cut after the session's own lock has confirmed none of its holds.
+    #[tokio::test]
+    async fn h476_a_look_at_a_session_promises_what_its_holds_have() {
+        let dir = tempfile::tempdir().unwrap();
+        let (_driver, service, caller) = service(&dir).await;
+        let options = || Options { ttl: Some(Duration::from_secs(5)), ..Options::default() };
+        let begun = service.create_session(options(), &caller).await.unwrap();
+        let session = service.open_session(&begun.id, &caller).unwrap();
+        let (mode, resize) = (Mode::Exclusive, Resize::Never);
+        let lock = LockWish { name: "a".into(), mode, resize, is_fair: false };
+        let options = Options { session: Some(begun.id.clone()), ..Options::default() };
+        let wish = service.wish(Target::Locks(vec![lock]), options, &caller).unwrap();
+        service.take(&wish, &caller, false).await.unwrap();
+        let half = Duration::from_millis(500);
+        crate::time::pause(half).await;
+        let now = || Caller { arrival: service.clock.now(), ..caller.clone() };
+        let own = service.renew_ticket(&session, &now()).await.unwrap();
+        let shown = service.show_session(&begun.id, &now()).await.unwrap();
+        assert_eq!(shown.held.len(), 1);
+        assert!(
+            shown.valid_for + half <= own.valid_for,
+            "{:?} of {:?}",
+            shown.valid_for,
+            own.valid_for
+        );
     }
 }
