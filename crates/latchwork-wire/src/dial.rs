@@ -7,24 +7,53 @@
 
 use std::future::poll_fn;
 use std::io;
-use std::net::{IpAddr, SocketAddr, TcpStream, ToSocketAddrs as _};
+use std::net::{IpAddr, SocketAddr, TcpStream};
 use std::pin::pin;
 use std::sync::Arc;
 use std::task::Poll;
-use std::thread;
 use std::time::Duration;
 
 use latchwork_store::{Io, Moment};
-use tokio::sync::oneshot;
 
 use crate::address::Endpoint;
+use crate::names;
 use crate::silence::{SILENT, Silence};
 
 /// An attempt that is silent for so long does not keep the next one waiting.
 const STAGGER: Duration = Duration::from_millis(250);
 
-/// Connects to a server: to the first of its addresses that answers. Its name is looked up each
-/// time. Must be called inside the runtime of the `Io`.
+/// Waits until the addresses of a server are known, so that the time limit of a connection does not include the lookup
+/// of its name. Callers share a lookup, and it goes on if they give up. If it is late, the addresses that the
+/// name had before count.
+///
+/// # Errors
+///
+/// That the name has no address, or that the lookup takes too long.
+pub async fn resolve(server: &Endpoint, io: &Io) -> io::Result<()> {
+    if server.is_socket() {
+        return Ok(());
+    }
+    addresses_of(server, io).await.map(drop)
+}
+
+/// As [`resolve`], until the addresses of one of several servers are known.
+///
+/// # Errors
+///
+/// Those of all servers, each with its place.
+pub async fn resolve_any(servers: &[Endpoint], io: &Io) -> Result<(), Vec<(usize, io::Error)>> {
+    let lookups = servers.iter().map(|server| resolve(server, io)).collect();
+    race(lookups, io).await.map(drop)
+}
+
+/// Notes that a server has not answered in time on the connection that was made to it last. If its name has several
+/// addresses, that one is tried last for a while.
+pub fn note_unanswered(server: &Endpoint, io: &Io) {
+    silence(io).unanswered(server);
+}
+
+/// Connects to a server: to the first of its addresses that answers. Its name is looked up unless that was
+/// done within a second ([`resolve`]). Must be called inside the runtime of the `Io`.
 ///
 /// A socket in the file system is read, written and shut down by the same calls as one of TCP, and the
 /// type is only a name for its descriptor: nothing that concerns TCP alone is to be asked of it.
@@ -38,7 +67,7 @@ pub async fn dial(server: &Endpoint, io: &Io) -> io::Result<TcpStream> {
     if server.is_socket() {
         return dial_socket(&server.host).await;
     }
-    let addresses = by_turns(addresses_of(server).await?, io);
+    let addresses = by_turns(addresses_of(server, io).await?, io);
     let mut attempts = Vec::new();
     for (place, address) in addresses.iter().enumerate() {
         // The name is silent if the last of its addresses is.
@@ -47,8 +76,11 @@ pub async fn dial(server: &Endpoint, io: &Io) -> io::Result<TcpStream> {
         attempts.push(connect(*address, owing.collect(), io));
     }
     match race(attempts, io).await {
-        Ok((_, stream)) => {
+        Ok((place, stream)) => {
             silence(io).forget(server);
+            let is_one_of_several = addresses.len() > 1;
+            let reached = is_one_of_several.then(|| (named(&addresses[place]), io.now()));
+            silence(io).reached(server, reached);
             Ok(stream)
         }
         Err(errors) => Err(all_failed(
@@ -171,7 +203,7 @@ where
 }
 
 /// The addresses of a server, in the order of the system.
-async fn addresses_of(server: &Endpoint) -> io::Result<Vec<SocketAddr>> {
+async fn addresses_of(server: &Endpoint, io: &Io) -> io::Result<Vec<SocketAddr>> {
     if let Ok(number) = server.host.parse::<IpAddr>() {
         return Ok(vec![(number, server.port).into()]);
     }
@@ -179,22 +211,9 @@ async fn addresses_of(server: &Endpoint) -> io::Result<Vec<SocketAddr>> {
     if let Some(numbers) = crate::testing::addresses_of(&server.host) {
         return Ok(numbers.into_iter().map(|number| (number, server.port).into()).collect());
     }
-    let (told, found) = oneshot::channel();
-    let (host, port) = (server.host.clone(), server.port);
-    let look_up = move || {
-        // It may have been given up.
-        let _ = told.send((host, port).to_socket_addrs().map(Iterator::collect::<Vec<_>>));
-    };
-    // A thread of its own: one that cannot be had is an error, and one that hangs keeps no runtime alive.
-    let started = thread::Builder::new().name("latchwork-names".into()).spawn(look_up);
-    started.map_err(|error| {
-        io::Error::new(error.kind(), format!("no thread looks the name up: {error}"))
-    })?;
-    let found = found.await.unwrap_or_else(|_| Err(io::Error::other("the lookup has ended")))?;
-    match found.is_empty() {
-        true => Err(io::Error::new(io::ErrorKind::NotFound, "the name has no address")),
-        false => Ok(found),
-    }
+    let mut found = names::addresses_of(&server.host, io).await?;
+    found.iter_mut().for_each(|address| address.set_port(server.port));
+    Ok(found)
 }
 
 /// The order of the system, but that families alternate, and what was silent comes last.
@@ -271,6 +290,20 @@ mod tests {
         assert_eq!(order(&servers, 2, &io), [2, 1, 0]);
         io.sleep(REMEMBERED).await;
         assert_eq!(by_turns(vec![a, b, x], &io), [a, x, b]);
+    }
+
+    /// H514: the first address takes the connection and says nothing on it.
+    #[tokio::test(start_paused = true)]
+    async fn h514_an_address_that_only_accepts_is_tried_last() {
+        let (io, _) = paused_io();
+        let [mute, good] = ["10.9.9.1:1", "10.9.9.2:1"].map(address);
+        let server = Endpoint { host: "mute.test".into(), port: 1 };
+        silence(&io).reached(&server, Some((named(&mute), io.now())));
+        io.sleep(SILENT).await;
+        assert_eq!(by_turns(vec![mute, good], &io), [mute, good]);
+        note_unanswered(&server, &io);
+        assert_eq!(by_turns(vec![mute, good], &io), [good, mute]);
+        assert!(!is_silent(&server, &io));
     }
 
     /// An attempt that ends after so many milliseconds.

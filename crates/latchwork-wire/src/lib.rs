@@ -48,7 +48,7 @@
 //! | part | job |
 //! | --- | --- |
 //! | [`Drive`], [`Socket`] | one connection, moved by the threads that wait for its answers |
-//! | [`dial`](fn@dial), [`dial_any`], [`race`], [`is_silent`] | connect to the first address that answers, and remember those that do not |
+//! | [`resolve`], [`dial`](fn@dial), [`dial_any`], [`race`], [`is_silent`] | look names up, connect to the first address that answers, and remember those that do not |
 //! | [`EventLoop`], [`ForeignLoop`] | the loop that polls a caller: of tokio, or one that lends its thread |
 //! | [`Visit`] | the bell at which a blocked thread listens |
 //! | [`finish`] | runs a task to its end that no caller waits for |
@@ -69,6 +69,7 @@ mod dial;
 mod event_loop;
 mod late;
 pub mod mailbox;
+mod names;
 mod process;
 mod silence;
 mod source;
@@ -83,7 +84,7 @@ mod visit;
 #[cfg(target_os = "linux")]
 pub use close_on_fork::CloseOnFork;
 pub use connection::{Drive, Expectation, Socket};
-pub use dial::{dial, dial_any, is_silent, race};
+pub use dial::{dial, dial_any, is_silent, note_unanswered, race, resolve, resolve_any};
 pub use event_loop::{Entered, EventLoop, ForeignLoop, LoopId, Watched, yield_now};
 pub use late::finish;
 pub use process::this_process;

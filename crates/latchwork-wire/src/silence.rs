@@ -14,14 +14,21 @@ pub(crate) const SILENT: Duration = Duration::from_millis(200);
 /// A silent server is tried last for so long.
 pub(crate) const REMEMBERED: Duration = Duration::from_secs(60);
 
-/// Since when each server, by its name or by one of its numbers, owes an answer.
 #[derive(Debug, Default)]
-pub(crate) struct Silence(Mutex<HashMap<Endpoint, Moment>>);
+pub(crate) struct Silence(Mutex<Servers>);
+
+#[derive(Debug, Default)]
+struct Servers {
+    /// Since when each server, by its name or by one of its numbers, owes an answer.
+    owing: HashMap<Endpoint, Moment>,
+    /// The address, one of several of a name, to which the last connection was made, and when.
+    reached: HashMap<Endpoint, (Endpoint, Moment)>,
+}
 
 impl Silence {
     /// Whether a server is silent, or was a moment ago.
     pub(crate) fn has(&self, server: &Endpoint, now: Moment) -> bool {
-        self.lock().get(server).is_some_and(|since| {
+        self.lock().owing.get(server).is_some_and(|since| {
             let owes = now.since(*since);
             owes >= SILENT && owes < REMEMBERED
         })
@@ -29,17 +36,34 @@ impl Silence {
 
     /// A server is asked.
     pub(crate) fn asked(&self, server: Endpoint, now: Moment) {
-        let mut servers = self.lock();
-        servers.retain(|_, since| now.since(*since) < REMEMBERED);
-        servers.entry(server).or_insert(now);
+        let owing = &mut self.lock().owing;
+        owing.retain(|_, since| now.since(*since) < REMEMBERED);
+        owing.entry(server).or_insert(now);
     }
 
     /// A server has answered, or had no time to.
     pub(crate) fn forget(&self, server: &Endpoint) {
-        self.lock().remove(server);
+        self.lock().owing.remove(server);
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<Endpoint, Moment>> {
+    /// A connection was made to this address of a server.
+    pub(crate) fn reached(&self, server: &Endpoint, address: Option<(Endpoint, Moment)>) {
+        let reached = &mut self.lock().reached;
+        match address {
+            Some(address) => drop(reached.insert(server.clone(), address)),
+            None => drop(reached.remove(server)),
+        }
+    }
+
+    /// On that connection the server has not answered.
+    pub(crate) fn unanswered(&self, server: &Endpoint) {
+        let servers = &mut *self.lock();
+        if let Some((address, since)) = servers.reached.remove(server) {
+            servers.owing.insert(address, since);
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Servers> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

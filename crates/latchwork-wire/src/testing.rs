@@ -3,8 +3,17 @@
 use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
-type Names = HashMap<String, Vec<IpAddr>>;
+type Names = HashMap<String, Host>;
+
+#[derive(Debug, Default)]
+struct Host {
+    addresses: Vec<IpAddr>,
+    /// How long a lookup takes. None: there is no lookup.
+    after: Option<Duration>,
+    lookups: usize,
+}
 
 static NAMES: LazyLock<Mutex<Names>> = LazyLock::new(Mutex::default);
 
@@ -13,12 +22,39 @@ static NAMES: LazyLock<Mutex<Names>> = LazyLock::new(Mutex::default);
 pub fn name_host(host: &str, addresses: &[IpAddr]) {
     match addresses {
         [] => drop(names().remove(host)),
-        all => drop(names().insert(host.to_owned(), all.to_vec())),
+        all => name(host, all, None),
     }
 }
 
+/// Gives a host addresses that a lookup finds after so long.
+pub fn name_host_slowly(host: &str, addresses: &[IpAddr], after: Duration) {
+    name(host, addresses, Some(after));
+}
+
+fn name(host: &str, addresses: &[IpAddr], after: Option<Duration>) {
+    let mut names = names();
+    let host = names.entry(host.to_owned()).or_default();
+    (host.addresses, host.after) = (addresses.to_vec(), after);
+}
+
+/// Returns how many lookups of a host have begun.
+pub fn lookups_of(host: &str) -> usize {
+    names().get(host).map_or(0, |host| host.lookups)
+}
+
+/// The addresses of a host that needs no lookup.
 pub(crate) fn addresses_of(host: &str) -> Option<Vec<IpAddr>> {
-    names().get(host).cloned()
+    let names = names();
+    names.get(host).filter(|host| host.after.is_none()).map(|host| host.addresses.clone())
+}
+
+/// The addresses that a lookup finds, and after how long.
+pub(crate) fn looked_up(host: &str) -> Option<(Vec<IpAddr>, Duration)> {
+    let mut names = names();
+    let host = names.get_mut(host)?;
+    let after = host.after?;
+    host.lookups += 1;
+    Some((host.addresses.clone(), after))
 }
 
 fn names() -> MutexGuard<'static, Names> {

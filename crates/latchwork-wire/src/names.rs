@@ -1,0 +1,227 @@
+//! Looks up the names of hosts: each name once at a time, for all callers that use an [`Io`].
+//!
+//! A lookup takes as long as the name servers do: 5 s and more if the first one is off. A caller has less time than
+//! that, so a lookup goes on without its callers, and the next one waits for the same.
+
+use std::collections::HashMap;
+use std::io;
+use std::net::{SocketAddr, ToSocketAddrs as _};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::Duration;
+
+use latchwork_store::{Io, Moment};
+use tokio::sync::{oneshot, watch};
+
+/// A lookup that takes longer is late: the addresses that the name had before are used.
+const LATE: Duration = Duration::from_millis(250);
+/// A caller waits no longer for a name that had no address before.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// The answer of a lookup counts for so long, also for callers that had given up.
+const FRESH: Duration = Duration::from_secs(1);
+/// After this another lookup may start beside one that has not ended.
+const STUCK: Duration = Duration::from_secs(60);
+
+/// What is known of the names.
+#[derive(Debug, Default)]
+pub(crate) struct Names(Mutex<HashMap<String, Name>>);
+
+#[derive(Debug, Default)]
+struct Name {
+    /// The addresses that the last lookup found, and when.
+    known: Option<(Moment, Vec<SocketAddr>)>,
+    /// The lookup that runs, and since when.
+    running: Option<(Moment, Answer)>,
+}
+
+/// The answer of a lookup, once there is one.
+type Answer = watch::Receiver<Option<Found>>;
+type Found = Result<Vec<SocketAddr>, (io::ErrorKind, String)>;
+
+/// The addresses of a host, in the order of the system, with no port.
+pub(crate) async fn addresses_of(host: &str, io: &Io) -> io::Result<Vec<SocketAddr>> {
+    let (mut answer, known) = match io.shared::<Names>().ask(host, io)? {
+        Asked::Fresh(addresses) => return Ok(addresses),
+        Asked::Running(answer, known) => (answer, known),
+    };
+    let limit = if known.is_some() { LATE } else { PATIENCE };
+    let found = io.within(limit, answer.wait_for(Option::is_some)).await;
+    match (found, known) {
+        (Some(Ok(found)), _) => match &*found {
+            Some(Ok(addresses)) => Ok(addresses.clone()),
+            Some(Err((kind, text))) => Err(io::Error::new(*kind, text.clone())),
+            None => Err(ended()),
+        },
+        (Some(Err(_)), _) => Err(ended()),
+        (None, Some(known)) => Ok(known),
+        (None, None) => {
+            let text = format!(
+                "the lookup of the name {host:?} takes longer than {PATIENCE:?}: check the name servers of this machine"
+            );
+            Err(io::Error::new(io::ErrorKind::TimedOut, text))
+        }
+    }
+}
+
+fn ended() -> io::Error {
+    io::Error::other("the lookup of the name has ended")
+}
+
+enum Asked {
+    Fresh(Vec<SocketAddr>),
+    /// With the addresses that the name had before.
+    Running(Answer, Option<Vec<SocketAddr>>),
+}
+
+impl Names {
+    fn ask(self: &Arc<Self>, host: &str, io: &Io) -> io::Result<Asked> {
+        let now = io.now();
+        let mut names = self.lock();
+        let name = names.entry(host.to_owned()).or_default();
+        if let Some((at, addresses)) = &name.known
+            && now.since(*at) < FRESH
+        {
+            return Ok(Asked::Fresh(addresses.clone()));
+        }
+        let known = name.known.as_ref().map(|(_, addresses)| addresses.clone());
+        if let Some((since, answer)) = &name.running
+            && now.since(*since) < STUCK
+        {
+            return Ok(Asked::Running(answer.clone(), known));
+        }
+        let (tell, answer) = watch::channel(None);
+        name.running = Some((now, answer.clone()));
+        drop(names);
+        if let Err(error) = self.clone().begin(host, tell, io) {
+            self.lock().entry(host.to_owned()).or_default().running = None;
+            return Err(error);
+        }
+        Ok(Asked::Running(answer, known))
+    }
+
+    fn begin(
+        self: Arc<Self>,
+        host: &str,
+        tell: watch::Sender<Option<Found>>,
+        io: &Io,
+    ) -> io::Result<()> {
+        let look_up = system_lookup(host, io)?;
+        let (host, clock) = (host.to_owned(), io.clone());
+        io.spawn(async move {
+            let found = match look_up.await {
+                Ok(Ok(found)) if found.is_empty() => {
+                    Err((io::ErrorKind::NotFound, "the name has no address".to_owned()))
+                }
+                Ok(found) => found.map_err(|error| (error.kind(), error.to_string())),
+                Err(_) => Err((io::ErrorKind::Other, ended().to_string())),
+            };
+            {
+                let mut names = self.lock();
+                let name = names.entry(host).or_default();
+                name.running = None;
+                if let Ok(addresses) = &found {
+                    name.known = Some((clock.now(), addresses.clone()));
+                }
+            }
+            tell.send_replace(Some(found));
+        });
+        Ok(())
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<String, Name>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Asks the system. The thread is its own: one that cannot be had is an error, and one that hangs keeps no runtime
+/// alive.
+fn system_lookup(
+    host: &str,
+    io: &Io,
+) -> io::Result<oneshot::Receiver<io::Result<Vec<SocketAddr>>>> {
+    let (told, found) = oneshot::channel();
+    #[cfg(any(test, feature = "testing"))]
+    if let Some((numbers, after)) = crate::testing::looked_up(host) {
+        let sleep = io.sleep(after);
+        io.spawn(async move {
+            sleep.await;
+            let _ = told.send(Ok(numbers.into_iter().map(|number| SocketAddr::new(number, 0)).collect()));
+        });
+        return Ok(found);
+    }
+    #[cfg(not(any(test, feature = "testing")))]
+    let _ = io;
+    let host = host.to_owned();
+    let look_up = move || {
+        // The client may have ended.
+        let _ = told.send((host, 0_u16).to_socket_addrs().map(Iterator::collect));
+    };
+    let started = thread::Builder::new().name("latchwork-names".into()).spawn(look_up);
+    started.map_err(|error| {
+        io::Error::new(error.kind(), format!("no thread looks the name up: {error}"))
+    })?;
+    Ok(found)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::{IpAddr, Ipv4Addr};
+
+    use latchwork_store::testing::paused_io;
+
+    use super::*;
+    use crate::testing::{lookups_of, name_host, name_host_slowly};
+
+    const A: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 9, 9, 1));
+    const B: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 9, 9, 2));
+
+    async fn found(host: &str, io: &Io) -> Result<Vec<IpAddr>, String> {
+        let found = addresses_of(host, io).await.map_err(|error| error.to_string())?;
+        Ok(found.iter().map(SocketAddr::ip).collect())
+    }
+
+    /// H513: each caller has less time than the lookup needs.
+    #[tokio::test(start_paused = true)]
+    async fn h513_a_lookup_outlives_the_callers_that_give_up() {
+        let (io, _) = paused_io();
+        name_host_slowly("h513.test", &[A], Duration::from_secs(5));
+        let two = Duration::from_secs(2);
+        assert_eq!(io.within(two, found("h513.test", &io)).await, None);
+        assert_eq!(io.within(two, found("h513.test", &io)).await, None);
+        assert_eq!(io.within(two, found("h513.test", &io)).await, Some(Ok(vec![A])));
+        assert_eq!(lookups_of("h513.test"), 1);
+        name_host("h513.test", &[]);
+    }
+
+    /// H513: the name server is slow, and the name has another address by now.
+    #[tokio::test(start_paused = true)]
+    async fn h513_a_late_lookup_gives_the_last_known_addresses() {
+        let (io, _) = paused_io();
+        let name = "late.h513.test";
+        name_host_slowly(name, &[A], Duration::from_millis(1));
+        assert_eq!(found(name, &io).await, Ok(vec![A]));
+        io.sleep(FRESH).await;
+        name_host_slowly(name, &[B], Duration::from_secs(5));
+        let begun = io.now();
+        assert_eq!(found(name, &io).await, Ok(vec![A]));
+        assert_eq!(io.now().since(begun), LATE);
+        io.sleep(Duration::from_secs(5)).await;
+        assert_eq!(found(name, &io).await, Ok(vec![B]));
+        assert_eq!(lookups_of(name), 2);
+        name_host(name, &[]);
+    }
+
+    /// H513: a name server never answers.
+    #[tokio::test(start_paused = true)]
+    async fn h513_a_lookup_without_end_is_named() {
+        let (io, _) = paused_io();
+        let name = "never.h513.test";
+        name_host_slowly(name, &[A], Duration::from_secs(1_000_000));
+        let error = found(name, &io).await.unwrap_err();
+        assert!(error.contains("the lookup of the name \"never.h513.test\""), "{error}");
+        io.sleep(STUCK).await;
+        name_host_slowly(name, &[B], Duration::from_secs(1));
+        assert_eq!(found(name, &io).await, Ok(vec![B]));
+        name_host(name, &[]);
+    }
+}
