@@ -113,9 +113,13 @@ pub(crate) fn unsent(message: &str, why: &std::io::Error) -> BackendError {
 
 /// A server that takes no more connections from this host.
 pub(crate) fn full(server: impl std::fmt::Display) -> BackendError {
-    let message = format!("{server} accepts no more connections from this host (maxClientCnxns)");
+    let message = format!(
+        "{server} accepts no more connections from this host (maxClientCnxns), or is no ZooKeeper server: it closes \
+         each one at once"
+    );
     BackendError::new(BackendErrorKind::Unreachable, Effect::NotApplied, message).with_next_step(
-        "raise maxClientCnxns at the servers, or run fewer processes with locks at a time",
+        "raise maxClientCnxns at the servers, or run fewer processes with locks at a time; if no ZooKeeper server \
+         listens there, correct the address",
     )
 }
 

@@ -113,3 +113,48 @@ fn h277_a_sasl_password_replaced_at_a_restart_loses_no_hold() {
         held.release().await.unwrap();
     });
 }
+
+/// H512: the login is fixed, and the connection ends in the middle of it, in each of its steps.
+#[test]
+fn h512_a_cut_during_the_sasl_login_loses_no_hold() {
+    const SASL: &str = "102";
+    let folder = Folder::new().unwrap();
+    let server = server(&folder);
+    let proxy = Proxy::zookeeper(server.port()).unwrap();
+    run(async {
+        let locks = client(&address("app:se%22cret,x", proxy.port())).await.ttl(4 * SEC);
+        let held = locks.mutex("held").acquire().await.unwrap();
+        for nth in [1, 2] {
+            let (of, cut) = (Some(SASL.to_owned()), Some(Cut::Finish));
+            proxy.lose(Loss { of, nth, what: What::Answer, cut });
+            proxy.cut(Cut::Reset).unwrap();
+            proxy.wait_counts(9 * SEC, |counts| counts.lost == nth).unwrap();
+        }
+        tokio::time::sleep(5 * SEC).await;
+        held.ensure_held().expect("it was renewed");
+        held.release().await.unwrap();
+    });
+}
+
+/// H512: the login is fixed, and the server comes back with another file of users for a while.
+#[test]
+fn h512_a_login_refused_for_a_while_loses_no_hold() {
+    let folder = Folder::new().unwrap();
+    let mut server = server(&folder);
+    let users = |text: &str| std::fs::write(folder.path().join("jaas.conf"), text).unwrap();
+    run(async {
+        let locks = client(&address("app:se%22cret,x", server.port())).await.ttl(15 * SEC);
+        let held = locks.mutex("held").acquire().await.unwrap();
+        users(&USERS.replace("se\\\"cret,x", "wrong"));
+        server.restart().unwrap();
+        // The time limit of a request is longer than the pause between two logins.
+        let error = locks.mutex("other").try_acquire().await.expect_err("it is refused");
+        assert!(error.to_string().contains("user and password by SASL"), "{error}");
+        users(USERS);
+        server.restart().unwrap();
+        locks.mutex("other").acquire_within(9 * SEC).await.unwrap().release().await.unwrap();
+        tokio::time::sleep(15 * SEC).await;
+        held.ensure_held().expect("it was renewed");
+        held.release().await.unwrap();
+    });
+}

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use latchwork_store::{BackendError, BackendErrorKind, Io};
 use latchwork_wire::tls::{is_tls, speaks_tls};
-use latchwork_wire::{dial, dial_any};
+use latchwork_wire::{dial, dial_any, resolve_any};
 use tokio::io::AsyncWriteExt;
 use tokio::sync::oneshot;
 
@@ -39,24 +39,33 @@ pub(super) struct Attach<'a> {
 }
 
 impl Attach<'_> {
-    /// Connects to a server, and takes up the session there or begins it; `None` if it is over. A login that is
-    /// refused while another one may be found ends no session.
+    /// Connects to a server, and takes up the session there or begins it; `None` if it is over. A refusal does not
+    /// end a session that has been up, nor one for which another login was found.
     pub(super) async fn connect(self) -> Result<Option<Way>, Trouble> {
         let (ensemble, io) = (self.ensemble, self.io);
         let login = &ensemble.config.login;
-        let (seen, goes_on) = (login.current().1, self.known.is_some() && login.may_change());
+        let (seen, was_up) = (login.current().1, locked(&self.shared.up).is_some());
         let refusal = match self.attempt().await {
-            Err(Trouble::Refused(error)) if error.kind == BackendErrorKind::Denied => error,
+            Err(Trouble::Refused(error)) => error,
             answer => return answer,
         };
-        let (refusal, again) = match login.after_refusal(seen, io).await {
+        let newer = match refusal.kind {
+            BackendErrorKind::Denied => login.after_refusal(seen, io).await,
+            _ => Ok(None),
+        };
+        let (refusal, again) = match newer {
             Ok(newer) => (refusal, newer.is_some()),
             Err(problem) => (refusal.unrenewed(&problem), false),
         };
-        Err(match again || goes_on {
-            true => std::io::Error::other(refusal.message).into(),
+        Err(match again || was_up {
+            true => Trouble::NotNow(refusal),
             false => Trouble::Refused(refusal),
         })
+    }
+
+    /// Waits until the addresses of a server are known.
+    pub(super) async fn resolve(self) -> Result<(), Trouble> {
+        look_up(&self.ensemble.config, self.server, self.io).await
     }
 
     async fn attempt(self) -> Result<Option<Way>, Trouble> {
@@ -161,8 +170,13 @@ pub(crate) async fn probe(
         let (servers, mut place) = (&ensemble.config.servers, 0);
         for left in (0..servers.len()).rev() {
             let limit = if left == 0 { LAST_LIMIT } else { PROBE_LIMIT };
-            let asking = ask_for(&mut place, &ensemble.config, timeout_ms, &limits);
-            let asked = limits.within(limit, asking).await;
+            let asked = match look_up(&ensemble.config, &mut place, &limits).await {
+                Ok(()) => {
+                    let asking = ask_for(&mut place, &ensemble.config, timeout_ms, &limits);
+                    limits.within(limit, asking).await
+                }
+                Err(trouble) => Some(Err(trouble)),
+            };
             let server = &servers[place];
             place = (place + 1) % servers.len();
             failure = match asked {
@@ -186,6 +200,19 @@ pub(crate) async fn probe(
         let _ = answer.send(Err(failure));
     });
     told.await.unwrap_or_else(|_| Err(no_answer("the connections to ZooKeeper were closed")))
+}
+
+/// Waits until the addresses of one of the servers are known.
+async fn look_up(config: &ZooKeeperConfig, place: &mut usize, io: &Io) -> Result<(), Trouble> {
+    let failed = |mut errors: Vec<(usize, std::io::Error)>| match errors.is_empty() {
+        true => Trouble::NotThere(std::io::ErrorKind::NotFound.into()),
+        false => {
+            let (failed, error) = errors.swap_remove(0);
+            *place = failed;
+            Trouble::NotThere(error)
+        }
+    };
+    resolve_any(&config.servers, io).await.map_err(failed)
 }
 
 /// Connects to the first server that answers, from this place on.

@@ -49,7 +49,9 @@ async fn ask(
         || Trouble::Refused(denied(format!("{server} does not take user and password by SASL")));
     let answer = read_frame(wire).await.map_err(|error| match error.kind() {
         // Some servers refuse by going away.
-        std::io::ErrorKind::UnexpectedEof => refused(),
+        std::io::ErrorKind::UnexpectedEof => Trouble::Refused(denied(format!(
+            "{server} closed the connection during the login by SASL"
+        ))),
         _ => error.into(),
     })?;
     let (header, body) = Header::read(&answer).ok_or_else(malformed)?;

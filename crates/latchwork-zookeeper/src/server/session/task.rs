@@ -10,6 +10,7 @@ use std::time::Duration;
 use futures_util::FutureExt as _;
 use futures_util::future::Fuse;
 use latchwork_store::{BackendError, Io, random_between};
+use latchwork_wire::note_unanswered;
 use tokio::sync::mpsc;
 
 use super::attach::Attach;
@@ -29,11 +30,14 @@ const BEATS: u32 = 16;
 /// limits, ends its connection; but it takes no more than a quarter of the timeout.
 const ANSWER_FRACTION: u32 = 8;
 const ANSWER_LIMITS: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(3));
-/// A connection may take so long to be made, with all that is said at first: several round trips.
+/// A connection may take so long to be made once a name is looked up, with all that is said at first: several round
+/// trips.
 const CONNECT_LIMITS: (Duration, Duration) = (Duration::from_millis(750), Duration::from_secs(4));
+/// A lookup of names has a limit of its own, which is shorter.
+const LOOKUP_LIMIT: Duration = Duration::from_secs(60);
 /// The pause after all servers were tried in vain.
 const PAUSE: Duration = Duration::from_millis(100);
-/// The pause while the servers take no more connections, up to ten times as long.
+/// The pause while the servers take no more connections or refuse the login, up to ten times as long.
 const FULL_PAUSE: Duration = Duration::from_millis(100);
 /// A session that is to follow on another one waits no longer for its end.
 const OTHERS_END: Duration = Duration::from_secs(2);
@@ -142,14 +146,25 @@ impl Task {
             let servers = self.ensemble.config.servers.len();
             let mut last = None;
             let (mut is_full, mut is_refused, mut is_out) = (false, false, false);
+            let mut refusal = None;
             // Flights that arrive from here on get only the result of the next round.
             let asked_before = self.waiting.len();
             for _ in 0..servers {
                 let limit = (self.timeout / 4).clamp(CONNECT_LIMITS.0, CONNECT_LIMITS.1);
+                // The lookup of a name may take longer than that.
+                let found = self.unless_not_needed(LOOKUP_LIMIT, |task| task.resolve()).await?;
                 let hello = Reading::now(&self.io);
                 let mut step = None;
-                let failed = match self.unless_not_needed(limit, |task| task.connect()).await? {
-                    None => format!("no answer within {limit:?}"),
+                let connected = match found {
+                    Some(Err(trouble)) => Some(Err(trouble)),
+                    _ => self.unless_not_needed(limit, |task| task.connect()).await?,
+                };
+                let failed = match connected {
+                    None => {
+                        let server = &self.ensemble.config.servers[self.server];
+                        note_unanswered(server, &self.io);
+                        format!("no answer within {limit:?}")
+                    }
                     Some(Ok(Some(way))) => {
                         self.ensemble.set_full(false);
                         *locked(&self.shared.proof) = Some(Proof::new(self.timeout, hello));
@@ -164,6 +179,13 @@ impl Task {
                     Some(Err(Trouble::Refused(error))) => {
                         let _ = self.shared.over.set(error);
                         return Ok(None);
+                    }
+                    Some(Err(Trouble::NotNow(error))) => {
+                        let said = not_sent(&*error.message);
+                        let step = error.next_step.clone();
+                        last = Some(step.into_iter().fold(said, BackendError::with_next_step));
+                        refusal = Some(error);
+                        String::new()
                     }
                     Some(Err(Trouble::Full)) => {
                         is_full = true;
@@ -201,18 +223,20 @@ impl Task {
                     break;
                 }
             }
-            if is_refused && self.is_over_by_own_clock() {
+            let is_denied = refusal.is_some();
+            if (is_refused || is_denied) && self.is_over_by_own_clock() {
                 // Servers refuse a session that has seen more than they have: it ended long ago, and
                 // their data is of before. A new one finds out.
                 let ended = "the session has ended: no server took it up for longer than it lasts";
-                let _ = self.shared.over.set(not_sent(ended).with_next_step("try again"));
+                let ended = || not_sent(ended).with_next_step("try again");
+                let _ = self.shared.over.set(refusal.unwrap_or_else(ended));
                 return Ok(None);
             }
             self.ensemble.set_full(is_full);
             if let Some(why) = last {
                 self.fail_waiting(asked_before, &why);
             }
-            let pause = match is_full {
+            let pause = match is_full || is_denied {
                 true => random_between(FULL_PAUSE, FULL_PAUSE * 10),
                 false => random_between(PAUSE / 4, PAUSE),
             };

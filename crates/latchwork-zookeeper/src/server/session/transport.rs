@@ -39,6 +39,8 @@ pub(crate) enum Trouble {
     Io(io::Error),
     /// It does not want us.
     Refused(BackendError),
+    /// It does not want us now. The session goes on, and ends when its own time is over.
+    NotNow(BackendError),
     /// The files for TLS cannot be used. They may be those of a rotation that is under way.
     Files(BackendError),
     /// It takes no more connections from this host.
@@ -54,7 +56,7 @@ impl Trouble {
             Self::Io(error) | Self::NotThere(error) => {
                 unsent(&format!("{server}: {error}"), &error)
             }
-            Self::Refused(error) | Self::Files(error) => error,
+            Self::Refused(error) | Self::NotNow(error) | Self::Files(error) => error,
             Self::Full | Self::NotTaken => full(server),
         }
     }
