@@ -3,11 +3,13 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use latchwork_wire::Sourced;
+use latchwork_store::{BackendError, Io};
 use latchwork_wire::tls::Tls;
+use latchwork_wire::{Sourced, resolve};
 use redis::Cmd;
 
 use crate::config::{Credentials, Endpoint, RedisConfig};
+use crate::server::connect::unreachable;
 
 /// The client as the servers see it, and where they are.
 #[derive(Debug, Clone)]
@@ -45,6 +47,17 @@ impl Access {
             detours: config.detours.clone(),
             probe,
         })
+    }
+
+    /// Where a server is reached.
+    pub(crate) fn way_to<'a>(&'a self, server: &'a Endpoint) -> &'a Endpoint {
+        self.detours.get(server).unwrap_or(server)
+    }
+
+    /// Waits until the addresses of a server are known: no limit of a connection includes that.
+    pub(crate) async fn resolve(&self, server: &Endpoint, io: &Io) -> Result<(), BackendError> {
+        let found = resolve(self.way_to(server), io).await;
+        found.map_err(|error| unreachable(server, self, &error.into()))
     }
 
     pub(crate) fn user(&self) -> String {

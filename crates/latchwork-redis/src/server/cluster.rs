@@ -292,7 +292,7 @@ impl Cluster {
 
     /// The newest view of a majority of these nodes, or of those that answer in time.
     async fn ask_some(&self, some: &[Endpoint]) -> Result<View, Option<BackendError>> {
-        let mut views = Responses::new(some, LIMIT, &self.io, |endpoint| {
+        let mut views = Responses::new(some, LIMIT, &self.access, &self.io, |endpoint| {
             let (node, from) = (self.at(endpoint), endpoint.clone());
             async move { view_of(&node, &from).await }
         });

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use latchwork_store::{BackendError, BackendErrorKind, Effect, Error, Io};
 use latchwork_wire::tls;
-use latchwork_wire::{Drive, dial};
+use latchwork_wire::{Drive, dial, note_unanswered};
 use redis::io::tcp::socket2::{SockRef, TcpKeepalive};
 use redis::{Cmd, RedisResult, Value};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
@@ -19,7 +19,7 @@ use crate::server::errors::{FULL_STEP, failure, is_full};
 const KEEPALIVE: Duration = Duration::from_secs(15);
 /// How long a server may take to show that it speaks without TLS.
 const PLAIN_LIMIT: Duration = Duration::from_millis(500);
-/// How long a connection may take to be made.
+/// How long a connection may take to be made, once the name is looked up.
 pub(crate) const CONNECT_LIMIT: Duration = Duration::from_secs(2);
 
 /// How a server says that it has no database of this number.
@@ -81,7 +81,7 @@ async fn connect_as(
     on_push: OnPush,
     io: &Io,
 ) -> Result<(Connection, Arc<Drive>), NotConnected> {
-    let endpoint = access.detours.get(endpoint).unwrap_or(endpoint);
+    let endpoint = access.way_to(endpoint);
     let greeting = access.tls.as_ref().map(|tls| tls.greeting(&endpoint.host)).transpose();
     let greeting = greeting.map_err(NotConnected::Refused)?;
     let made = async {
@@ -100,9 +100,12 @@ async fn connect_as(
         };
         Ok((conn, drive))
     };
-    let late = || std::io::Error::from(std::io::ErrorKind::TimedOut);
+    let late = || {
+        note_unanswered(endpoint, io);
+        Err(std::io::Error::from(std::io::ErrorKind::TimedOut).into())
+    };
     let made = io.within(CONNECT_LIMIT, made).await;
-    made.unwrap_or_else(|| Err(late().into())).map_err(NotConnected::By)
+    made.unwrap_or_else(late).map_err(NotConnected::By)
 }
 
 /// Introduces itself to the server, and gives the connection to its drive.
@@ -149,8 +152,9 @@ async fn greet(
             again[0].arg(password);
             return Box::pin(greet(&again, connection, moving)).await;
         }
-        return Err(match says_who(greeting) {
-            // The server's own words may repeat the password.
+        // The server's own words may repeat the password.
+        let is_secret = says_who(greeting) || !refuses_hello(&error) && repeats(greeting, &error);
+        return Err(match is_secret {
             true => {
                 (redis::ErrorKind::AuthenticationFailed, "the server rejected the password").into()
             }
@@ -158,6 +162,13 @@ async fn greet(
         });
     }
     Ok(())
+}
+
+/// Whether an error repeats the password of `HELLO 3 AUTH user password`.
+fn repeats(hello: &Cmd, error: &redis::RedisError) -> bool {
+    let Some(redis::Arg::Simple(password)) = hello.args_iter().nth(4) else { return false };
+    let password = String::from_utf8_lossy(password);
+    !password.is_empty() && error.to_string().contains(&*password)
 }
 
 /// Why there is no connection.
@@ -192,7 +203,7 @@ pub(crate) async fn explained(
     error: &redis::RedisError,
     io: &Io,
 ) -> BackendError {
-    let at = access.detours.get(endpoint).unwrap_or(endpoint);
+    let at = access.way_to(endpoint);
     // It has closed the connection, or sent something else than the protocol.
     let is_odd = error.code().is_none() && !error.is_connection_refusal() && !error.is_timeout();
     match access.tls {
@@ -367,8 +378,11 @@ mod tests {
     async fn every_wrong_password_message_is_denied() {
         let who = access(None, Some("secret"), 0);
         let at = Endpoint { host: "h".into(), port: 7 };
-        for said in ["-ERR invalid password\r\n", "-ERR no password is set, not secret\r\n"] {
-            let (greeted, _) = greeted(&who, Protocol::Resp2, &[said]).await;
+        let (invalid, repeated) =
+            ("-ERR invalid password\r\n", "-ERR no password is set, not secret\r\n");
+        let (new, old) = (Protocol::Resp3, Protocol::Resp2);
+        for (protocol, said) in [(old, invalid), (old, repeated), (new, repeated)] {
+            let (greeted, _) = greeted(&who, protocol, &[said]).await;
             let error = unreachable(&at, &who, &greeted.unwrap_err());
             assert_eq!(error.kind, BackendErrorKind::Denied, "{said}");
             assert!(!error.to_string().contains("secret"), "{error}");

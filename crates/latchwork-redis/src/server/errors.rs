@@ -18,6 +18,17 @@ pub(crate) struct Failure {
     pub(crate) reaction: Reaction,
 }
 
+impl Failure {
+    /// Whether another connection may do what was refused on this one: a new login counts, and a proxy may lead to
+    /// another server. A right that is missing for a key or a channel is missing there, too.
+    pub(crate) fn concerns_the_connection(&self) -> bool {
+        let said = &self.error.message;
+        let says = |code: &str| said.contains(&format!("says: {code} "));
+        ["NOAUTH", "WRONGPASS", "LOADING"].into_iter().any(says)
+            || says("NOPERM") && is_about_a_command(said)
+    }
+}
+
 impl From<BackendError> for Failure {
     fn from(error: BackendError) -> Self {
         Self { error, reaction: Reaction::None }

@@ -23,6 +23,9 @@ use crate::server::reply::text;
 /// connection is dead.
 const SILENCE: Duration = Duration::from_millis(1_500);
 
+/// A refusal of the server replaces no connection that is younger.
+const SPACING: Duration = Duration::from_secs(1);
+
 /// The number of a connection of this process.
 pub(crate) type LinkId = u64;
 
@@ -78,6 +81,7 @@ pub(crate) struct Link {
     /// The number that the server gave to the connection.
     pub(super) client_id: Option<i64>,
     broken: Arc<AtomicBool>,
+    made_at: Moment,
     /// When the first request was sent that was given up unanswered with no answer to any other
     /// since; 0 if there is none.
     unanswered_since: AtomicU64,
@@ -109,6 +113,7 @@ impl Link {
             id: 0,
             client_id: None,
             broken,
+            made_at: io.now(),
             unanswered_since: AtomicU64::new(0),
             channels: Mutex::default(),
             beside: Beside::new(access),
@@ -272,6 +277,12 @@ impl Link {
 
     pub(crate) fn give_up(&self) {
         self.broken.store(true, Ordering::SeqCst);
+    }
+
+    /// Whether it is old enough for another one to take its place, because a new login or another server behind the
+    /// same address may do what was refused here.
+    pub(crate) fn may_be_replaced(&self) -> bool {
+        self.io.now().since(self.made_at) >= SPACING
     }
 
     pub(crate) fn endpoint(&self) -> &Endpoint {

@@ -29,6 +29,7 @@ impl Link {
     ) -> Result<Self, BackendError> {
         // A server that is stopped takes connections and says nothing.
         let limit = 2 * CONNECT_LIMIT;
+        access.resolve(&endpoint, &io).await?;
         let opened = Self::open_slowly(endpoint.clone(), access, io.clone(), on_push, replaces);
         io.within(limit, opened).await.unwrap_or_else(|| {
             let message = format!("cannot connect to {endpoint}: no answer within {limit:?}");

@@ -56,10 +56,11 @@ impl Sentinels {
 
     /// Where the master is.
     pub(crate) async fn master(self: &Arc<Self>) -> Result<Endpoint, BackendError> {
-        let mut views = Responses::new(&self.endpoints, LIMIT, &self.io, |endpoint| {
-            let (this, endpoint) = (self.clone(), endpoint.clone());
-            async move { this.ask(&endpoint).await }
-        });
+        let mut views =
+            Responses::new(&self.endpoints, LIMIT, &self.access, &self.io, |endpoint| {
+                let (this, endpoint) = (self.clone(), endpoint.clone());
+                async move { this.ask(&endpoint).await }
+            });
         let majority = self.endpoints.len() / 2 + 1;
         let (mut best, mut answers, mut problems) = (None::<View>, 0, Vec::new());
         while let Some(view) = views.next(best.is_some()).await {

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use latchwork_store::{BackendError, Backoff, Effect, Io};
+use latchwork_store::{BackendError, BackendErrorKind, Backoff, Effect, Io};
 use redis::{Cmd, Value};
 
 use crate::config::{Deployment, RedisConfig};
@@ -267,11 +267,13 @@ impl Route {
                 Err(failure) => failure,
             };
             let retries = retries.get_or_insert_with(|| Retries::new(io));
-            if failure.error.effect == Effect::Unknown || retries.is_too_much(io) {
+            let is_denied = failure.error.kind == BackendErrorKind::Denied;
+            if failure.error.effect == Effect::Unknown && !is_denied || retries.is_too_much(io) {
                 return Err(failure);
             }
             match (&failure.reaction, &**topology) {
-                (Reaction::SendScript, _) => {
+                // `EVAL` has the script: a server that misses it there would miss it for ever.
+                (Reaction::SendScript, _) if !whole => {
                     whole = true;
                     if ask {
                         asking = Some(link);
@@ -301,10 +303,10 @@ impl Route {
                     }
                 }
                 (Reaction::FindMaster, Topology::One { node, fails_over, .. }) => {
-                    node.leave();
-                    if !fails_over && retries.times > 1 {
+                    if !fails_over && (retries.times > 1 || !link.may_be_replaced()) {
                         return Err(failure);
                     }
+                    node.leave();
                     if retries.times > 1 {
                         retries.pause(io).await;
                     }
@@ -313,7 +315,12 @@ impl Route {
                     retries.pause(io).await;
                     let _ = cluster.refresh().await;
                 }
-                _ => return Err(failure),
+                _ => {
+                    if failure.concerns_the_connection() && link.may_be_replaced() {
+                        link.give_up();
+                    }
+                    return Err(failure);
+                }
             }
         }
     }

@@ -3,6 +3,9 @@
 
 #![allow(clippy::disallowed_methods, reason = "tests")]
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use crate::common::*;
 use latchwork::{Guard, HoldState};
 use latchwork_redis::{RedisBackend, RedisConfig};
@@ -273,6 +276,58 @@ fn h42_missing_rights_are_denied_without_effect() {
         let error = refused(&backend, &passing("app:k2", TTL)).await;
         is(&error, BackendErrorKind::Denied, Effect::NotApplied, "NOPERM");
         assert_eq!(world.keys(), ["app:k"]);
+    });
+}
+
+/// H515: a login counts no more on an open connection, or a proxy leads it to a server that cannot serve. A new
+/// connection can.
+#[test]
+fn h515_a_refusal_on_an_open_connection_makes_a_new_one() {
+    for refusal in [
+        "NOAUTH Authentication required.",
+        "WRONGPASS invalid username-password pair or user is disabled.",
+        "NOPERM User app has no permissions to run the 'evalsha' command",
+        "LOADING Redis is loading the dataset in memory",
+    ] {
+        run(async {
+            let world = World::new();
+            let is_old = Arc::new(AtomicBool::new(false));
+            let client = Client::warm(&world.proxy.url(), TTL).await;
+            let guard = client.acquire("k").await;
+            let (refused, renewed) = (is_old.clone(), is_old.clone());
+            world.proxy.refuse_if("EVALSHA", refusal, move |_| refused.load(Ordering::SeqCst));
+            world.proxy.refuse_if("HELLO", refusal, move |_| {
+                renewed.store(false, Ordering::SeqCst);
+                false
+            });
+            is_old.store(true, Ordering::SeqCst);
+            until("another connection is made", TTL, || !is_old.load(Ordering::SeqCst)).await;
+            let renewed = client.story.renewed();
+            until("it is renewed again", TTL, || client.story.renewed() > renewed).await;
+            guard.release().await.unwrap();
+        });
+    }
+}
+
+/// H515: a user without a right makes no more than one connection a second.
+#[test]
+fn h515_refusals_make_one_connection_a_second() {
+    run(async {
+        let world = World::new();
+        let backend = connect(&world.proxy.url()).await;
+        granted(&backend, &claim("k", TTL)).await;
+        let denied = "NOPERM User app has no permissions to run the 'evalsha' command";
+        for refusal in [denied, "READONLY You can't write against a read only replica."] {
+            world.proxy.refuse("EVALSHA", refusal);
+            let (before, start) = (world.proxy.counts(), Instant::now());
+            while start.elapsed() < 2 * SEC {
+                refused(&backend, &passing("other", TTL)).await;
+                pause(10 * MS).await;
+            }
+            let made = world.proxy.counts().connections - before.connections;
+            assert!((1..=3).contains(&made), "{refusal}: {made} connections");
+            world.proxy.allow("EVALSHA");
+        }
     });
 }
 
