@@ -15,6 +15,7 @@ use futures_util::FutureExt as _;
 use futures_util::future::{BoxFuture, Shared};
 use latchwork_store::{Error, ErrorKind, Io};
 use latchwork_wire::tls::Tls;
+use latchwork_wire::{note_unanswered, resolve};
 use tokio::sync::oneshot;
 use tonic::Status;
 use tonic::codegen::http::Uri;
@@ -25,7 +26,7 @@ use crate::server::errors::NotConnected;
 pub(crate) use self::connection::Connection;
 use self::connection::connect;
 
-/// How long a connection may take to be made.
+/// How long a connection may take to be made, once the name is looked up.
 const CONNECT_LIMIT: Duration = Duration::from_secs(2);
 
 type Made = Result<Connection, Arc<NotConnected>>;
@@ -127,9 +128,18 @@ impl Channel {
         let (target, io) = (self.0.target.clone(), self.0.io.clone());
         self.0.io.spawn(async move {
             let late = || Err(NotConnected(format!("no answer within {CONNECT_LIMIT:?}").into()));
-            let made = io.within(CONNECT_LIMIT, connect(&target, &io)).await;
+            let made = match resolve(&target.endpoint, &io).await {
+                Ok(()) => {
+                    let made = io.within(CONNECT_LIMIT, connect(&target, &io)).await;
+                    made.unwrap_or_else(|| {
+                        note_unanswered(&target.endpoint, &io);
+                        late()
+                    })
+                }
+                Err(error) => Err(NotConnected(error.into())),
+            };
             // Nobody listens if all have gone.
-            let _ = told.send(made.unwrap_or_else(late).map_err(Arc::new));
+            let _ = told.send(made.map_err(Arc::new));
         });
         let ended = || Err(Arc::new(NotConnected("the client has ended".into())));
         async move { made.await.unwrap_or_else(|_| ended()) }.boxed().shared()

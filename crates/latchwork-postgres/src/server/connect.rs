@@ -7,7 +7,7 @@ use std::time::Duration;
 use futures_util::StreamExt as _;
 use futures_util::stream::FuturesUnordered;
 use latchwork_store::{BackendError, BackendErrorKind, Effect, Error, ErrorKind, Io};
-use latchwork_wire::{Drive, Socket, dial, is_silent};
+use latchwork_wire::{Drive, Socket, dial, is_silent, note_unanswered};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::oneshot;
 use tokio_postgres::error::SqlState;
@@ -161,8 +161,10 @@ impl Access {
             .map(|(place, (at, progress))| {
                 let connected = self.connect(at, sink.clone(), &progress.is_reached);
                 let connected = self.io.within(limit, connected);
-                let late =
-                    || Err(not_reached(&at.to_string(), &format!("no answer within {limit:?}")));
+                let late = || {
+                    note_unanswered(&at.endpoint(), &self.io);
+                    Err(not_reached(&at.to_string(), &format!("no answer within {limit:?}")))
+                };
                 async move { (place, connected.await.unwrap_or_else(late)) }
             })
             .collect();

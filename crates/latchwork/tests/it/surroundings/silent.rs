@@ -9,6 +9,8 @@ use std::time::{Duration, Instant};
 use latchwork::connect;
 use latchwork_services::{Cut, Proxy, SentinelOptions, SentinelSet, Silent};
 use latchwork_wire::testing::name_host;
+#[cfg(any(feature = "redis", feature = "etcd", feature = "zookeeper"))]
+use latchwork_wire::testing::{lookups_of, name_host_slowly};
 
 use super::stores;
 
@@ -81,6 +83,92 @@ async fn a_name_and_a_list(server_port: u16, url: impl Fn(&str, u16) -> String, 
     let (other, silent) = (name(&[HERE]), unmet());
     let _silent = Silent::at((silent, port).into()).unwrap();
     outlives(&url(&other, port), &other, silent, &proxy).await;
+}
+
+/// A name whose every lookup takes longer than a connection may: the first name server is off. A hold is taken, and its
+/// connections are cut.
+#[cfg(any(feature = "redis", feature = "etcd", feature = "zookeeper"))]
+async fn a_slow_name(server_port: u16, url: impl Fn(&str, u16) -> String) {
+    let (proxy, host) = (Proxy::plain(server_port).unwrap(), name(&[HERE]));
+    name_host_slowly(&host, &[HERE], Duration::from_secs(5));
+    let locks = connect(&url(&host, proxy.port())).await.unwrap();
+    let guard = locks.mutex("held").ttl(TTL).acquire().await.unwrap();
+    for _ in 0..2 {
+        proxy.cut(Cut::Reset).unwrap();
+        tokio::time::sleep(TTL).await;
+        guard.ensure_held().unwrap();
+    }
+    guard.release().await.unwrap();
+    let lookups = lookups_of(&host);
+    assert!(lookups <= 4, "{lookups} lookups");
+}
+
+/// A hold whose connections are cut, while the first address of its name takes connections and says nothing on them.
+#[cfg(any(feature = "redis", feature = "zookeeper"))]
+async fn a_mute_address(server_port: u16, url: impl Fn(&str, u16) -> String) {
+    let (proxy, host, mute) = (Proxy::plain(server_port).unwrap(), name(&[HERE]), unmet());
+    let _mute = std::net::TcpListener::bind((mute, proxy.port())).unwrap();
+    let locks = connect(&url(&host, proxy.port())).await.unwrap();
+    let guard = locks.mutex("held").ttl(TTL * 3).acquire().await.unwrap();
+    name_host(&host, &[mute, HERE]);
+    proxy.cut(Cut::Reset).unwrap();
+    tokio::time::sleep(TTL * 3).await;
+    guard.ensure_held().unwrap();
+    guard.release().await.unwrap();
+}
+
+#[cfg(feature = "redis")]
+#[tokio::test]
+async fn h513_a_slow_name_of_redis_loses_no_hold() {
+    let (server, _) = stores::redis();
+    a_slow_name(server.port(), |host, port| format!("redis://{host}:{port}")).await;
+}
+
+#[cfg(feature = "etcd")]
+#[tokio::test]
+async fn h513_a_slow_name_of_etcd_loses_no_hold() {
+    let (server, _) = stores::etcd();
+    a_slow_name(server.port(), |host, port| format!("etcd://{host}:{port}")).await;
+}
+
+#[cfg(feature = "zookeeper")]
+#[tokio::test]
+async fn h513_a_slow_name_of_zookeeper_loses_no_hold() {
+    let (server, _) = stores::zookeeper();
+    a_slow_name(server.port(), |host, port| format!("zk://{host}:{port}")).await;
+}
+
+#[cfg(feature = "redis")]
+#[tokio::test]
+async fn h513_a_slow_name_of_a_sentinel_is_waited_for() {
+    let set = SentinelSet::start(&SentinelOptions::default()).unwrap();
+    let (port, host) = (set.sentinel_ports()[0], name(&[HERE]));
+    name_host_slowly(&host, &[HERE], Duration::from_secs(5));
+    first_grant(&format!("redis+sentinel://{host}:{port}/{}", set.name())).await;
+}
+
+#[cfg(feature = "redis")]
+#[tokio::test]
+async fn h513_a_slow_name_of_a_cluster_is_waited_for() {
+    let (_cluster, plain) = stores::cluster();
+    let (_, port) = plain.rsplit_once(':').unwrap();
+    let host = name(&[HERE]);
+    name_host_slowly(&host, &[HERE], Duration::from_secs(5));
+    first_grant(&format!("redis+cluster://{host}:{port}")).await;
+}
+
+#[cfg(feature = "redis")]
+#[tokio::test]
+async fn h514_a_mute_address_of_redis_loses_no_hold() {
+    let (server, _) = stores::redis();
+    a_mute_address(server.port(), |host, port| format!("redis://{host}:{port}")).await;
+}
+
+#[cfg(feature = "zookeeper")]
+#[tokio::test]
+async fn h514_a_mute_address_of_zookeeper_loses_no_hold() {
+    let (server, _) = stores::zookeeper();
+    a_mute_address(server.port(), |host, port| format!("zk://{host}:{port}")).await;
 }
 
 #[cfg(feature = "redis")]
