@@ -5,9 +5,9 @@
 //! [`admission`]: either it holds the key, or it watches the returned nodes and reads the queue
 //! again when one of them leaves. A node leaves by release or with its session.
 //!
-//! The claims that hold the key are the first ones in the queue, unless permits of different limits
-//! share it: each is judged by its own. A waiter watches as few
-//! nodes as possible, so that one departure does not wake the whole queue.
+//! The claims that hold the key are the first ones in the queue. Permits of different limits are judged by
+//! their own limit, and nobody passes a waiter. A waiter watches as few nodes as possible, so that one
+//! departure does not wake the whole queue.
 
 use crate::claim::Mode;
 
@@ -34,8 +34,8 @@ pub enum Admission {
 /// Decides whether the node at the place `me` holds the key.
 ///
 /// All nodes must be of one shape; a node of another one is taken for a claim that shares with
-/// nobody. Permits are judged by the limit of their own node; a claim that takes more than that waits,
-/// also at the first place.
+/// nobody. A permit holds the key if each place up to its own is within the limit of that place: so a larger limit
+/// passes no waiter with a smaller one. A claim that takes more than its limit waits, also at the first place.
 ///
 /// # Panics
 ///
@@ -54,42 +54,65 @@ pub fn admission<I>(queue: &[Node<I>], me: usize) -> Admission {
             None => Admission::Granted,
             Some(writer) => Admission::Behind(writer),
         },
-        Mode::Permits { take, of } => {
-            let takes = |place: usize| match ahead[place].mode {
-                Mode::Permits { take, .. } => u64::from(take),
-                _ => u64::from(of),
-            };
-            // The nearest ones ahead that take too many by themselves: while all of them stay, no
+        Mode::Permits { .. } => match last_over(&queue[..=me]) {
+            None => Admission::Granted,
+            // The nearest ones ahead of it that take too many with it: while all of them stay, no
             // other departure matters.
-            let mut taken = u64::from(take);
-            if taken > u64::from(of) {
-                return Admission::BehindAny(Vec::new());
-            }
-            for place in (0..me).rev() {
-                taken += takes(place);
-                if taken > u64::from(of) {
-                    return Admission::BehindAny((place..me).collect());
+            Some(last) => {
+                let limit = limit_of(&queue[last]);
+                let mut taken = takes(&queue[last]);
+                let mut from = last;
+                while taken <= limit {
+                    from -= 1;
+                    taken += takes(&queue[from]);
                 }
+                Admission::BehindAny((from..=last).filter(|place| *place != me).collect())
             }
-            Admission::Granted
-        }
+        },
     }
+}
+
+/// How many permits a place takes. One of another shape takes more than any limit leaves.
+fn takes<I>(node: &Node<I>) -> u64 {
+    match node.mode {
+        Mode::Permits { take, .. } => take.into(),
+        _ => u32::MAX.into(),
+    }
+}
+
+/// The limit that a place has for itself and those ahead.
+fn limit_of<I>(node: &Node<I>) -> u64 {
+    node.mode.limit().unwrap_or(u32::MAX).into()
+}
+
+/// The last place that exceeds its limit together with those ahead.
+fn last_over<I>(queue: &[Node<I>]) -> Option<usize> {
+    let mut taken = 0;
+    let is_over = |node: &Node<I>| {
+        taken += takes(node);
+        taken > limit_of(node)
+    };
+    let over: Vec<_> = queue.iter().map(is_over).collect();
+    over.into_iter().rposition(|is_over| is_over)
 }
 
 /// Returns whether each place holds the key, as [`admission`] judges it, in one pass for all.
 ///
 /// All nodes must be of one shape, as for [`admission`].
 pub fn holding<I>(queue: &[Node<I>]) -> Vec<bool> {
-    let (mut taken, mut only_readers) = (0u64, true);
-    let holds = |(place, node): (usize, &Node<I>)| match node.mode {
-        Mode::Exclusive | Mode::Write => {
-            only_readers = false;
-            place == 0
-        }
-        Mode::Read => only_readers,
-        Mode::Permits { take, of } => {
-            taken += u64::from(take);
-            taken <= u64::from(of)
+    let (mut taken, mut only_readers, mut fits) = (0, true, true);
+    let holds = |(place, node): (usize, &Node<I>)| {
+        taken += takes(node);
+        match node.mode {
+            Mode::Exclusive | Mode::Write => {
+                only_readers = false;
+                place == 0
+            }
+            Mode::Read => only_readers,
+            Mode::Permits { .. } => {
+                fits &= taken <= limit_of(node);
+                fits
+            }
         }
     };
     queue.iter().enumerate().map(holds).collect()
@@ -145,20 +168,19 @@ mod tests {
             let holding = holding(&queue);
             let held: Vec<_> = (0..queue.len()).filter(|place| holding[*place]).collect();
             prop_assert_eq!(&granted, &held);
-            let limits: Vec<_> = queue.iter().filter_map(|node| node.mode.limit()).collect();
-            if limits.iter().all(|of| *of == limits[0]) {
-                prop_assert_eq!(&granted, &(0..granted.len()).collect::<Vec<_>>());
-            }
+            prop_assert_eq!(&granted, &(0..granted.len()).collect::<Vec<_>>());
             prop_assert!(!granted.is_empty());
             let modes = || granted.iter().map(|place| queue[*place].mode);
             if modes().any(|m| matches!(m, Mode::Exclusive | Mode::Write)) {
                 prop_assert_eq!(granted.len(), 1);
             }
-            let taken = modes().map(|m| match m {
-                Mode::Permits { take, .. } => take,
-                _ => 0,
-            });
-            prop_assert!(taken.sum::<u32>() <= limits.iter().copied().max().unwrap_or(0));
+            let mut taken = 0;
+            for mode in modes() {
+                if let Mode::Permits { take, of } = mode {
+                    taken += take;
+                    prop_assert!(taken <= of, "{queue:?}");
+                }
+            }
         }
 
         #[test]
@@ -248,6 +270,21 @@ mod tests {
         assert_eq!(admission(&queue, 6), Admission::BehindAny(vec![2, 3, 4, 5]));
         assert_eq!(admission(&queue, 7), Admission::BehindAny(vec![4, 5, 6]));
         assert_eq!(admission(&permits(&[3, 1, 4]), 2), Admission::BehindAny(vec![1]));
+    }
+
+    /// The larger limit of the second and the third place would admit them without the first waiter.
+    #[test]
+    fn h506_a_larger_limit_passes_no_waiter() {
+        let permits = |modes: &[(u32, u32)]| -> Vec<Node<()>> {
+            let mode = |(take, of): &(u32, u32)| Mode::Permits { take: *take, of: *of };
+            modes.iter().map(|it| Node { id: (), mode: mode(it) }).collect()
+        };
+        let queue = permits(&[(1, 5), (1, 1), (3, 5)]);
+        assert_eq!(holding(&queue), [true, false, false]);
+        assert_eq!(admission(&queue, 2), Admission::BehindAny(vec![0, 1]));
+        let beyond = permits(&[(3, 2), (1, 5)]);
+        assert_eq!(admission(&beyond, 0), Admission::BehindAny(vec![]));
+        assert_eq!(admission(&beyond, 1), Admission::BehindAny(vec![0]));
     }
 
     #[test]

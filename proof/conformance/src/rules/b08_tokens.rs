@@ -3,7 +3,7 @@
 
 use std::collections::HashSet;
 
-use latchwork_store::{BackendErrorKind, Fencing, Key, Mode};
+use latchwork_store::{Attempt, BackendErrorKind, Fencing, Key, Mode, Resize};
 
 use crate::case::{Case, case};
 use crate::stage::Stage;
@@ -15,6 +15,9 @@ pub(crate) fn cases() -> Vec<Case> {
         case!(tokens_grow_while_keys_come_and_go, |e| e.fencing != Fencing::None),
         case!(tokens_outlive_the_clients, |e| e.fencing != Fencing::None),
         case!(tokens_grow_past_waiters, |e| e.fencing != Fencing::None),
+        case!(tokens_grow_past_a_smaller_limit, |e| e.fencing != Fencing::None
+            && e.mixed_limits
+            && e.fifo),
         case!(no_token_is_used_twice),
         case!(tokens_leave_room),
         case!(a_floor_lifts_the_token, |e| e.floor),
@@ -94,6 +97,25 @@ async fn tokens_grow_past_waiters(stage: Stage) {
     b.released(&second, "it was held").await;
     let three = stage.acquire(&a, &third).await.token;
     assert!(one < two && two < three, "{one}, {two}, {three}");
+}
+
+/// H506: a claim with a larger limit may be granted and end while one with a smaller limit waits. The
+/// token of the waiter is greater.
+async fn tokens_grow_past_a_smaller_limit(stage: Stage) {
+    let (a, b) = (stage.client().await, stage.client().await);
+    let mine = |take, of| {
+        stage.claim(Mode::Permits { take, of }).with(|it| it.resize = Resize::ToMine)
+    };
+    let (held, waiter, larger) = (mine(3, 3), mine(1, 3), mine(1, 5));
+    let mut last = stage.granted(&a, &held, "the key is free").await.token;
+    a.blocked(&waiter, "none of 3 is free").await;
+    if let Attempt::Granted(grant) = b.attempt(&larger).await.unwrap() {
+        last = grant.token;
+    }
+    b.release(&larger).await;
+    a.released(&held, "it was held").await;
+    let token = stage.granted(&a, &waiter, "3 of 3 are free").await.token;
+    assert!(token > last, "{token} after {last}");
 }
 
 /// Claims that hold together have tokens of their own.

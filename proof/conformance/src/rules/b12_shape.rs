@@ -15,6 +15,8 @@ pub(crate) fn cases() -> Vec<Case> {
         case!(two_limits_on_one_key_do_not_match, |e| e.permits),
         case!(a_free_key_takes_any_kind),
         case!(a_claim_is_judged_by_its_own_limit, |e| e.mixed_limits),
+        case!(a_larger_limit_passes_no_waiter, |e| e.mixed_limits && e.fifo),
+        case!(a_waiter_keeps_the_limit_that_it_came_with, |e| e.mixed_limits && e.fifo),
         case!(a_follower_is_judged_by_the_limit_of_the_key, |e| e.mixed_limits),
         case!(no_policy_matches_another_kind, |e| e.mixed_limits),
         case!(a_raised_limit_admits_those_who_wait, |e| e.resize),
@@ -141,6 +143,47 @@ async fn a_claim_is_judged_by_its_own_limit(stage: Stage) {
         b.released(claim, "it was held").await;
     }
     a.held(&back, "it was granted").await;
+}
+
+/// H506: a claim with a larger limit does not go ahead of a waiter, which would be admitted beside it beyond
+/// its own limit. The first in the queue gets in when nobody holds the key, whatever its limit.
+async fn a_larger_limit_passes_no_waiter(stage: Stage) {
+    let (a, b) = (stage.client().await, stage.client().await);
+    let held = mine(stage.claim(permits(1, 5)));
+    stage.granted(&a, &held, "the key is free").await;
+    let small = mine(stage.claim(permits(1, 1)));
+    a.blocked(&small, "none of 1 is free").await;
+    b.blocked(&mine(stage.passer(permits(3, 5))), "a waiter is ahead of it").await;
+    let large = mine(stage.claim(permits(3, 5)));
+    b.blocked(&large, "a waiter is ahead of it").await;
+    a.released(&held, "it was held").await;
+    stage.granted(&a, &small, "nobody holds the key").await;
+    stage.granted(&b, &large, "4 of 5 are free").await;
+    a.blocked(&mine(stage.passer(permits(1, 1))), "4 are held, and 1 is allowed").await;
+    for (client, claim) in [(&a, &small), (&b, &large)] {
+        client.held(claim, "it was granted").await;
+        client.released(claim, "it was held").await;
+    }
+}
+
+/// H509: a waiter that takes no other limit than its own was accepted. Another limit that the key gets while it
+/// waits is no mismatch.
+async fn a_waiter_keeps_the_limit_that_it_came_with(stage: Stage) {
+    let (a, b) = (stage.client().await, stage.client().await);
+    let held = stage.claim(permits(3, 3));
+    stage.granted(&a, &held, "the key is free").await;
+    let large = mine(stage.claim(permits(3, 5)));
+    b.blocked(&large, "2 of 5 are free").await;
+    let never = stage.claim(permits(1, 3));
+    b.blocked(&never, "none of 3 is free").await;
+    a.released(&held, "it was held").await;
+    stage.granted(&b, &large, "5 of 5 are free").await;
+    for _ in 0..2 {
+        b.blocked(&never, "none of 3 is free").await;
+    }
+    b.released(&large, "it was held").await;
+    stage.granted(&b, &never, "3 of 3 are free").await;
+    b.held(&never, "it was granted").await;
 }
 
 /// A follower brings no limit to a key in use.
