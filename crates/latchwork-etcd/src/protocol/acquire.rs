@@ -228,11 +228,13 @@ impl Shared {
         takes_place: bool,
     ) -> Result<Round, BackendError> {
         let place = &queue.places[me];
-        if let Some(mismatch) = queue.clash(claim, me) {
+        let own = self.claims.get(claim.id);
+        if let Some(mismatch) = queue.clash(claim, me, own.is_some_and(|own| own.matches)) {
             self.withdraw(claim).await?;
             return Err(mismatch);
         }
-        let is_held = self.claims.get(claim.id).is_some_and(|own| own.granted);
+        self.claims.matched(claim.id, place.lease);
+        let is_held = own.is_some_and(|own| own.granted);
         if claim.beside.is_some() && !is_held {
             let seen = QueueView { queue, me, prefix, ttl };
             return Box::pin(self.replace(claim, seen, takes_place)).await;
@@ -264,7 +266,7 @@ impl Shared {
     ) -> Result<Round, BackendError> {
         let end = queue.places.len();
         let (clash, mut admission) =
-            (queue.clash(claim, end), queue.admission_of_newcomer(claim.mode));
+            (queue.clash(claim, end, false), queue.admission_of_newcomer(claim.mode));
         let mut replaced = None;
         if let Some(hold) = claim.beside {
             replaced = refusal_of_newcomer(claim, hold, &queue);

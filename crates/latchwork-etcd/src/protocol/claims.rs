@@ -22,6 +22,8 @@ pub(crate) struct OwnClaim {
     pub(crate) seconds: i64,
     /// The create revision of its key, once an answer told it.
     pub(crate) revision: Option<NonZeroI64>,
+    /// Whether its place was found to match those ahead. It keeps its limit from then on.
+    pub(crate) matches: bool,
     /// Whether an answer said that it holds the key.
     pub(crate) granted: bool,
     /// How many requests that may change its key have no answer yet, or never got one. Such a
@@ -91,8 +93,8 @@ impl Claims {
     /// A request is sent that may change the key of this claim.
     pub(crate) fn begin(&self, id: ClaimId, lease: Lease, seconds: i64) {
         let fresh = || {
-            let (revision, granted, unsure, is_adopted) = (None, false, 0, false);
-            let own = OwnClaim { lease, seconds, revision, granted, unsure, is_adopted };
+            let (revision, matches, granted, unsure, is_adopted) = (None, false, false, 0, false);
+            let own = OwnClaim { lease, seconds, revision, matches, granted, unsure, is_adopted };
             Box::new(Entry { own, far: None, held: None, watch: None, is_left: false })
         };
         let mut claims = self.lock();
@@ -112,8 +114,9 @@ impl Claims {
         let mut claims = self.lock();
         self.clear_up(&mut claims, lease.alive_at);
         claims.entry(id).or_insert_with(|| {
-            let (revision, granted, is_adopted) = (NonZeroI64::new(revision), true, true);
-            let own = OwnClaim { lease, seconds: 0, revision, granted, unsure: 0, is_adopted };
+            let (revision, is_adopted) = (NonZeroI64::new(revision), true);
+            let (seconds, matches, granted, unsure) = (0, true, true, 0);
+            let own = OwnClaim { lease, seconds, revision, matches, granted, unsure, is_adopted };
             Box::new(Entry { own, far: None, held: None, watch: None, is_left: true })
         });
     }
@@ -132,6 +135,11 @@ impl Claims {
             entry.own.unsure = entry.own.unsure.saturating_sub(1);
             change(&mut entry.own);
         });
+    }
+
+    /// Notes that the place of a claim matches those ahead.
+    pub(crate) fn matched(&self, id: ClaimId, lease: i64) {
+        self.change(id, lease, |entry| entry.own.matches = true);
     }
 
     /// Returns the last answer to a claim that is far behind.

@@ -234,11 +234,17 @@ impl Queue {
         self.places.iter().find(|place| place.id == Some(id) && place.closed.is_none())
     }
 
-    /// Why a claim cannot share the key with the places ahead, if it cannot.
-    pub(crate) fn clash(&self, claim: &Claim, ahead_of: usize) -> Option<BackendError> {
+    /// Why a claim cannot share the key with the places ahead, if it cannot. A place that `matches` keeps its
+    /// limit.
+    pub(crate) fn clash(
+        &self,
+        claim: &Claim,
+        ahead_of: usize,
+        matches: bool,
+    ) -> Option<BackendError> {
         // A place whose limit was changed keeps the new one.
         let applies = |place: &&Place| {
-            self.limit.as_ref().is_some_and(|limit| limit.applies_to(place.revision))
+            matches || self.limit.as_ref().is_some_and(|limit| limit.applies_to(place.revision))
         };
         let kept = self.places.get(ahead_of).filter(applies).map(|place| self.mode_of(place));
         claim.judged_mode(self.used_as(ahead_of), kept).err()
@@ -361,7 +367,7 @@ impl Queue {
         if let Some(closed) = self.closed() {
             return closed;
         }
-        let mut nodes = self.seen_at(i64::MAX, View::Holder);
+        let mut nodes = self.seen_at(i64::MAX, View::Waiter);
         nodes.push(Node { id: (), mode });
         lineup::admission(&nodes, self.places.len())
     }

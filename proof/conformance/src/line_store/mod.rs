@@ -80,6 +80,7 @@ impl LineBackend {
         }
         let Claim { key, id, holder, ttl, .. } = claim;
         let used = self.ask(|server| server.list(key)).await?;
+        let place = used.iter().find(|node| node.id == *id).map(|node| node.mode);
         let followed = claim.following(used.first().map(|node| node.mode.shape()));
         let claim = if claim.resize == Resize::Follow { &followed } else { claim };
         self.ask(|server| server.create(key, *id, claim.mode, holder, *ttl)).await?;
@@ -88,7 +89,7 @@ impl LineBackend {
             return Err(no_answer().with_next_step("the lease ended on the way: use a longer ttl"));
         };
         let first = nodes[0].mode.shape();
-        if let Err(mismatch) = claim.judged_mode(Some(first).filter(|_| me > 0), None) {
+        if let Err(mismatch) = claim.judged_mode(Some(first).filter(|_| me > 0), place) {
             self.ask(|server| server.delete(key, *id)).await?;
             return Err(mismatch);
         }
