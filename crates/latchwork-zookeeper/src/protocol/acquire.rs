@@ -6,8 +6,8 @@ use std::time::Duration;
 use latchwork_store::kit::lineup::Admission;
 use latchwork_store::kit::record::cannot_replace;
 use latchwork_store::{
-    Attempt, BackendError, BackendErrorKind, Blocked, Cause, Claim, Effect, Grant, Order, Resize,
-    Shape,
+    Attempt, BackendError, BackendErrorKind, Blocked, Cause, Claim, Effect, Grant, Mode, Order,
+    Resize, Shape,
 };
 
 use crate::protocol::answers::{lives_for, pulse_in, queue_of, reads, token_of};
@@ -355,9 +355,11 @@ impl Shared {
 
     async fn judge(&self, claim: &Claim, found: Found<'_>) -> Result<Round, BackendError> {
         let mut found = found;
-        let is_held = self.claims.get(claim.id).is_some_and(|own| own.granted);
+        let own = self.claims.get(claim.id);
+        let is_held = own.as_ref().is_some_and(|own| own.granted);
+        let matches = own.is_some_and(|own| own.matches);
         let is_replacing = claim.beside.is_some() && !is_held;
-        let clashes = |me| found.queue.clash(claim, me).is_some();
+        let clashes = |me| found.queue.clash(claim, me, matches).is_some();
         let clashes = found.queue.find(&found.node.name).is_some_and(clashes);
         if is_replacing
             && !clashes
@@ -371,16 +373,17 @@ impl Shared {
             self.forget_missing(claim, session, &own_path);
             return Ok(Round::Gone);
         };
-        if let Some(mismatch) = queue.clash(claim, me) {
+        if let Some(mismatch) = queue.clash(claim, me, matches) {
             let requests = [Request::delete(&own_path)].into_iter().chain(reads(lock, claim.mode));
             let mut landed = self.withdraw(claim, session, requests.collect()).await?;
             // It may have been another who came in vain, and is gone by now.
             let queue = queue_of(&mut landed, lock, claim.mode, None)?;
-            return match queue.clash(claim, queue.places.len()) {
+            return match queue.clash(claim, queue.places.len(), false) {
                 Some(_) => Err(mismatch),
                 None => Ok(Round::Gone),
             };
         }
+        self.claims.change(claim.id, |own| own.matches = true);
         let over = queue.closed.iter().filter(|closed| closed.until_ms <= now_ms);
         let over: Vec<_> =
             over.map(|closed| Request::delete(&format!("{lock}/{}", closed.name))).collect();
@@ -402,10 +405,16 @@ impl Shared {
             let grant = Grant::new(token, ttl);
             return Ok(Round::Done(Attempt::Granted(grant)));
         }
-        let targets: Vec<&str> = match closed_until {
+        let mut targets: Vec<&str> = match closed_until {
             Some(_) => queue.closed.iter().map(|closed| &*closed.name).collect(),
             None => behind(&admission).iter().map(|place| &*queue.places[*place].name).collect(),
         };
+        let takes_place = claim.order == Order::Fifo || claim.beside.is_some();
+        let keeps_place = claim.waits && takes_place;
+        // An upgrade may remove its own node, and leave those ahead: it makes another one at once.
+        if keeps_place && claim.mode == Mode::Write {
+            targets.push(&node.name);
+        }
         let path = |name: &str| format!("{lock}/{name}");
         // The claim to name: the holder or, of a closed key, the one that closed it.
         let closed = queue.closed_last(now_ms).filter(|_| closed_until.is_some());
@@ -420,8 +429,7 @@ impl Shared {
             let limit = queue.limit_version.map(|version| format!("\n{LIMIT}{version}"));
             it.resume = Some((targets.join("\n") + &limit.unwrap_or_default()).into());
         });
-        let takes_place = claim.order == Order::Fifo || claim.beside.is_some();
-        let said = if claim.waits && takes_place {
+        let said = if keeps_place {
             let behind: Vec<_> = targets.iter().map(|name| path(name)).collect();
             let is_far =
                 ahead > FAR && !is_replacing && closed_until.is_none() && queue.closed.is_empty();

@@ -16,6 +16,8 @@ pub(crate) struct OwnClaim {
     pub(crate) session: Arc<Session>,
     /// Its node, once an answer told it. Without one, a node may have been made or may yet be.
     pub(crate) node: Option<Node>,
+    /// Whether its node was found to match those ahead. It keeps its limit from then on.
+    pub(crate) matches: bool,
     /// Whether an answer said that it holds the key.
     pub(crate) granted: bool,
     /// It is being released, because the engine has not asked for it within its ttl.
@@ -98,6 +100,7 @@ impl Claims {
         let own = OwnClaim {
             session: room.session().clone(),
             node: None,
+            matches: false,
             granted: false,
             ends: false,
             entry: None,

@@ -294,8 +294,8 @@ impl Queue {
         nodes.map(queued).collect()
     }
 
-    /// Why a claim cannot stand in this queue behind so many.
-    pub(crate) fn clash(&self, claim: &Claim, ahead: usize) -> Option<BackendError> {
+    /// Why a claim cannot stand in this queue behind so many. A place that `matches` keeps its limit.
+    pub(crate) fn clash(&self, claim: &Claim, ahead: usize, matches: bool) -> Option<BackendError> {
         let mismatch =
             |what: String| BackendError::new(BackendErrorKind::Mismatch, Effect::NotApplied, what);
         if let Some(stranger) = self.strangers.first() {
@@ -304,8 +304,9 @@ impl Queue {
             return Some(mismatch(what).with_next_step(step));
         }
         // A place whose limit was changed keeps the new one.
-        let applies =
-            |place: &&Place| self.limit.as_ref().is_some_and(|it| it.applies_to(place.order()));
+        let applies = |place: &&Place| {
+            matches || self.limit.as_ref().is_some_and(|it| it.applies_to(place.order()))
+        };
         let kept = self.places.get(ahead).filter(applies).map(|place| self.mode_of(place));
         claim.judged_mode(self.used_as(ahead), kept).err()
     }
@@ -480,7 +481,7 @@ mod tests {
         let default_of_kazoo = "0123456789abcdef0123456789abcdef__lock__0000000001";
         for name in [default_of_kazoo, "leases", "a-b", "lock-1", "x-permits-1-0000000001"] {
             assert_eq!(Place::read(name), None, "{name}");
-            let clash = queue(&[name]).clash(&claim(Mode::Exclusive), 0).unwrap();
+            let clash = queue(&[name]).clash(&claim(Mode::Exclusive), 0, false).unwrap();
             assert!(clash.message.contains(name), "{clash:?}");
         }
     }
@@ -545,8 +546,9 @@ mod tests {
                         assert_eq!(queue.find(&place.name), Some(me), "{names:?}");
                         assert_eq!(queue.admission(me), whole.admission(me), "{names:?} {me}");
                         assert_eq!(queue.waiting_before(me), whole.waiting_before(me), "{me}");
-                        let clash =
-                            |queue: &Queue| queue.clash(&claim(place.mode), me).map(|e| e.message);
+                        let clash = |queue: &Queue| {
+                            queue.clash(&claim(place.mode), me, false).map(|e| e.message)
+                        };
                         assert_eq!(clash(&queue), clash(&whole), "{names:?} {me}");
                         assert_eq!(queue.closed, whole.closed);
                     }

@@ -46,7 +46,7 @@ impl Shared {
         let mut answer = None;
         for round in 0..ROUNDS {
             let (mut queue, _) = read(&session, &up, &lock).await?;
-            if let Some(stranger) = queue.clash(claim, 0) {
+            if let Some(stranger) = queue.clash(claim, 0, false) {
                 return Err(stranger);
             }
             match queue.used_as(queue.places.len()) {

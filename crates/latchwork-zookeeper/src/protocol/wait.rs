@@ -96,11 +96,12 @@ impl Shared {
         session: &Session,
         mut landed: Landed,
     ) -> Option<Wake> {
-        let node = self.claims.get(claim.id).filter(|own| own.session.is(session))?.node?;
+        let own = self.claims.get(claim.id).filter(|own| own.session.is(session))?;
+        let node = own.node?;
         let queue = queue_of(&mut landed, lock, claim.mode, Some(&node.name)).ok()?;
         let me = queue.find(&node.name)?;
         // What is closed opens by the leader's clock, which only a write tells.
-        let is_closed = !queue.closed.is_empty() || queue.clash(claim, me).is_some();
+        let is_closed = !queue.closed.is_empty() || queue.clash(claim, me, own.matches).is_some();
         // Whether the hold that it replaces is still there, only a try tells.
         if claim.beside.is_some()
             || is_closed

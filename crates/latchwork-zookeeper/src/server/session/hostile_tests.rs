@@ -126,7 +126,7 @@ fn hostile_lists() {
             let admission = queue.admission(me);
             let claim = latchwork_store::testing::claim("k");
             let claim = claim.with(|it| it.mode = queue.places[me].mode);
-            if queue.clash(&claim, me).is_none() {
+            if queue.clash(&claim, me, false).is_none() {
                 assert_eq!(admission == latchwork_store::kit::lineup::Admission::Granted, holds);
             }
         }
