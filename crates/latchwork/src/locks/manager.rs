@@ -355,6 +355,14 @@ impl LockManager {
             released.map_err(|e| engine.seen(e, Some(key)))?;
             engine.watchdog.taken_away(id);
         }
+        // Where a queue orders the places, an upgrade without its hold would be the next writer.
+        let is_evicted = |hold| seen.holders.iter().any(|it| it.id == Some(hold));
+        for party in seen.waiters.iter().filter(|it| it.beside.is_some_and(is_evicted)) {
+            let Some(id) = party.id else { continue };
+            let claim = self.claim(key, id, party.mode, &plan);
+            let released = engine.reaper.release_once(&claim, Linger::None, limit).await;
+            released.map_err(|e| engine.seen(e, Some(key)))?;
+        }
         // By its shape: who waits gives the key one as well, also where nobody holds it any more.
         let mode = match seen.shape {
             Some(Shape::ReadWrite) => Mode::Write,

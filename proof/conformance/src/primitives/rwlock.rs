@@ -1,6 +1,6 @@
 //! A read-write lock: many readers or one writer.
 
-use latchwork_store::ErrorKind;
+use latchwork_store::{ErrorKind, Mode};
 
 use crate::case::{Case, case};
 use crate::stage::{NAME, Stage};
@@ -12,7 +12,9 @@ pub(crate) fn cases() -> Vec<Case> {
         case!(readers_behind_a_writer_come_together, |e| e.shared),
         case!(a_reader_after_a_writer_has_a_larger_token, |e| e.shared),
         case!(a_guard_changes_ahead_of_a_writer_that_waits, |e| e.shared && e.upgrade && e.fifo),
+        case!(a_failed_upgrade_lets_no_reader_pass_a_writer, |e| e.shared && e.upgrade && e.fifo),
         case!(a_forced_release_ends_an_upgrade_that_waits, |e| e.shared && e.upgrade),
+        case!(a_forced_release_ends_the_upgrade_of_a_frozen_process, |e| e.shared && e.upgrade),
         case!(is_refused_by_a_store_without_readers, |e| !e.shared),
     ]
 }
@@ -105,6 +107,49 @@ async fn a_guard_changes_ahead_of_a_writer_that_waits(stage: Stage) {
     let next = writer.await.unwrap();
     assert!(next.token() > last, "{} after {last}", next.token());
     next.release().await.unwrap();
+}
+
+/// H508: an upgrade is given up while a writer waits. The writer is still ahead of the readers that come later.
+async fn a_failed_upgrade_lets_no_reader_pass_a_writer(stage: Stage) {
+    let (a, b, c) = (stage.peer().await, stage.peer().await, stage.peer().await);
+    let mut guard = a.locks.rwlock(NAME).read().acquire().await.unwrap();
+    let other = b.locks.rwlock(NAME).read().acquire().await.unwrap();
+    let lock = b.locks.rwlock(NAME).write();
+    let mut writer = Box::pin(lock.acquire());
+    assert!(stage.within(stage.a_while(), &mut writer).await.is_none(), "somebody reads");
+    for _ in 0..3 {
+        let gives_up = async {
+            let error = guard.upgrade_within(stage.a_while()).await.unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::TimedOut, "{error}");
+            stage.sleep(stage.a_while()).await;
+            let late = c.locks.rwlock(NAME).read().try_acquire().await.unwrap();
+            assert!(late.is_none(), "a reader passed a writer that waits");
+        };
+        tokio::select! {
+            _ = &mut writer => panic!("somebody reads"),
+            () = gives_up => {}
+        }
+    }
+    guard.release().await.unwrap();
+    other.release().await.unwrap();
+    writer.await.unwrap().release().await.unwrap();
+}
+
+/// H507: the process of an evicted reader is frozen while its upgrade waits. The upgrade does not become the holder.
+async fn a_forced_release_ends_the_upgrade_of_a_frozen_process(stage: Stage) {
+    let (a, b) = (stage.client().await, stage.peer().await);
+    let read = stage.claim(Mode::Read);
+    stage.granted(&a, &read, "the key is free").await;
+    let other = b.locks.rwlock(NAME).read().acquire().await.unwrap();
+    let write = stage.claim(Mode::Write).with(|it| it.beside = Some(read.id));
+    a.blocked(&write, "another reads").await;
+    let freed = b.locks.force_release(NAME).await.unwrap();
+    assert_eq!(freed.evicted.len(), 2, "{freed:?}");
+    assert!(freed.token.is_some_and(|token| token > other.token()), "{freed:?}");
+    let why = "nobody holds it or waits";
+    stage.soon(&b.client, &read.key, why, |it| it.holders.is_empty() && it.waiters.is_empty()).await;
+    let next = b.locks.rwlock(NAME).write().try_acquire().await.unwrap();
+    next.expect("nobody holds it").release().await.unwrap();
 }
 
 /// An evicted reader becomes no writer when the other readers go, in whatever order they came.
