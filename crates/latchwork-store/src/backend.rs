@@ -151,8 +151,8 @@ pub trait Backend: fmt::Debug + Send + Sync + 'static {
     ///
     /// - No claim ends, also where more permits are held than the new limit admits.
     /// - Waiters that may be admitted by the new limit are woken (B7).
-    /// - A waiter keeps the new limit when its try is repeated, unless its policy is
-    ///   [`ToMine`](crate::Resize::ToMine).
+    /// - A waiter keeps the new limit when its try is repeated. With the policy
+    ///   [`ToMine`](crate::Resize::ToMine) it may go on by its own.
     ///
     /// By default the store does not support it, as [`Capabilities::resize`] says.
     fn resize<'a>(&'a self, claim: &'a Claim) -> Verb<'a, Result<Resized, BackendError>> {

@@ -167,8 +167,8 @@ pub enum Resized {
         from: u32,
         /// The limit now.
         to: u32,
-        /// How many permits are held now. If they exceed the limit, no claim is admitted until enough
-        /// of them are released.
+        /// How many permits are held now. If they exceed the limit, no claim that goes by it is admitted
+        /// until enough of them are released.
         held: u64,
     },
     /// No claim holds the key or waits for it, so the key has no limit. Nothing was changed: the next
@@ -202,7 +202,10 @@ impl fmt::Display for Resized {
         write!(f, "; {held} {permits} {are} held")?;
         if held > u64::from(to) {
             let excess = held - u64::from(to);
-            write!(f, ", and no claim is admitted until more than {excess} are released")?;
+            write!(
+                f,
+                ", and no claim that goes by it is admitted until more than {excess} are released"
+            )?;
         }
         Ok(())
     }

@@ -14,6 +14,10 @@ use latchwork_store::Mode;
 /// several keys), claims are admitted in order. A waiting writer stops later readers, so readers
 /// cannot starve it. Adjacent readers in the queue are admitted together.
 ///
+/// On etcd and ZooKeeper an [upgrade](crate::Guard::upgrade) sends the waiters ahead of it to the
+/// end of the queue. If readers give up upgrades and repeat them, they delay a waiting writer, on
+/// ZooKeeper for as long as they go on.
+///
 /// A read hold can become a write hold, and the other way round, without a gap in which others
 /// write: [`Guard::upgrade`](crate::Guard::upgrade) waits for the other readers, and
 /// [`Guard::downgrade`](crate::Guard::downgrade) admits them. One reader can upgrade at a time; a

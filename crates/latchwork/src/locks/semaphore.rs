@@ -15,9 +15,9 @@ use crate::locks::lock::Lock;
 ///
 /// # Guarantees
 ///
-/// The permits held never exceed the limit. Admission is first come, first served: later claims for
-/// few permits do not overtake a waiting claim for many. Each claim has its own ttl, so the permits
-/// of a dead process become free.
+/// The permits held never exceed the limit, or the largest one if clients name different limits.
+/// Admission is first come, first served: later claims for few permits, or with a larger limit, do not
+/// overtake a waiting claim. Each claim has its own ttl, so the permits of a dead process become free.
 ///
 /// # The limit
 ///
@@ -32,7 +32,8 @@ use crate::locks::lock::Lock;
 ///
 /// A rolling deployment from 3 to 5 and back therefore uses `ToMine` on both sides: no client fails,
 /// no holder is evicted, and at most 5 permits are held. [`resize`](Self::resize) changes the limit
-/// for all claims that hold the key or wait for it at that moment.
+/// for all claims that hold the key or wait for it at that moment. A waiter with `ToMine` goes on by
+/// its own limit, except on etcd and ZooKeeper.
 ///
 /// Each policy needs clients of this version or later: an earlier one answers `Mismatch` to another
 /// limit.

@@ -45,6 +45,9 @@ impl Guard {
     /// One reader of a key can upgrade at a time, because two would wait for each other. The second
     /// one gets [`UpgradeConflict`](ErrorKind::UpgradeConflict) at once.
     ///
+    /// Upgrades of several keys can wait for each other for ever. Upgrade the keys in one order, or
+    /// use [`upgrade_within`](Guard::upgrade_within).
+    ///
     /// [`max_hold`](crate::Lock::max_hold) counts from the acquire on. An observer receives the
     /// grant of the write hold, then the release of the read hold.
     ///
