@@ -4,8 +4,8 @@
 //! [`Limit`] beside the queue has the last change. It applies to the places that were there when it was made;
 //! a later place has its own limit. So it means nothing any more when the last of those places has left.
 //!
-//! A holder is a place whose permits and those ahead were within its limit at some time, since no
-//! place ever comes ahead of another one. A smaller limit must not end its hold. So a change is made in two steps, each
+//! A holder is a place whose permits and those ahead were within its limit at some time, as were those of each
+//! place ahead, since no place ever comes ahead of another one. A smaller limit must not end its hold. So a change is made in two steps, each
 //! of which compares what the store has with what was read:
 //!
 //! 1. [`Limit::begin`]: from then on a waiter judges itself by the new limit. Holders are judged
