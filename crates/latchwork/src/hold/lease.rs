@@ -36,6 +36,8 @@ pub(crate) struct Lease {
     /// before, where a waiter is admitted by a proof that the store has given earlier.
     pub(crate) granted_at: Moment,
     pub(crate) rules: Arc<Rules>,
+    /// Its owner renews it elsewhere, too: only the store knows whether it has ended.
+    pub(crate) is_lent: bool,
     state: StdMutex<State>,
     /// A claim that is to replace the hold keeps it, until it is granted or withdrawn.
     replacing: OnceLock<Arc<Mutex<()>>>,
@@ -127,6 +129,7 @@ impl Lease {
             first_token: granted.token,
             granted_at: now,
             rules,
+            is_lent: false,
             state: StdMutex::new(state),
             replacing: OnceLock::new(),
             before: OnceLock::new(),

@@ -313,7 +313,7 @@ impl Watchdog {
     }
 
     /// A hold has ended otherwise than by its release: tell, and free what the store still keeps. Done by
-    /// the first that notices.
+    /// the first that notices. A hold that was lent may go on: it stays as it is at the store.
     pub(crate) fn end_lost(&self, watched: &Watched, lost: Lost, store_may_hold: bool) {
         // If a close of the manager comes second, it waits for the first.
         let _work = self.reaper.work();
@@ -322,6 +322,12 @@ impl Watchdog {
         }
         let lease = &watched.lease;
         let lead = lease.take_lead();
+        let (key, token) = (&lease.claim.key, lease.token());
+        let held = lease.held_for(lost.at);
+        if lease.is_lent {
+            drop(lead);
+            return lease.rules.tell(&Event::Detached { key, token, held });
+        }
         if store_may_hold {
             self.reaper.reap(Job {
                 lead,
@@ -331,8 +337,6 @@ impl Watchdog {
         } else {
             drop(lead);
         }
-        let (key, token) = (&lease.claim.key, lease.token());
-        let held = lease.held_for(lost.at);
         lease.rules.tell(&Event::Lost { key, token, lost, held });
     }
 

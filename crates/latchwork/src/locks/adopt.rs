@@ -56,17 +56,19 @@ impl LockManager {
         let limit = self.plan()?.rules.op_timeout(ticket.ttl);
         self.check(&ticket, limit).await?;
         let not_held = || self.not_held(&key, "adopt: the lock is no longer held");
-        let guard = self.resume(&ticket, not_held).await?;
+        let guard = self.resume(&ticket, false, not_held).await?;
         guard.hold().0.lease.rules.tell(&Event::Adopted { key: &key, token: guard.token() });
         // A guard that is dropped tells of its release.
         engine.check_open(Some(&key))?;
         Ok(guard)
     }
 
-    /// Goes on with the hold of a ticket, which is renewed first. `not_held` is the error if the store does not have it.
+    /// Goes on with the hold of a ticket, which is renewed first. `is_lent` if its owner may renew it elsewhere meanwhile.
+    /// `not_held` is the error if the store does not have it.
     pub(crate) async fn resume(
         &self,
         ticket: &Ticket,
+        is_lent: bool,
         not_held: impl Fn() -> Error,
     ) -> Result<Guard, Error> {
         let (engine, rules, key) = (self.engine(), self.plan()?.rules, &ticket.key);
@@ -81,7 +83,8 @@ impl LockManager {
         }
         let valid_until = validity::valid_until(sent.at, ttl);
         let granted = Granted { token: first, ttl, valid_until, sent, store_time };
-        let lease = Lease::new(claim, granted, rules.clone(), engine.io.clock().as_ref());
+        let mut lease = Lease::new(claim, granted, rules.clone(), engine.io.clock().as_ref());
+        lease.is_lent = is_lent;
         let watched = engine.watchdog.watch(lease);
         Ok(Guard::new(engine.clone(), watched, ticket.token.handovers()))
     }

@@ -228,7 +228,10 @@ impl Unwatched {
         Ok(Some(until.minus(self.holder().room_for_delay())))
     }
 
-    /// Gives the hold to a guard, which renews it from now on; the first time before this returns.
+    /// Lends the hold to a guard, which renews it from now on; the first time before this returns.
+    ///
+    /// Other processes may renew it meanwhile. So if the guard is lost, the hold stays at the store, and the observer
+    /// receives no loss: [`renew`](Self::renew) tells whether it goes on.
     ///
     /// # Errors
     ///
@@ -240,7 +243,7 @@ impl Unwatched {
     pub async fn watch(&self, locks: &LockManager) -> Result<Guard, Error> {
         let engine = locks.engine();
         engine.check_open(Some(self.key()))?;
-        let guard = locks.resume(&self.0, || self.lost(engine)).await?;
+        let guard = locks.resume(&self.0, true, || self.lost(engine)).await?;
         let (key, token) = (self.key(), self.token());
         guard.hold().0.lease.rules.tell(&Event::Adopted { key, token });
         Ok(guard)

@@ -28,6 +28,13 @@ pub struct Exchange {
     from: Arc<Watched>,
 }
 
+impl Exchange {
+    /// Returns the fencing token that the guard gets.
+    pub fn token(&self) -> FencingToken {
+        self.granted.token()
+    }
+}
+
 impl fmt::Debug for Exchange {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Exchange").field("granted", &self.granted).finish_non_exhaustive()

@@ -1,12 +1,13 @@
 //! Holds without a watchdog: nothing renews them but their owner.
 
 use std::future::{Future, poll_fn};
-use std::sync::atomic::Ordering;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::Poll;
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use latchwork::{ErrorKind, Unwatched};
+use latchwork::{ErrorKind, Event, NotHeld, Observer, Unwatched};
 use latchwork_store::validity::{drift, valid_until};
 use latchwork_store::*;
 
@@ -180,4 +181,45 @@ async fn a_hold_may_be_lent_to_a_guard() {
     written.renew(&world.locks, TTL).await.unwrap();
     written.release(&world.locks, SEC, |_| ()).await.unwrap();
     assert!(world.is_empty().await);
+}
+
+#[derive(Debug, Default)]
+struct Losses(AtomicUsize);
+
+impl Observer for Losses {
+    fn event(&self, event: &Event<'_>) {
+        if matches!(event, Event::Lost { .. }) {
+            self.0.fetch_add(1, Ordering::SeqCst);
+        }
+    }
+}
+
+/// H470: the process of the guard is cut off from the store for longer than the ttl, while the owner renews elsewhere.
+#[tokio::test(start_paused = true)]
+async fn h470_a_lent_guard_that_is_lost_leaves_the_hold() {
+    let world = World::new();
+    let hold = held(&world, "k").await;
+    let losses = Arc::new(Losses::default());
+    let (store, other) = world.another();
+    let lender = other.observer(losses.clone());
+    let guard = hold.watch(&lender).await.unwrap();
+    store.plan(|_| Fault::LoseRequest);
+    let end = world.io.now().plus(2 * TTL);
+    while world.io.now() < end {
+        hold.renew(&world.locks, TTL).await.unwrap();
+        world.io.sleep(2 * SEC).await;
+    }
+    let lost = guard.ensure_held().unwrap_err();
+    assert!(matches!(lost, NotHeld::Lost(it) if it.reason == LostReason::Expired), "{lost:?}");
+    store.behave();
+    world.io.sleep(SEC).await;
+    hold.renew(&world.locks, TTL).await.unwrap();
+    // Neither the end of the guard nor that of its manager releases it.
+    Unwatched::leave(guard);
+    let guard = hold.watch(&lender).await.unwrap();
+    lender.close().await;
+    drop(guard);
+    world.io.sleep(SEC).await;
+    hold.renew(&world.locks, TTL).await.unwrap();
+    assert_eq!(losses.0.load(Ordering::SeqCst), 0, "the owner has lost nothing");
 }
