@@ -90,6 +90,11 @@ impl Claims {
         self.lock().get(&id).map(|entry| entry.own)
     }
 
+    /// The same, and whether any process may renew and release it.
+    pub(crate) fn place(&self, id: ClaimId) -> Option<(OwnClaim, bool)> {
+        self.lock().get(&id).map(|entry| (entry.own, entry.is_left))
+    }
+
     /// A request is sent that may change the key of this claim.
     pub(crate) fn begin(&self, id: ClaimId, lease: Lease, seconds: i64) {
         let fresh = || {

@@ -38,6 +38,8 @@ struct HeldClaim<'a> {
     lease: i64,
     /// What its server grants beyond what claims count on.
     spare: Duration,
+    /// Another process may have released it, and given its lease to another claim: it is kept alive after a look.
+    is_left: bool,
 }
 
 type Answer = Result<Renewal, BackendError>;
@@ -117,7 +119,7 @@ impl Shared {
         number: usize,
         claim: &'a Claim,
     ) -> Option<Result<HeldClaim<'a>, BackendError>> {
-        let own = self.claims.get(claim.id).filter(|own| own.granted)?;
+        let (own, is_left) = self.claims.place(claim.id).filter(|(own, _)| own.granted)?;
         let Lease { id, spare, .. } = own.lease;
         let key = names::claim(&names::queue(&claim.key), id);
         Some(held_at(HeldClaim {
@@ -127,6 +129,7 @@ impl Shared {
             revision: own.revision?.get(),
             lease: id,
             spare,
+            is_left,
         }))
     }
 
@@ -144,8 +147,10 @@ impl Shared {
             return Ok(None);
         }
         let (key, revision, id) = (place.key.clone(), place.revision, place.lease);
-        let spare = Duration::ZERO;
-        let held = held_at(HeldClaim { number, claim, key, revision, lease: id, spare })?;
+        // It was there a moment ago.
+        let (spare, is_left) = (Duration::ZERO, false);
+        let held = HeldClaim { number, claim, key, revision, lease: id, spare, is_left };
+        let held = held_at(held)?;
         let lease = Lease { id, ttl: claim.ttl, spare, alive_at: self.clocks() };
         self.claims.adopt(claim.id, lease, revision);
         Ok(Some(held))
@@ -175,7 +180,8 @@ impl Shared {
         })
     }
 
-    /// Reads the keys of those that are open and keeps their leases alive, in the same flight.
+    /// Reads the keys of those that are open and keeps their leases alive, in the same flight; those of claims that
+    /// another process may have released, if their keys are there.
     async fn ask_for_all(
         &self,
         link: std::sync::Arc<Link>,
@@ -185,12 +191,12 @@ impl Shared {
         let asked = flight.left(Open::Unknown);
         let keys = asked.iter().map(|n| &*held[*n].key);
         let mut reads = std::pin::pin!(link.txn(requests::glance(keys, Freshness::OfAll)));
-        let mut keeps: FuturesUnordered<_> = (0..asked.len())
-            .map(|at| {
-                let asks = link.keep_alive(Purpose::Renew, held[asked[at]].lease);
-                async move { (at, asks.await) }
-            })
-            .collect();
+        let keep = |at: usize| {
+            let asks = link.keep_alive(Purpose::Renew, held[asked[at]].lease);
+            async move { (at, asks.await) }
+        };
+        let own = (0..asked.len()).filter(|at| !held[asked[*at]].is_left);
+        let mut keeps: FuturesUnordered<_> = own.map(keep).collect();
         let mut kept: Vec<_> = asked.iter().map(|_| None).collect();
         let mut keys = None;
         let mut failed = None;
@@ -198,7 +204,13 @@ impl Shared {
             let ready: Vec<_> = tokio::select! {
                 found = &mut reads, if keys.is_none() => {
                     let found = found.map_err(Failure::of_a_read)?;
-                    keys = Some(requests::found(found).collect::<Vec<_>>());
+                    let found: Vec<_> = requests::found(found).collect();
+                    let left = (0..asked.len()).filter(|at| {
+                        let (held, key) = (held[asked[*at]], found.get(*at));
+                        held.is_left && key.is_some_and(|key| is_there(held, key.as_ref()))
+                    });
+                    keeps.extend(left.map(keep));
+                    keys = Some(found);
                     (0..asked.len()).collect()
                 }
                 Some((at, alive)) = keeps.next() => {
@@ -369,6 +381,7 @@ mod tests {
             revision: 7,
             lease: 5,
             spare: Duration::ZERO,
+            is_left: false,
         };
         let lost = |answer| matches!(answer, Ok(Renewal::Lost));
         let first = verdict(&held, Some(&key(7, 7)), Some(TTL)).unwrap().unwrap();
@@ -395,6 +408,7 @@ mod tests {
             revision: 7,
             lease: 5,
             spare: Duration::ZERO,
+            is_left: false,
         };
         let sizes = |of: &[usize]| {
             let all: Vec<_> = of.iter().map(|bytes| held(*bytes)).collect();

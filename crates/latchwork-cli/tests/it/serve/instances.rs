@@ -344,6 +344,31 @@ fn h437_an_instance_without_its_store_tells_no_untruth_on_redis() {
     an_instance_without_its_store_tells_no_untruth(server.port(), &server.url());
 }
 
+/// The first instance gives the lease of a released hold to the next one; the second remembers the old hold with it.
+#[test]
+fn h474_a_late_renewal_lengthens_no_other_lock() {
+    let server = etcd();
+    let team = Team::at(&server.url());
+    let (one, two) = (team.instance(), team.instance());
+    let body = r#"{"ttl_ms": 5000}"#;
+    for granted_by_two in [false, true] {
+        let (first, second) = if granted_by_two { (&two, &one) } else { (&one, &two) };
+        let old = first.hold("p", body);
+        second.renew(&old).is(200);
+        one.release(&old).is(200);
+        let next = one.hold("q", body);
+        let left = || {
+            let lock = one.ask("GET /v1/locks/q", "").is(200).json();
+            lock["holders"][0]["remaining_ms"].as_u64().unwrap()
+        };
+        sleep(Duration::from_secs(2));
+        let before = left();
+        two.renew(&old).is(410);
+        assert!(left() <= before, "{} after {before}", left());
+        one.release(&next).is(200);
+    }
+}
+
 /// Ends the clients, also where the test fails.
 struct Done<'a>(&'a AtomicBool);
 
