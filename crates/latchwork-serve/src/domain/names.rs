@@ -31,6 +31,11 @@ impl Names {
         Key::new(name)?.in_namespace(&self.namespace)
     }
 
+    /// How many bytes longer a key is than its name.
+    pub(crate) fn added(&self) -> usize {
+        self.prefix.len()
+    }
+
     /// The name of a key in this namespace.
     pub(crate) fn name_of(&self, key: &str) -> String {
         key.strip_prefix(&*self.prefix).unwrap_or(key).to_owned()

@@ -148,6 +148,12 @@ impl Refusal {
         Self { retry_after: Some(PAUSE), ..refusal }
     }
 
+    /// The store has not answered in time; the same request may.
+    pub(crate) fn again(message: impl Into<String>, step: &str) -> Self {
+        let refusal = Self::new(Kind::Unreachable, message).with_next_step(step);
+        Self { retry_after: Some(PAUSE), ..refusal }
+    }
+
     /// The service stops.
     pub(crate) fn closed() -> Self {
         let message = "the service is stopping: it takes and renews no locks";
@@ -195,6 +201,18 @@ impl Refusal {
             retry_after: is_for_now.then_some(PAUSE),
             ..Self::new(kind, error.message())
         }
+    }
+
+    /// The same for a client that may not see who holds the lock.
+    #[must_use]
+    pub(crate) fn without_holders(self) -> Self {
+        let message = match self.kind {
+            Kind::UpgradeConflict => {
+                "another client waits for this hold: an upgrade, or one of another kind"
+            }
+            _ => "the lock is not free",
+        };
+        Self { message: message.to_owned(), lock: None, ..self }
     }
 
     #[must_use]

@@ -5,6 +5,7 @@ mod ends;
 pub(crate) mod sessions;
 mod tickets;
 
+use std::slice::from_ref;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -27,6 +28,7 @@ use super::holds::claims::{Claims, GrantedHold, Outcome};
 use super::holds::ended::Ending;
 use super::holds::hold_status::HoldStatus;
 use super::holds::kept::{Granted, Keeper};
+use super::holds::origin::SESSION_NAMES;
 use super::holds::queue::Queue;
 use super::holds::registry::{Registry, weight};
 use super::holds::release::{ReleaseKind, ReleaseOutcome};
@@ -233,6 +235,9 @@ impl Service {
             }
         };
         let manager = wish.manager(&self.locks, &holder);
+        // A session belongs to its token, whatever the prefixes of that are.
+        let mut own_names = wish.names();
+        own_names.retain(|name| !name.starts_with(SESSION_NAMES));
         let place = (!wish.wait.is_zero()).then(|| {
             let locks = wish.names().into_iter().map(|name| (name, wish.mode_of(name)));
             let candidate = match &wish.target {
@@ -244,13 +249,13 @@ impl Service {
         let acquired = tokio::select! {
             acquired = WAITER.scope(holder.clone(), self.grant(wish, &manager)) => acquired,
             _ = stopping.wait_for(|it| *it) => return Err(Refusal::closed()),
-            () = self.access.revoked(caller) => return Err(Refusal::unknown_token()),
+            refusal = self.access.revoked(caller, Right::Lock, &own_names) => return Err(refusal),
         };
         drop(place);
         let granted = match acquired {
             Ok(Ok(granted)) => granted,
             Ok(Err(skipped)) => return Ok(Outcome::Skipped(Box::new(skipped))),
-            Err(error) => return Err(self.refused(wish, &error).await),
+            Err(error) => return Err(self.refused(wish, caller, &error).await),
         };
         let locks = granted.locks();
         let granted = match wish.keeper {
@@ -319,13 +324,16 @@ impl Service {
     }
 
     /// The refusal of an acquire, with the lock as it is now if it was not free.
-    async fn refused(&self, wish: &Wish, error: &Error) -> Refusal {
+    async fn refused(&self, wish: &Wish, caller: &Caller, error: &Error) -> Refusal {
         let named = error.key().map(|key| self.names.name_of(key.as_str()));
         let names = wish.names();
         let name = named.as_deref().or(names.first().copied());
         let refusal = Refusal::of(error, name);
         if error.kind() != ErrorKind::TimedOut {
             return refusal;
+        }
+        if !names.iter().all(|name| caller.principal.may(Right::Read, name)) {
+            return refusal.without_holders();
         }
         // Of several locks, the first that is not free.
         let candidates = names.iter().take(if named.is_some() { 0 } else { 8 });
@@ -376,7 +384,7 @@ impl Service {
                 () = changed => {}
                 () = self.clock.sleep_until(end.min(now.plus(READ_EVERY))) => {}
                 _ = stopping.wait_for(|it| *it) => return Err(Refusal::closed()),
-                () = self.access.revoked(caller) => return Err(Refusal::unknown_token()),
+                refusal = self.access.revoked(caller, Right::Read, from_ref(&name)) => return Err(refusal),
             }
         }
     }

@@ -30,8 +30,9 @@ const LONGEST_VALUE: usize = 1024;
 /// The longest wait of one request, whatever the ttl.
 const LONGEST_REQUEST: Duration = Duration::from_secs(60 * 60);
 
-/// The most bytes of the names and texts of a hold whose client keeps its ticket: the ticket is a part of a path.
-const LONGEST_TICKET: usize = 8 * 1024;
+/// The most bytes of the keys and texts of a hold whose client keeps its ticket: its id is a part of a path, and nginx
+/// takes no line above 8 KiB, of which the id has less than 7,500 bytes.
+const LONGEST_TICKET: usize = 5 * 1024;
 
 /// About how many bytes a ticket has for each lock, beside its name.
 const EACH: usize = 40;
@@ -79,6 +80,13 @@ pub(crate) struct Options {
     pub(crate) value: Option<String>,
 }
 
+impl Options {
+    /// The bytes of the texts in an id. A holder that is not given names the token and two hosts.
+    fn texts(&self) -> usize {
+        self.holder.as_ref().map_or(256, String::len) + self.value.as_ref().map_or(0, String::len)
+    }
+}
+
 /// Who wishes.
 #[derive(Debug, Clone)]
 pub(crate) struct Whose {
@@ -86,6 +94,8 @@ pub(crate) struct Whose {
     pub(crate) owner: Arc<str>,
     /// The session that is to keep the hold.
     pub(crate) session: Option<Arc<Ticket>>,
+    /// How many bytes longer a key of the store is than its name.
+    pub(crate) added: usize,
 }
 
 /// What to hold.
@@ -105,6 +115,13 @@ pub(crate) enum Target {
 }
 
 impl Target {
+    fn candidate_len(&self) -> usize {
+        match self {
+            Self::Leadership { candidate, .. } => candidate.as_ref().map_or(0, String::len),
+            Self::Locks(_) | Self::Task { .. } => 0,
+        }
+    }
+
     fn names(&self) -> Vec<&str> {
         match self {
             Self::Locks(locks) => locks.iter().map(|lock| &*lock.name).collect(),
@@ -146,12 +163,12 @@ impl Wish {
         keeper: Keeper,
         whose: Whose,
     ) -> Result<Self, Refusal> {
-        let names: usize = target.names().into_iter().map(|name| EACH + name.len()).sum();
-        let is_long = names > LONGEST_TICKET;
+        let Whose { owner, session, added } = whose;
+        let keys: usize = target.names().into_iter().map(|name| EACH + added + name.len()).sum();
+        let is_long = keys + options.texts() + target.candidate_len() > LONGEST_TICKET;
         let keeper = if is_long { Keeper::Process } else { keeper };
         let leases = leases(&store.ttl);
         let usual = || default_ttl(store.default_ttl, &leases, keeper);
-        let Whose { owner, session } = whose;
         if session.is_some() {
             check_for_session(&options, keeper)?;
         }
@@ -273,7 +290,7 @@ fn check_for_session(options: &Options, keeper: Keeper) -> Result<(), Refusal> {
         let message = "max_hold_ms: a session keeps its holds as long as it lasts";
         (message, "leave max_hold_ms out, or the session")
     } else if keeper == Keeper::Process {
-        let message = "session: it keeps no hold with more than 8 KiB of names";
+        let message = "session: it keeps no hold with more than 5 KiB of names and texts";
         (message, "leave the session out and renew the hold, or take fewer locks at a time")
     } else {
         return Ok(());

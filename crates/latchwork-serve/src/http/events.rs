@@ -85,7 +85,7 @@ pub(super) async fn follow(
     Ok(Sse::new(until_over(events, &service, &caller)).keep_alive(KEEP_ALIVE()))
 }
 
-/// Ends a stream when the service has stopped, and when the token of its client is no longer known.
+/// Ends a stream when the service has stopped, and when its client may no longer do all that it could.
 pub(super) fn until_over<S: Stream>(
     events: S,
     service: &Arc<Service>,
@@ -97,7 +97,7 @@ pub(super) fn until_over<S: Stream>(
         tokio::select! {
             // An error means that the service has ended.
             _ = stopped.wait_for(|it| *it) => {}
-            () = service.access.revoked(&caller) => {}
+            () = service.access.narrowed(&caller) => {}
         }
     })
 }

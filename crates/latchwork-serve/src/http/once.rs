@@ -88,6 +88,7 @@ pub(super) async fn begin(
     let period_text = format!("{:?} {:?}", asked.every, asked.tz);
     let options = options(asked.ttl_ms, asked.wait_ms, asked.holder, asked.max_hold_ms);
     let options = marked(options, asked.session, asked.value);
+    let may_read = caller.principal.may(Right::Read, &name);
     let wish = service.wish(Target::Task { name, every, period_text }, options, &caller)?;
     let acquisition = service.acquire(wish, &caller, claim_name(key)).await?;
     let nothing =
@@ -96,13 +97,14 @@ pub(super) async fn begin(
         Acquisition::Hold(hold) => BegunView { hold: Some(hold.into()), ..nothing("begun") },
         Acquisition::Skipped(why) => match *why {
             Skipped::Done { closed_for, by, at, .. } => BegunView {
-                by: by.map(|by| by.to_string()),
+                by: by.filter(|_| may_read).map(|by| by.to_string()),
                 left_ms: closed_for.map(millis),
                 done_at_ms: at.map(millis),
                 ..nothing("done")
             },
             Skipped::Running { holder } => {
-                BegunView { by: holder.map(|by| by.to_string()), ..nothing("running") }
+                let by = holder.filter(|_| may_read).map(|by| by.to_string());
+                BegunView { by, ..nothing("running") }
             }
             Skipped::Quarantine { left } => {
                 BegunView { left_ms: left.map(millis), ..nothing("quarantine") }

@@ -4,6 +4,7 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use latchwork_services::ServerClock;
+use serde_json::json;
 
 use super::Service;
 use super::client::AT_ONCE;
@@ -167,4 +168,23 @@ fn a_set_wall_clock_ends_no_hold_and_shortens_none() {
     service.lock("promised", r#"{"wait_ms": 20000}"#).is(200);
     assert!(start.elapsed() >= valid, "{:?} of {valid:?}", start.elapsed());
     assert!(start.elapsed() <= valid + SOON, "{:?} of {valid:?}", start.elapsed());
+}
+
+/// nginx as installed takes a line of 8 KiB.
+#[test]
+fn no_id_is_too_long_for_a_path() {
+    let service = Service::start(&[]);
+    for (count, name, text) in
+        [(64, 83, 0), (64, 60, 0), (41, 83, 0), (38, 83, 0), (26, 60, 1_024), (1, 83, 1_024)]
+    {
+        let locks: Vec<_> = (0..count)
+            .map(|at| json!({ "name": format!("{at:02}{}", "n".repeat(name - 2)) }))
+            .collect();
+        let text = "t".repeat(text.max(1));
+        let body = json!({ "locks": locks, "ttl_ms": 60_000, "holder": text, "value": &text[2.min(text.len())..] });
+        let hold = service.ask("POST /v1/holds", &body.to_string()).is(200).get("hold");
+        assert!(hold.len() < 7_500, "{count} locks of {name} characters: {}", hold.len());
+        service.renew(&hold).is(200);
+        service.release(&hold).is(200);
+    }
 }

@@ -271,3 +271,98 @@ fn h453_an_upgrade_is_no_rival_of_its_own_repeat() {
     two.ask(&upgrade, "").is(200);
     two.renew(&hold).is(200);
 }
+
+/// The instance where an upgrade waits cannot reach the store for longer than the ttl, while the client renews at another
+/// one: the hold is the client's, whatever the first instance believes.
+#[test]
+fn h470_a_wait_without_its_store_ends_no_hold() {
+    let server = redis();
+    let proxy = Proxy::redis(server.port()).unwrap();
+    let mut team = Team::at(&server.url());
+    let two = team.instance();
+    team.url = proxy.url();
+    let one = team.instance();
+    let _other = two.hold("x", r#"{"mode": "read", "ttl_ms": 60000}"#);
+    let mine = one.hold("x", r#"{"mode": "read", "ttl_ms": 2000}"#);
+    let upgrade = format!("POST /v1/holds/{mine}/upgrade");
+    let upgrading = one.address.send(&upgrade, &[], r#"{"wait_ms": 30000}"#);
+    eventually("the wait", || {
+        let lock = two.ask("GET /v1/locks/x", "").json();
+        lock["waiters"].get(0).is_some().then_some(())
+    });
+    for direction in [Direction::ToServer, Direction::ToClient] {
+        proxy.freeze(direction);
+    }
+    let start = Instant::now();
+    while start.elapsed() < Duration::from_secs(4) {
+        two.renew(&mine).is(200);
+        std::thread::sleep(Duration::from_millis(200));
+    }
+    for direction in [Direction::ToServer, Direction::ToClient] {
+        proxy.thaw(direction);
+    }
+    eventually("a renewal at the first one", || {
+        two.renew(&mine).is(200);
+        let renewed = one.renew(&mine);
+        assert!([200, 503].contains(&renewed.status), "{renewed:?}");
+        (renewed.status == 200).then_some(())
+    });
+    let refused = read(upgrading).unwrap();
+    refused.is(503).kind("Unreachable");
+    two.release(&mine).is(200);
+}
+
+/// A client that hedges, or a balancer that repeats: both requests are one change.
+#[test]
+fn h471_a_change_at_two_instances_at_once_is_one() {
+    let server = redis();
+    let hook = super::webhook::receiver(&[204]);
+    let team = Team::at(&server.url());
+    let start = || team.with(&["--webhook-lost", &hook.address]);
+    let (one, two) = (start(), start());
+    let both = |line: &str, body: &str, then: &dyn Fn()| {
+        let asked = [&one, &two].map(|it| it.address.send(line, &[], body));
+        then();
+        let [a, b] = asked.map(|it| read(it).unwrap());
+        assert_eq!(a.is(200).get("token"), b.is(200).get("token"));
+        assert_eq!(two.renew(&a.get("hold")).is(200).get("token"), a.get("token"));
+        one.release(&b.get("hold")).is(200);
+        eventually("a free lock", || (!two.is_held("x")).then_some(()));
+    };
+    for (from, verb) in [("read", "upgrade"), ("write", "downgrade")] {
+        for _ in 0..12 {
+            let hold = one.hold("x", &json!({ "mode": from, "ttl_ms": 30_000 }).to_string());
+            both(&format!("POST /v1/holds/{hold}/{verb}"), "", &|| ());
+        }
+    }
+    for _ in 0..3 {
+        let body = r#"{"mode": "read", "ttl_ms": 30000}"#;
+        let (other, hold) = (two.hold("x", body), one.hold("x", body));
+        both(&format!("POST /v1/holds/{hold}/upgrade"), r#"{"wait_ms": 9000}"#, &|| {
+            std::thread::sleep(Duration::from_millis(200));
+            two.release(&other).is(200);
+        });
+    }
+    assert_eq!(hook.told.try_recv().ok(), None, "nothing was lost");
+}
+
+/// The hold is kept by its own id. An upgrade is refused because the session has ended, and changes nothing.
+#[test]
+fn h472_an_upgrade_after_its_session_leaves_the_read_hold() {
+    let server = redis();
+    let service = Team::at(&server.url()).instance();
+    let session = service.ask("POST /v1/sessions", r#"{"ttl_ms": 1000}"#).is(200).get("session");
+    let body = json!({ "mode": "read", "session": session }).to_string();
+    let hold = service.hold("x", &body);
+    let start = Instant::now();
+    while start.elapsed() < Duration::from_millis(2_500) {
+        service.renew(&hold).is(200);
+        std::thread::sleep(Duration::from_millis(200));
+    }
+    let refused = service.ask(&format!("POST /v1/holds/{hold}/upgrade"), "");
+    assert!(refused.text.contains("session"), "{refused:?}");
+    service.renew(&hold).is(200);
+    std::thread::sleep(Duration::from_millis(300));
+    service.renew(&hold).is(200);
+    service.lock("x", r#"{"mode": "write"}"#).is(409);
+}

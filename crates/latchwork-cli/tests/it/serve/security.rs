@@ -137,6 +137,41 @@ fn tokens_have_rights_on_names() {
     ask(OPS, "POST /v1/locks/other/force-release", reason).is(200);
 }
 
+/// A refusal shows a lock as `GET` does, and so only to a token with the right `read`.
+#[test]
+fn a_token_without_read_sees_no_holder() {
+    let dir = tempfile::tempdir().unwrap();
+    let text = format!(
+        r#"{{"tokens": [{{"name": "web", "token": "{WEB}", "rights": ["lock"]}},
+            {{"name": "ops", "token": "{OPS}", "rights": ["read", "lock"]}}]}}"#
+    );
+    let file = tokens(&dir, &text).display().to_string();
+    let service = Service::start(&["--tokens", &file, "--require-token"]);
+    let ask = |token: &str, line: &str, body: &str| {
+        service.address.ask(line, &[("Authorization", &bearer(token))], body)
+    };
+    let body =
+        r#"{"ttl_ms": 60000, "mode": "read", "holder": "a secret", "value": {"a": "a secret"}}"#;
+    ask(OPS, "POST /v1/locks/x", body).is(200);
+    ask(OPS, "POST /v1/once/y", r#"{"every": "1d", "holder": "a secret"}"#).is(200);
+    let mine = ask(WEB, "POST /v1/locks/x", r#"{"mode": "read"}"#).is(200).get("hold");
+    let several = r#"{"locks": [{"name": "x"}, {"name": "z"}]}"#;
+    for (line, body) in [
+        ("POST /v1/locks/x", "{}"),
+        ("POST /v1/locks/x", r#"{"wait_ms": 50}"#),
+        ("POST /v1/holds", several),
+        (&*format!("POST /v1/holds/{mine}/upgrade"), r#"{"wait_ms": 50}"#),
+    ] {
+        let refused = ask(WEB, line, body);
+        refused.is(409).kind("TimedOut");
+        assert!(!refused.text.contains("secret"), "{refused:?}");
+        assert!(refused.json().get("lock").is_none(), "{refused:?}");
+    }
+    let skipped = ask(WEB, "POST /v1/once/y", r#"{"every": "1d"}"#);
+    assert!(!skipped.is(200).text.contains("secret"), "{skipped:?}");
+    assert!(ask(OPS, "POST /v1/locks/x", "{}").is(409).text.contains("a secret"));
+}
+
 #[test]
 fn a_hold_belongs_to_the_token_that_made_it() {
     let dir = tempfile::tempdir().unwrap();

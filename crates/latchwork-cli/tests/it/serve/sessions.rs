@@ -303,6 +303,23 @@ fn h451_two_instances_that_renew_at_once_count_each_hold_once() {
     assert_eq!(end(one, &session).is(200).number("released"), 2 * EACH as u64 - 2);
 }
 
+/// A renewal of the session has found the locks of one hold each by itself.
+#[test]
+fn a_released_hold_of_several_locks_counts_no_more() {
+    let server = redis();
+    let team = Team::at(&server.url());
+    let (one, two) = (team.instance(), team.with(&["--max-holds", "4"]));
+    let session = begin(&one, 60_000);
+    let locks = ["a", "b", "c"].map(|name| json!({ "name": name }));
+    let body = json!({ "session": session, "locks": locks }).to_string();
+    let hold = one.ask("POST /v1/holds", &body).is(200).get("hold");
+    assert_eq!(names(&renew(&two, &session), "held"), ["a", "b", "c"]);
+    two.release(&hold).is(200);
+    for name in ["d", "e", "f"] {
+        two.hold(name, "{}");
+    }
+}
+
 /// The store is far away.
 #[test]
 fn h443_the_next_renewal_counts_from_the_answer() {

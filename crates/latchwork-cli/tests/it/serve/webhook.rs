@@ -14,12 +14,12 @@ use crate::common::{SOON, eventually};
 
 /// A receiver that answers each request with the next of these statuses, and with the last one from then on; `0` is no
 /// answer at all.
-struct Receives {
-    address: String,
-    told: Receiver<(String, Value)>,
+pub(super) struct Receives {
+    pub(super) address: String,
+    pub(super) told: Receiver<(String, Value)>,
 }
 
-fn receiver(statuses: &'static [u16]) -> Receives {
+pub(super) fn receiver(statuses: &'static [u16]) -> Receives {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = format!("http://{}/hook?key=secret", listener.local_addr().unwrap());
     let (sender, told) = channel();

@@ -39,12 +39,15 @@ pub(crate) struct Principal {
     pub(crate) rights: Vec<Right>,
     /// The prefixes of the names that it may use; the empty prefix allows all names.
     pub(crate) prefixes: Vec<String>,
+    /// The SHA-256 of its token; none without a token.
+    pub(crate) token: Option<[u8; 32]>,
 }
 
 impl Principal {
     /// A client without a token.
     pub(crate) fn local(rights: &[Right]) -> Self {
-        Self { name: LOCAL.into(), rights: rights.to_vec(), prefixes: vec![String::new()] }
+        let (name, rights) = (LOCAL.into(), rights.to_vec());
+        Self { name, rights, prefixes: vec![String::new()], token: None }
     }
 
     /// Whether it has no token.
@@ -55,6 +58,13 @@ impl Principal {
     /// Whether it may see, or do that to, the lock `name`.
     pub(crate) fn may(&self, right: Right, name: &str) -> bool {
         self.rights.contains(&right) && self.prefixes.iter().any(|it| name.starts_with(&**it))
+    }
+
+    /// Whether it may do all that `other` may.
+    pub(crate) fn includes(&self, other: &Self) -> bool {
+        let is_allowed = |prefix: &String| self.prefixes.iter().any(|it| prefix.starts_with(&**it));
+        other.rights.iter().all(|it| self.rights.contains(it))
+            && other.prefixes.iter().all(is_allowed)
     }
 
     /// Refuses a right that it does not have on this name.

@@ -109,6 +109,7 @@ impl Tokens {
                 name: name.as_str().into(),
                 rights: entry.rights,
                 prefixes: entry.prefixes.unwrap_or_else(|| vec![String::new()]),
+                token: Some(hash),
             };
             known.push((hash, Arc::new(principal)));
         }
@@ -123,19 +124,10 @@ impl Tokens {
         &self.path
     }
 
-    /// Keeps the owners of `old` whose tokens and rights are the same.
-    pub(crate) fn keep(&mut self, old: &Self) {
-        for (hash, principal) in &mut self.known {
-            let same = old.known.iter().find(|it| it.0 == *hash && it.1 == *principal);
-            if let Some((_, before)) = same {
-                *principal = before.clone();
-            }
-        }
-    }
-
-    /// Whether this owner is one of them, with the same token.
-    pub(crate) fn has(&self, principal: &Arc<Principal>) -> bool {
-        self.known.iter().any(|(_, known)| Arc::ptr_eq(known, principal))
+    /// The owner with this name and token, with its rights in this file.
+    pub(crate) fn renewed(&self, before: &Principal) -> Option<&Arc<Principal>> {
+        let mut known = self.known.iter().map(|(_, known)| known);
+        known.find(|it| it.name == before.name && it.token == before.token)
     }
 
     /// The owner of this token. Takes the same time for every token of one length.

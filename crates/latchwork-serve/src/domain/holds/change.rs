@@ -31,6 +31,22 @@ impl Change {
         }
     }
 
+    /// How long it may wait.
+    pub(crate) fn wait(self) -> Duration {
+        match self {
+            Self::Upgrade { wait } => wait,
+            Self::Downgrade => Duration::ZERO,
+        }
+    }
+
+    /// The same, with another wait.
+    pub(crate) fn with_wait(self, wait: Duration) -> Self {
+        match self {
+            Self::Upgrade { .. } => Self::Upgrade { wait },
+            Self::Downgrade => Self::Downgrade,
+        }
+    }
+
     /// The next step for a lock that cannot change so.
     pub(crate) fn fitting(self) -> &'static str {
         match self {

@@ -26,6 +26,8 @@ pub(crate) enum ReleaseState {
         hold: Box<Hold>,
         /// This instance did not know it.
         is_new: bool,
+        /// What this instance knew of it as holds of their own.
+        parts: Vec<Hold>,
         sender: ProgressSender,
         receiver: ProgressReceiver,
     },
@@ -112,6 +114,9 @@ impl Registry {
         }
         let ending = Ending::Released(asked, ReleaseOutcome::Pending);
         let mut hold = state.remove(now, id, ending, &self.names);
+        // A renewal of the session may have found its locks one by one.
+        let others = ticket.into_iter().flat_map(Ticket::ids).filter(|other| *other != id);
+        let parts = others.filter_map(|other| state.forget(other)).collect();
         let is_new = hold.is_none();
         if let (None, Some(ticket)) = (&hold, ticket) {
             let since = now.minus(wall.saturating_sub(ticket.since));
@@ -126,7 +131,7 @@ impl Registry {
         drop(state);
         self.fewer.notify_waiters();
         let hold = Box::new(hold.ok_or_else(Refusal::no_hold)?);
-        Ok(ReleaseState::New { hold, is_new, sender, receiver })
+        Ok(ReleaseState::New { hold, is_new, parts, sender, receiver })
     }
 
     /// Keeps the store's answer to a release.

@@ -1,10 +1,12 @@
 //! Upgrades and downgrades of holds.
 
+use std::pin::Pin;
+use std::slice::from_ref;
 use std::sync::Arc;
 use std::time::Duration;
 
 use latchwork::{Error, ErrorKind, Exchange, Guard, Unwatched};
-use latchwork_store::{Key, Snapshot};
+use latchwork_store::{Key, Mode, Snapshot};
 
 use super::Service;
 use super::tickets::Asked;
@@ -13,7 +15,6 @@ use crate::domain::access::principal::Right;
 use crate::domain::events::event::LockEvent;
 use crate::domain::events::observer::WAITER;
 use crate::domain::holds::change::{Change, Changed, Changing, prepare};
-use crate::domain::holds::ended::Ending;
 use crate::domain::holds::hold_status::HoldStatus;
 use crate::domain::holds::id::HoldId;
 use crate::domain::holds::origin::Origin;
@@ -40,6 +41,13 @@ impl Drop for Lent<'_> {
             Unwatched::leave(guard);
         }
     }
+}
+
+/// A hold that is to be changed, as the store has it.
+enum Current {
+    Held(HoldStatus),
+    /// An earlier request has changed it so.
+    Changed(HoldStatus),
 }
 
 /// How long after its grant an instance releases the hold that was replaced, if it was not killed.
@@ -75,17 +83,9 @@ impl Service {
         caller: &Caller,
         change: Change,
     ) -> Result<HoldStatus, Refusal> {
-        let ended = self.registry.ended(ticket.id(), &ticket.owner);
-        if let Some(text) = ended.and_then(|ended| ended.successor)
-            && let Asked::Ticket(next) = self.open(&text, caller)?
-            && next.locks.iter().all(|lock| lock.mode() == change.mode())
-        {
-            let status = self.renew_ticket(&next, caller).await?;
-            return Ok(HoldStatus { id: text.into(), ..status });
-        }
-        let before = match self.renew_ticket(ticket, caller).await {
-            Ok(before) => before,
-            Err(refusal) => return self.changed_elsewhere(ticket, caller, change, refusal).await,
+        let before = match self.current(ticket, caller, change).await? {
+            Current::Held(before) => before,
+            Current::Changed(changed) => return Ok(changed),
         };
         let name = self.name_of(ticket);
         let ([lock], None) = (&ticket.locks[..], &ticket.period) else {
@@ -95,44 +95,87 @@ impl Service {
         if lock.mode() == change.mode() {
             return Ok(HoldStatus { id: text.to_owned(), ..before });
         }
-        if let Some(next) = self.granted_elsewhere(lock, &ticket.owner, change).await? {
-            return self.take_over(ticket, &next, caller).await;
-        }
+        check_wait(change.wait(), ticket.ttl)?;
         // The claim that replaces it names it, so that any instance can tell a repeat the new id.
-        let watched = self.named_after(lock, &ticket.owner).watch(&self.locks).await;
-        let guard = match watched {
+        let guard = match self.named_after(lock, &ticket.owner).watch(&self.locks).await {
             Ok(guard) => guard,
-            Err(error) => {
-                let lost = Ending::Lost("taken").refusal(&name);
-                if error.kind() == ErrorKind::Lost
-                    && let Ok(changed) = self.changed_elsewhere(ticket, caller, change, lost).await
-                {
-                    return Ok(changed);
-                }
-                return Err(self.not_renewed(ticket, &error));
-            }
+            Err(error) => return self.not_changed(ticket, caller, change, &name, &error).await,
         };
-        // The guard renews while it waits, and so not for longer than the hold may last.
-        let change = match (change, ticket.max_left(self.clock.wall())) {
-            (Change::Upgrade { wait }, Some(left)) => Change::Upgrade { wait: wait.min(left) },
-            (change, _) => change,
-        };
-        let preparing = prepare(&guard, change);
         self.registry.lend(ticket, true);
         let mut lent = Lent { guard: Some(guard), registry: &self.registry, ticket };
-        let (holder, ttl) = (lock.holder().text.clone(), ticket.ttl);
-        let changing = Changing { name, holder, ttl, preparing };
-        let (name, holder, prepared) = self.prepared(changing, caller, change).await?;
-        let exchange = match prepared {
-            Ok(exchange) => exchange,
-            Err(error) => {
+        // The guard renews while it waits, and so not for longer than the hold may last.
+        let left = ticket.max_left(self.clock.wall());
+        let until = self.clock.now().plus(change.wait().min(left.unwrap_or(Duration::MAX)));
+        let exchange = loop {
+            let change = change.with_wait(until.since(self.clock.now()));
+            if let Some(next) = self.awaited_elsewhere(lock, caller, change).await? {
                 drop(lent);
-                return Err(self.not_changed(ticket, change, &name, &error).await);
+                return self.take_over(ticket, &next, caller).await;
+            }
+            let guard = lent.guard.as_ref().ok_or_else(Refusal::no_hold)?;
+            let (holder, ttl) = (lock.holder().text.clone(), ticket.ttl);
+            let preparing = prepare(guard, change);
+            let changing = Changing { name: name.clone(), holder, ttl, preparing };
+            let (_, _, prepared) = self.prepared(changing, caller, change).await?;
+            match prepared {
+                Ok(exchange) if self.is_second(lock, &ticket.owner, change, &exchange).await? => {}
+                Ok(exchange) => break exchange,
+                Err(error) => {
+                    let is_late = self.clock.now() >= until.plus(EXCHANGED_WITHIN * 2);
+                    if is_late || !self.is_overtaken(lock, &ticket.owner, change, &error).await {
+                        drop(lent);
+                        return self.not_changed(ticket, caller, change, &name, &error).await;
+                    }
+                }
             }
         };
+        // Its end releases all that it finds: what was granted before this answer is among that.
+        self.check_session_of(ticket).await?;
         let guard = lent.guard.take().ok_or_else(Refusal::no_hold)?;
-        let changed = self.exchanged(ticket, guard, exchange, caller).await?;
-        Ok(self.publish_change(changed, name, &holder, ttl, change).await)
+        let changed = match self.exchanged(ticket, guard, exchange, caller).await {
+            Ok(changed) => changed?,
+            Err(error) => {
+                drop(lent);
+                return self.not_changed(ticket, caller, change, &name, &error).await;
+            }
+        };
+        let holder = &lock.holder().text;
+        Ok(self.publish_change(changed, name, holder, ticket.ttl, change).await)
+    }
+
+    /// Renews a hold that is to be changed, or goes on with the one by which an earlier request has changed it so.
+    async fn current(
+        &self,
+        ticket: &Ticket,
+        caller: &Caller,
+        change: Change,
+    ) -> Result<Current, Refusal> {
+        let ended = self.registry.ended(ticket.id(), &ticket.owner);
+        if let Some(text) = ended.and_then(|ended| ended.successor)
+            && let Asked::Ticket(next) = self.open(&text, caller)?
+            && next.locks.iter().all(|lock| lock.mode() == change.mode())
+        {
+            let status = self.renew_ticket(&next, caller).await?;
+            return Ok(Current::Changed(HoldStatus { id: text.into(), ..status }));
+        }
+        let lost = match self.renew_at_store(ticket, caller).await {
+            Ok(Ok(status)) => return Ok(Current::Held(status)),
+            Ok(Err(error)) if error.kind() == ErrorKind::Lost => Ok(error),
+            Ok(Err(error)) => return Err(self.not_renewed(ticket, &error)),
+            Err(refusal) if refusal.kind == Kind::Lost => Err(refusal),
+            Err(refusal) => return Err(refusal),
+        };
+        // Another instance may have changed it: then the hold goes on under a new id.
+        if let [lock] = &ticket.locks[..]
+            && let Some(claim) =
+                next_of(lock, &self.inspect(lock.key()).await?, &ticket.owner, change)
+        {
+            return self.take_over(ticket, &claim, caller).await.map(Current::Changed);
+        }
+        Err(match lost {
+            Ok(error) => self.not_renewed(ticket, &error),
+            Err(refusal) => refusal,
+        })
     }
 
     /// The same hold, whose next claim says which one it replaces.
@@ -142,21 +185,6 @@ impl Service {
         let origin = Origin { owner: owner.clone(), session, was }.write();
         let holder = lock.holder().clone().with(|it| it.origin = Some(origin.into()));
         Unwatched::new(lock.key().clone(), lock.id(), lock.mode(), lock.token(), lock.ttl(), holder)
-    }
-
-    /// The hold of a ticket that the store does not have: if another instance has changed it so, and its answer was lost,
-    /// the hold goes on under a new id.
-    async fn changed_elsewhere(
-        &self,
-        ticket: &Ticket,
-        caller: &Caller,
-        change: Change,
-        refusal: Refusal,
-    ) -> Result<HoldStatus, Refusal> {
-        let ([lock], Kind::Lost) = (&ticket.locks[..], refusal.kind) else { return Err(refusal) };
-        let seen = self.inspect(lock.key()).await?;
-        let Some(claim) = next_of(lock, &seen, &ticket.owner, change) else { return Err(refusal) };
-        self.take_over(ticket, &claim, caller).await
     }
 
     /// Goes on with the claim that has replaced a hold.
@@ -170,12 +198,67 @@ impl Service {
         let next = Ticket { locks, since, ..ticket.clone() };
         let text = self.seals.seal(Purpose::Hold, &next).ok_or_else(Refusal::no_hold)?;
         let status = self.renew_ticket(&next, caller).await?;
+        if let Ok((Some(hold), _)) = self.registry.replace(ticket, &text) {
+            self.publish_elsewhere(&hold);
+        }
         self.registry.replace_in_session(ticket, &next);
         Ok(HoldStatus { id: text, ..status })
     }
 
-    /// The claim by which another instance has changed the hold so, for a request whose answer was lost. It releases the
-    /// hold right after the grant. If it was killed in between, what it was granted is nobody's, and is released here.
+    /// Whether an equal request at another instance was granted before this one.
+    async fn is_second(
+        &self,
+        lock: &Unwatched,
+        owner: &Arc<str>,
+        change: Change,
+        exchange: &Exchange,
+    ) -> Result<bool, Refusal> {
+        // A second writer is admitted only after the first hold was replaced.
+        if change.mode() == Mode::Write {
+            return Ok(false);
+        }
+        let next = next_of(lock, &self.inspect(lock.key()).await?, owner, change);
+        Ok(next.is_some_and(|next| next.token.grant_number() < exchange.token().grant_number()))
+    }
+
+    /// Whether a change was refused because of an equal request at another instance.
+    async fn is_overtaken(
+        &self,
+        lock: &Unwatched,
+        owner: &Arc<str>,
+        change: Change,
+        error: &Error,
+    ) -> bool {
+        let may_wait = match error.kind() {
+            ErrorKind::UpgradeConflict => true,
+            ErrorKind::TimedOut => false,
+            _ => return false,
+        };
+        self.inspect(lock.key()).await.is_ok_and(|seen| {
+            next_of(lock, &seen, owner, change).is_some()
+                || may_wait && is_waited_for(lock, &seen, owner)
+        })
+    }
+
+    /// The result of [`granted_elsewhere`](Self::granted_elsewhere), unless the service stops or the token is revoked.
+    async fn awaited_elsewhere(
+        &self,
+        lock: &Unwatched,
+        caller: &Caller,
+        change: Change,
+    ) -> Result<Option<StoreClaim>, Refusal> {
+        let (name, mut stopping) =
+            (self.names.name_of(lock.key().as_str()), self.stopping.subscribe());
+        tokio::select! {
+            next = self.granted_elsewhere(lock, &caller.principal.name, change) => next,
+            _ = stopping.wait_for(|it| *it) => Err(Refusal::closed()),
+            refusal = self.access.revoked(caller, Right::Lock, from_ref(&name)) => Err(refusal),
+        }
+    }
+
+    /// The claim by which another instance has changed the hold so, for a request whose answer was lost. While that
+    /// request waits, so does this one. It releases the hold right after the grant. If it was killed in between, what it
+    /// was granted is nobody's, and is released here.
     async fn granted_elsewhere(
         &self,
         lock: &Unwatched,
@@ -189,13 +272,14 @@ impl Service {
                 if !is_waited_for(lock, &seen, owner) {
                     return Ok(None);
                 }
-                if self.clock.now().since(start) >= EXCHANGED_WITHIN {
+                let waited = self.clock.now().since(start);
+                if waited >= EXCHANGED_WITHIN.max(change.wait()) {
                     let message = "hold: an earlier request for this change still waits";
                     return Err(Refusal::new(Kind::TimedOut, message)
                         .key(self.names.name_of(lock.key().as_str()))
                         .with_next_step("renew the hold, and repeat this request within its ttl"));
                 }
-                pause(EXCHANGED_WITHIN / 10).await;
+                pause((waited / 4).clamp(EXCHANGED_WITHIN / 10, EXCHANGED_WITHIN)).await;
                 continue;
             };
             // A repeat through a third instance may have been granted it meanwhile.
@@ -224,34 +308,59 @@ impl Service {
         self.locks.inspect(&*name).await.map_err(|error| Refusal::of(&error, Some(&name)))
     }
 
-    /// The refusal of a change of a hold that its client keeps.
+    /// The answer to a change of a hold that its client keeps, which the library refuses.
     async fn not_changed(
         &self,
         ticket: &Ticket,
+        caller: &Caller,
         change: Change,
         name: &str,
         error: &Error,
-    ) -> Refusal {
+    ) -> Result<HoldStatus, Refusal> {
         let refusal = Refusal::of(error, Some(name));
-        match error.kind() {
-            ErrorKind::Lost => self.not_renewed(ticket, error),
+        Err(match error.kind() {
+            // The guard goes by its own clock, and another instance may have renewed or changed the hold.
+            ErrorKind::Lost => match self.current(ticket, caller, change).await? {
+                Current::Changed(changed) => return Ok(changed),
+                Current::Held(_) => Refusal::again(
+                    "hold: the service had no answer of the store for too long, and has withdrawn the change",
+                    "repeat this request: the hold is as it was",
+                )
+                .key(name),
+            },
             ErrorKind::Invalid => refusal.with_next_step(change.fitting()),
-            _ => self.with_lock(refusal, name, error).await,
-        }
+            ErrorKind::Unreachable => self.not_renewed(ticket, error),
+            _ => self.with_lock(refusal, caller, name, error).await,
+        })
     }
 
-    /// Goes on with what the store has granted in place of the hold.
+    /// Goes on with what the store has granted in place of the hold. The outer error is that of a guard that was lost
+    /// before: the hold is as it was.
     async fn exchanged(
         &self,
         ticket: &Ticket,
         mut guard: Guard,
         exchange: Exchange,
         caller: &Caller,
-    ) -> Result<Changed, Refusal> {
+    ) -> Result<Result<Changed, Refusal>, Error> {
         let settled = match guard.exchange(exchange) {
             Ok(settled) => settled,
-            Err(error) => return Err(self.not_renewed(ticket, &error)),
+            Err(error) => {
+                Unwatched::leave(guard);
+                return Err(error);
+            }
         };
+        let settled = Box::pin(settled);
+        Ok(self.replaced(ticket, guard, settled, caller).await)
+    }
+
+    async fn replaced(
+        &self,
+        ticket: &Ticket,
+        guard: Guard,
+        settled: Pin<Box<dyn Future<Output = ()> + Send>>,
+        caller: &Caller,
+    ) -> Result<Changed, Refusal> {
         let taken = Unwatched::of(guard).await;
         let (lock, until) = taken.map_err(|error| self.not_renewed(ticket, &error))?;
         let (key, token) = (lock.key().clone(), lock.token());
@@ -260,11 +369,6 @@ impl Service {
         let next = Ticket { locks, since, period: None, ..ticket.clone() };
         let until = self.lengthened(&next, until).await;
         let until = until.map_err(|error| self.not_renewed(ticket, &error))?;
-        // The end of the session may have released the hold as it was before.
-        if let Err(refusal) = self.check_session_of(&next).await {
-            self.abandon(next);
-            return Err(refusal);
-        }
         let replaced =
             self.seals.seal(Purpose::Hold, &next).ok_or_else(Refusal::no_hold).and_then(|text| {
                 let (hold, lasted) = self.registry.replace(ticket, &text)?;
@@ -277,9 +381,7 @@ impl Service {
                 Ok((lasted, HoldStatus { id: text, ..status }))
             });
         match replaced {
-            Ok((lasted, status)) => {
-                Ok(Changed { key, from, token, lasted, status, settled: Box::pin(settled) })
-            }
+            Ok((lasted, status)) => Ok(Changed { key, from, token, lasted, status, settled }),
             Err(refusal) => {
                 self.abandon(next);
                 Err(refusal)
@@ -332,7 +434,7 @@ impl Service {
         let prepared = tokio::select! {
             prepared = WAITER.scope(holder.clone(), preparing) => prepared,
             _ = stopping.wait_for(|it| *it) => return Err(Refusal::closed()),
-            () = self.access.revoked(caller) => return Err(Refusal::unknown_token()),
+            refusal = self.access.revoked(caller, Right::Lock, from_ref(&name)) => return Err(refusal),
         };
         drop(place);
         Ok((name, holder, prepared))
@@ -364,9 +466,18 @@ impl Service {
     }
 
     /// Adds the lock as it is now to the refusal of a change that others were in the way of.
-    async fn with_lock(&self, refusal: Refusal, name: &str, error: &Error) -> Refusal {
+    async fn with_lock(
+        &self,
+        refusal: Refusal,
+        caller: &Caller,
+        name: &str,
+        error: &Error,
+    ) -> Refusal {
         match error.kind() {
             ErrorKind::TimedOut | ErrorKind::UpgradeConflict => {
+                if !caller.principal.may(Right::Read, name) {
+                    return refusal.without_holders();
+                }
                 match self.lock_lists.one(name).await {
                     Ok(lock) => refusal.lock(lock),
                     Err(_) => refusal,
@@ -394,12 +505,12 @@ impl Service {
                 None => Ok(now),
                 Some(_) => Err(refusal.with_next_step(change.fitting())),
             },
-            _ => Err(self.with_lock(refusal, name, error).await),
+            _ => Err(self.with_lock(refusal, caller, name, error).await),
         }
     }
 }
 
-/// The claim that the store has granted in place of a hold, by such a change.
+/// The first claim that the store has granted in place of a hold, by such a change.
 fn next_of(
     lock: &Unwatched,
     seen: &Snapshot,
@@ -407,8 +518,9 @@ fn next_of(
     change: Change,
 ) -> Option<StoreClaim> {
     let claims = seen.holders.iter().filter_map(|party| StoreClaim::of(lock.key(), party));
-    let mut next = claims.filter(|it| it.origin.was == Some(lock.id()) && it.id != lock.id());
-    next.find(|it| it.origin.owner == *owner && it.mode == change.mode())
+    let next = claims.filter(|it| it.origin.was == Some(lock.id()) && it.id != lock.id());
+    let next = next.filter(|it| it.origin.owner == *owner && it.mode == change.mode());
+    next.min_by_key(|it| it.token.grant_number())
 }
 
 /// Whether an earlier request for a change of a hold waits at the store.

@@ -181,7 +181,8 @@ impl Service {
         let (kind, name, receiver) = match state {
             ReleaseState::Confirmed(confirmation) => return Ok(confirmation),
             ReleaseState::UnderWay { kind, name, receiver } => (kind, name, receiver),
-            ReleaseState::New { hold, is_new, sender, receiver } => {
+            ReleaseState::New { hold, is_new, parts, sender, receiver } => {
+                parts.iter().for_each(|part| self.ends_here(part, None));
                 if let Some(ticket) = ticket.as_deref() {
                     self.registry.leave_session(ticket);
                     if is_new {

@@ -95,7 +95,8 @@ impl Service {
         caller: &Caller,
         session: Option<Arc<Ticket>>,
     ) -> Result<Wish, Refusal> {
-        let whose = Whose { owner: caller.principal.name.clone(), session };
+        let whose =
+            Whose { owner: caller.principal.name.clone(), session, added: self.names.added() };
         Wish::new(target, options, self.locks.capabilities(), self.keeper(), whose)
     }
 
@@ -295,7 +296,7 @@ impl Service {
     }
 
     /// Renews a hold, or returns the error of the store.
-    async fn renew_at_store(
+    pub(super) async fn renew_at_store(
         &self,
         ticket: &Ticket,
         caller: &Caller,
@@ -477,7 +478,7 @@ impl Service {
     }
 
     /// Publishes that a hold has ended elsewhere: by a release, or by a loss.
-    fn publish_elsewhere(&self, hold: &Hold) {
+    pub(super) fn publish_elsewhere(&self, hold: &Hold) {
         self.ends_here(hold, None);
         for (key, token) in hold.kept.locks() {
             self.store_watch.remove_own(&key, token);
