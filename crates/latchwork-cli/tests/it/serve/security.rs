@@ -155,10 +155,10 @@ fn a_token_without_read_sees_no_holder() {
     ask(OPS, "POST /v1/locks/x", body).is(200);
     ask(OPS, "POST /v1/once/y", r#"{"every": "1d", "holder": "a secret"}"#).is(200);
     let mine = ask(WEB, "POST /v1/locks/x", r#"{"mode": "read"}"#).is(200).get("hold");
-    let several = r#"{"locks": [{"name": "x"}, {"name": "z"}]}"#;
+    let several = r#"{"locks": [{"name": "x", "mode": "write"}, {"name": "z"}]}"#;
     for (line, body) in [
-        ("POST /v1/locks/x", "{}"),
-        ("POST /v1/locks/x", r#"{"wait_ms": 50}"#),
+        ("POST /v1/locks/x", r#"{"mode": "write"}"#),
+        ("POST /v1/locks/x", r#"{"mode": "write", "wait_ms": 50}"#),
         ("POST /v1/holds", several),
         (&*format!("POST /v1/holds/{mine}/upgrade"), r#"{"wait_ms": 50}"#),
     ] {
@@ -169,7 +169,8 @@ fn a_token_without_read_sees_no_holder() {
     }
     let skipped = ask(WEB, "POST /v1/once/y", r#"{"every": "1d"}"#);
     assert!(!skipped.is(200).text.contains("secret"), "{skipped:?}");
-    assert!(ask(OPS, "POST /v1/locks/x", "{}").is(409).text.contains("a secret"));
+    let refused = ask(OPS, "POST /v1/locks/x", r#"{"mode": "write"}"#);
+    assert!(refused.is(409).text.contains("a secret"), "{refused:?}");
 }
 
 #[test]

@@ -605,7 +605,7 @@ fn a_long_name_is_kept_by_the_instance() {
     let server = redis();
     let team = Team::at(&server.url());
     let (one, two) = (team.instance(), team.instance());
-    for (length, outlives) in [(8_000, true), (9_000, false)] {
+    for (length, outlives) in [(4_700, true), (6_000, false)] {
         let name = "n".repeat(length);
         let body = format!(r#"{{"ttl_ms": 20000, "locks": [{{"name": "{name}"}}]}}"#);
         let hold = one.ask("POST /v1/holds", &body).is(200).get("hold");
