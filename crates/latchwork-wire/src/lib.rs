@@ -56,6 +56,7 @@
 //! | [`mailbox`] | the messages of a server for one claim that waits |
 //! | [`address`], [`Source`] | hosts, ports, logins, and where they are read again |
 //! | `tls` (feature `tls`) | TLS by the files that an address names |
+//! | [`program`] | runs a program for what it prints, for a bounded time |
 //! | [`CloseOnFork`], [`system`] | this process: its forks, its name, its limits |
 //!
 //! `Source` is shown by `latchwork` as its own, so its API changes only as that of `latchwork` does.
@@ -71,6 +72,8 @@ mod late;
 pub mod mailbox;
 mod names;
 mod process;
+#[cfg(unix)]
+pub mod program;
 mod silence;
 mod source;
 pub mod system;

@@ -1,25 +1,13 @@
 //! A command whose output is the address of a store.
 
-use std::io::{self, ErrorKind, Read};
-use std::os::fd::AsFd;
-use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::io;
 use std::path::Path;
-use std::process::{Child, Command, ExitStatus, Stdio};
-use std::time::Duration;
+use std::process::Command;
 
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::fs::{OFlags, fcntl_setfl};
-use rustix::process::{Pid, Signal, kill_process_group};
-
-use latchwork_store::clock::boot_time;
 use latchwork_store::{Error, ErrorKind as Kind};
 
-/// How long a command may take.
-const LIMIT: Duration = Duration::from_secs(10);
-/// How often a command that prints nothing is looked at.
-const LOOK: Duration = Duration::from_millis(20);
-/// No address is longer, and no error is read further.
-const LONGEST: usize = 64 * 1024;
+use crate::program::{self, LIMIT, Ran, how};
+
 /// How much of what it has printed is repeated, from the end.
 const REPEATED: usize = 300;
 
@@ -58,14 +46,6 @@ pub(super) fn output(text: &str, folder: Option<&Path>) -> Result<String, Error>
     }
 }
 
-fn how(status: ExitStatus) -> String {
-    match (status.code(), status.signal()) {
-        (Some(code), _) => format!("exit status {code}"),
-        (None, Some(signal)) => format!("ended by signal {signal}"),
-        (None, None) => "failed".into(),
-    }
-}
-
 fn said(errors: &[u8]) -> String {
     let errors = String::from_utf8_lossy(errors);
     let errors = errors.trim();
@@ -77,79 +57,19 @@ fn said(errors: &[u8]) -> String {
     format!(", saying: {}{}", if skipped > 0 { ".." } else { "" }, end.replace('\n', " / "))
 }
 
-struct Ran {
-    /// None if it was killed.
-    status: Option<ExitStatus>,
-    output: Vec<u8>,
-    errors: Vec<u8>,
-}
-
 fn run(text: &str, folder: Option<&Path>) -> io::Result<Ran> {
     let mut command = Command::new("/bin/sh");
-    command.arg("-c").arg(text).process_group(0);
-    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command.arg("-c").arg(text);
     if let Some(folder) = folder {
         command.current_dir(folder);
     }
-    let mut child = command.spawn()?;
-    let read = read(&mut child);
-    if !matches!(read, Ok(Ran { status: Some(_), .. })) {
-        // What it has started may have its pipes.
-        let _ = kill_process_group(Pid::from_child(&child), Signal::KILL);
-        let _ = child.wait();
-    }
-    read
-}
-
-/// Reads until the command has ended; a process that it has left running is not waited for.
-fn read(child: &mut Child) -> io::Result<Ran> {
-    let (mut out, mut err) = (child.stdout.take(), child.stderr.take());
-    for pipe in [out.as_ref().map(AsFd::as_fd), err.as_ref().map(AsFd::as_fd)] {
-        pipe.map_or(Ok(()), |pipe| fcntl_setfl(pipe, OFlags::NONBLOCK))?;
-    }
-    let mut ran = Ran { status: None, output: Vec::new(), errors: Vec::new() };
-    let begun_at = boot_time();
-    loop {
-        let ended = child.try_wait()?;
-        drain(&mut out, &mut ran.output)?;
-        drain(&mut err, &mut ran.errors)?;
-        if ended.is_some() || boot_time().since(begun_at) >= LIMIT {
-            return Ok(Ran { status: ended, ..ran });
-        }
-        let open = [out.as_ref().map(AsFd::as_fd), err.as_ref().map(AsFd::as_fd)];
-        let mut open: Vec<_> = open
-            .into_iter()
-            .flatten()
-            .map(|pipe| PollFd::from_borrowed_fd(pipe, PollFlags::IN))
-            .collect();
-        let nap = Timespec { tv_sec: 0, tv_nsec: LOOK.as_nanos() as _ };
-        match poll(&mut open, Some(&nap)) {
-            Ok(_) | Err(rustix::io::Errno::INTR) => {}
-            Err(error) => return Err(error.into()),
-        }
-    }
-}
-
-/// Takes what there is; a pipe that has ended, or says too much, is closed.
-fn drain(pipe: &mut Option<impl Read>, into: &mut Vec<u8>) -> io::Result<()> {
-    let mut part = [0; 4096];
-    while let Some(open) = pipe {
-        match open.read(&mut part) {
-            Ok(0) => *pipe = None,
-            Ok(length) => into.extend_from_slice(&part[..length]),
-            Err(error) if error.kind() == ErrorKind::WouldBlock => break,
-            Err(error) if error.kind() == ErrorKind::Interrupted => {}
-            Err(error) => return Err(error),
-        }
-        if into.len() > LONGEST {
-            *pipe = None;
-        }
-    }
-    Ok(())
+    program::run(&mut command)
 }
 
 #[cfg(test)]
 mod tests {
+    use latchwork_store::clock::boot_time;
+
     use super::*;
 
     #[test]

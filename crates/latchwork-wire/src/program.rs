@@ -1,0 +1,105 @@
+//! A program that is run for what it prints, for a bounded time.
+
+use std::io::{self, ErrorKind, Read};
+use std::os::fd::AsFd;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::Duration;
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::{OFlags, fcntl_setfl};
+use rustix::process::{Pid, Signal, kill_process_group};
+
+use latchwork_store::clock::boot_time;
+
+/// How long a program may run.
+pub const LIMIT: Duration = Duration::from_secs(10);
+/// How often a program that prints nothing is checked.
+const LOOK: Duration = Duration::from_millis(20);
+/// Output and errors are read no further.
+const LONGEST: usize = 64 * 1024;
+
+/// What a program did.
+#[derive(Debug)]
+pub struct Ran {
+    /// None if it was killed.
+    pub status: Option<ExitStatus>,
+    /// Its standard output.
+    pub output: Vec<u8>,
+    /// Its standard error.
+    pub errors: Vec<u8>,
+}
+
+/// Returns how a program ended, in words.
+pub fn how(status: ExitStatus) -> String {
+    match (status.code(), status.signal()) {
+        (Some(code), _) => format!("exit status {code}"),
+        (None, Some(signal)) => format!("ended by signal {signal}"),
+        (None, None) => "failed".into(),
+    }
+}
+
+/// Runs a program in a process group of its own, without input. After [`LIMIT`] the whole group is killed. Blocks.
+///
+/// # Errors
+///
+/// If it cannot be started, or its pipes cannot be read.
+pub fn run(command: &mut Command) -> io::Result<Ran> {
+    command.process_group(0);
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn()?;
+    let read = read(&mut child);
+    if !matches!(read, Ok(Ran { status: Some(_), .. })) {
+        // What it has started may have its pipes.
+        let _ = kill_process_group(Pid::from_child(&child), Signal::KILL);
+        let _ = child.wait();
+    }
+    read
+}
+
+/// Reads until the command has ended; a process that it has left running is not waited for.
+fn read(child: &mut Child) -> io::Result<Ran> {
+    let (mut out, mut err) = (child.stdout.take(), child.stderr.take());
+    for pipe in [out.as_ref().map(AsFd::as_fd), err.as_ref().map(AsFd::as_fd)] {
+        pipe.map_or(Ok(()), |pipe| fcntl_setfl(pipe, OFlags::NONBLOCK))?;
+    }
+    let mut ran = Ran { status: None, output: Vec::new(), errors: Vec::new() };
+    let begun_at = boot_time();
+    loop {
+        let ended = child.try_wait()?;
+        drain(&mut out, &mut ran.output)?;
+        drain(&mut err, &mut ran.errors)?;
+        if ended.is_some() || boot_time().since(begun_at) >= LIMIT {
+            return Ok(Ran { status: ended, ..ran });
+        }
+        let open = [out.as_ref().map(AsFd::as_fd), err.as_ref().map(AsFd::as_fd)];
+        let mut open: Vec<_> = open
+            .into_iter()
+            .flatten()
+            .map(|pipe| PollFd::from_borrowed_fd(pipe, PollFlags::IN))
+            .collect();
+        let nap = Timespec { tv_sec: 0, tv_nsec: LOOK.as_nanos() as _ };
+        match poll(&mut open, Some(&nap)) {
+            Ok(_) | Err(rustix::io::Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+}
+
+/// Takes what there is; a pipe that has ended, or says too much, is closed.
+fn drain(pipe: &mut Option<impl Read>, into: &mut Vec<u8>) -> io::Result<()> {
+    let mut part = [0; 4096];
+    while let Some(open) = pipe {
+        match open.read(&mut part) {
+            Ok(0) => *pipe = None,
+            Ok(length) => into.extend_from_slice(&part[..length]),
+            Err(error) if error.kind() == ErrorKind::WouldBlock => break,
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+        if into.len() > LONGEST {
+            *pipe = None;
+        }
+    }
+    Ok(())
+}
