@@ -215,6 +215,17 @@ impl Refusal {
         Self { message: message.to_owned(), lock: None, ..self }
     }
 
+    /// An error of the store for a caller without a token, who gets none of its words.
+    pub(crate) fn unready(error: &Error) -> Self {
+        let told = Self::of(error, None);
+        if told.kind == Kind::Closed {
+            return told;
+        }
+        let step =
+            "see the reason in GET /v1/doctor, which needs a token, or run `latchwork doctor`";
+        Self { message: "store: it cannot be used now".into(), ..told }.with_next_step(step)
+    }
+
     #[must_use]
     pub(crate) fn with_next_step(mut self, step: impl Into<String>) -> Self {
         self.step = step.into();
@@ -238,5 +249,19 @@ impl Refusal {
     pub(crate) fn reason(mut self, reason: &'static str) -> Self {
         self.reason = Some(reason);
         self
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// H500
+    #[test]
+    fn h500_a_caller_without_a_token_gets_no_words_of_the_store() {
+        let error = Error::new(ErrorKind::Denied, "token s3cret").with_next_step("use s3cret");
+        let told = Refusal::unready(&error);
+        assert_eq!(told.kind, Kind::Denied);
+        assert!(!format!("{told:?}").contains("s3cret"), "{told:?}");
     }
 }

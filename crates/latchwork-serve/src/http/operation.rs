@@ -62,7 +62,7 @@ pub(super) async fn readyz(
             *answered = Some(service.clock.now());
             Ok(health())
         }
-        Some(Err(error)) => Err(Refusal::of(&error, None).into()),
+        Some(Err(error)) => Err(Refusal::unready(&error).into()),
         None => {
             let message = format!("store: no answer within {PATIENCE:?}");
             Err(Refusal::new(Kind::Unreachable, message)
