@@ -248,7 +248,8 @@ impl Store {
         );
         let io = &self.link.io;
         let Ok(request) = request(Method::GET, &path, None) else { return End::Broken };
-        let sent = io.within(TICK * 2, self.link.client().send(request)).await;
+        let Ok(client) = self.link.client() else { return End::Broken };
+        let sent = io.within(TICK * 2, client.send(request)).await;
         let Some(Ok(response)) = sent else { return End::Broken };
         let status = response.status().as_u16();
         self.watcher.refused.store(status == 403, Ordering::SeqCst);

@@ -42,10 +42,7 @@ impl Service<Uri> for Connector {
 }
 
 /// The client of a configuration. It repeats no request: only a verb knows whether it may.
-pub(crate) fn client(settings: kube::Config, io: &Io) -> Result<Client, kube::Error> {
-    if settings.proxy_url.is_some() {
-        return Client::try_from(settings);
-    }
+pub(super) fn client(settings: kube::Config, io: &Io) -> Result<Client, kube::Error> {
     let connector = settings.rustls_https_connector_with_connector(Connector(io.clone()))?;
     let connections = legacy::Client::builder(TokioExecutor::new()).build::<_, Body>(connector);
     let service = ServiceBuilder::new()

@@ -4,28 +4,26 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use http::{Method, Request};
-use kube::client::Body;
-use kube::config::{KubeConfigOptions, Kubeconfig};
-use kube::{Client, Config};
+use kube::Client;
+use kube::client::{AuthError, Body};
 use latchwork_store::{BackendError, BackendErrorKind, Effect, Io, Moment};
 use latchwork_wire::tls;
 use tokio::sync::{oneshot, watch};
 
 use crate::config::KubernetesConfig;
 use crate::lock;
-use crate::server::connector;
+use crate::server::access::{Access, Numbered};
+use crate::server::login;
 use crate::server::server_time::ServerTime;
 
 /// A request that is not answered for so long is given up. The engine has its own limit, which is shorter.
 const LIMIT: Duration = Duration::from_secs(10);
-/// Credentials are read again at most so often.
-const REREAD: Duration = Duration::from_secs(1);
 
 /// The way to an API server.
 pub(crate) struct Link {
     config: KubernetesConfig,
     pub(crate) io: Io,
-    client: Mutex<(Client, Moment)>,
+    access: Arc<Access>,
     pub(crate) time: Mutex<ServerTime>,
     /// True when the backend is dropped: all tasks end.
     shut: watch::Sender<bool>,
@@ -50,10 +48,9 @@ impl Answer {
 
 impl Link {
     pub(crate) async fn open(config: KubernetesConfig, io: Io) -> Result<Self, BackendError> {
-        let client = on_driver(&io, client(config.clone(), io.clone())).await?;
-        let client = Mutex::new((client, io.now()));
+        let access = Access::open(config.clone(), io.clone()).await?;
         let (shut, _) = watch::channel(false);
-        Ok(Self { config, io, client, time: Mutex::default(), shut })
+        Ok(Self { config, io, access, time: Mutex::default(), shut })
     }
 
     pub(crate) fn shut(&self) {
@@ -64,8 +61,14 @@ impl Link {
         self.shut.subscribe()
     }
 
-    pub(crate) fn client(&self) -> Client {
-        lock(&self.client).0.clone()
+    /// The client that the present credentials give.
+    pub(crate) fn client(&self) -> Result<Client, BackendError> {
+        Ok(self.numbered()?.client)
+    }
+
+    fn numbered(&self) -> Result<Numbered, BackendError> {
+        let closed = || unreachable("the store was closed".into(), Effect::NotApplied);
+        self.access.current().ok_or_else(closed)
     }
 
     /// The path of all leases of the namespace.
@@ -95,22 +98,31 @@ impl Link {
         under_way: Option<UnderWay>,
     ) -> Result<Answer, BackendError> {
         let writes = method != Method::GET;
-        let first = self.send(method.clone(), path, body.clone(), writes, under_way.clone());
+        let with = self.numbered()?;
+        let number = with.number;
+        let first = self.send(with, method.clone(), path, body.clone(), writes, under_way.clone());
         let answer = first.await;
         // A token, a certificate of the client or the authority may have been replaced.
         let is_stale = match &answer {
             Ok(answer) => answer.status == 401,
             Err(unanswered) => unanswered.is_of_tls,
         };
-        if is_stale && self.reread().await? {
-            let second = self.send(method, path, body, writes, under_way).await;
-            return second.map_err(BackendError::from);
+        if !is_stale {
+            return Ok(answer?);
         }
-        Ok(answer?)
+        match (self.access.after_refusal(number).await, answer) {
+            (Ok(Some(newer)), _) => {
+                let second = self.send(newer, method, path, body, writes, under_way).await;
+                Ok(second?)
+            }
+            (Err(problem), Ok(_)) => Err(unrenewed(problem)),
+            (_, answer) => Ok(answer?),
+        }
     }
 
     async fn send(
         self: &Arc<Self>,
+        with: Numbered,
         method: Method,
         path: &str,
         body: Option<Vec<u8>>,
@@ -119,7 +131,7 @@ impl Link {
     ) -> Result<Answer, Unanswered> {
         let request = request(method, path, body)?;
         let (answer, arrived) = oneshot::channel();
-        let (link, client, mut shut) = (self.clone(), self.client(), self.is_shut());
+        let (link, client, mut shut) = (self.clone(), with.client, self.is_shut());
         self.io.spawn(async move {
             let io = link.io.clone();
             let whole = io.within(LIMIT, link.exchange(client, request));
@@ -159,21 +171,6 @@ impl Link {
         let status = response.status().as_u16();
         let body = response.into_body().collect_bytes().await?.to_vec();
         Ok(Answer { status, body, at: self.io.now(), retry_after })
-    }
-
-    /// Builds the client again from the configuration; false if that was done a moment ago.
-    async fn reread(&self) -> Result<bool, BackendError> {
-        let now = self.io.now();
-        {
-            let mut client = lock(&self.client);
-            if now.since(client.1) < REREAD {
-                return Ok(false);
-            }
-            client.1 = now;
-        }
-        let fresh = on_driver(&self.io, client(self.config.clone(), self.io.clone())).await?;
-        lock(&self.client).0 = fresh;
-        Ok(true)
     }
 }
 
@@ -231,52 +228,13 @@ pub(crate) fn request(
     })
 }
 
-/// Runs what needs the driver's runtime there.
-async fn on_driver<T: Send + 'static>(
-    io: &Io,
-    work: impl Future<Output = Result<T, BackendError>> + Send + 'static,
-) -> Result<T, BackendError> {
-    let (answer, arrived) = oneshot::channel();
-    io.spawn(async move {
-        let _ = answer.send(work.await);
-    });
-    arrived
-        .await
-        .unwrap_or_else(|_| Err(unreachable("the driver was shut down".into(), Effect::NotApplied)))
-}
-
-async fn client(config: KubernetesConfig, io: Io) -> Result<Client, BackendError> {
-    let mut settings = settings(&config).await?;
-    // A watch says nothing for long; each request has its own limit.
-    settings.read_timeout = None;
-    // Only a verb knows whether its request may be sent again.
-    settings.default_retry = false;
-    settings.connect_timeout = Some(Duration::from_secs(5));
-    connector::client(settings, &io)
-        .map_err(|error| invalid(&format!("the client: {}", chain(&error))))
-}
-
-async fn settings(config: &KubernetesConfig) -> Result<Config, BackendError> {
-    let inside = config.kubeconfig.is_none() && config.context.is_none();
-    if inside && std::env::var_os("KUBERNETES_SERVICE_HOST").is_some() {
-        return Config::incluster()
-            .map_err(|error| invalid(&format!("the pod's service account: {}", chain(&error))));
-    }
-    let options =
-        KubeConfigOptions { context: config.context.clone(), ..KubeConfigOptions::default() };
-    let read = match &config.kubeconfig {
-        Some(path) => Kubeconfig::read_from(path),
-        None => Kubeconfig::read(),
-    };
-    let wrong = |error: &dyn std::error::Error| invalid(&format!("kubeconfig: {}", chain(error)));
-    let read = read.map_err(|error| wrong(&error))?;
-    Config::from_custom_kubeconfig(read, &options).await.map_err(|error| wrong(&error))
-}
-
-fn invalid(message: &str) -> BackendError {
-    BackendError::new(BackendErrorKind::Invalid, Effect::NotApplied, message).with_next_step(
-        "check the context in the address and the kubeconfig, with: kubectl config get-contexts",
-    )
+/// A refusal of credentials that cannot be read again: a file may be in the middle of a change.
+fn unrenewed(problem: BackendError) -> BackendError {
+    let message =
+        format!("the API server refused the credentials (status 401): {}", problem.message);
+    let step = problem.next_step.unwrap_or_default();
+    BackendError::new(BackendErrorKind::Unreachable, Effect::NotApplied, message)
+        .with_next_step(step)
 }
 
 fn unreachable(message: String, effect: Effect) -> BackendError {
@@ -286,20 +244,25 @@ fn unreachable(message: String, effect: Effect) -> BackendError {
 
 /// A request without an answer.
 pub(crate) fn failed(error: &kube::Error, effect: Effect) -> BackendError {
+    // Credentials that cannot be made are no matter of the server.
+    if let Some(why) = of_login(error) {
+        let message = format!("cannot log in to the API server: {why}");
+        return BackendError::new(BackendErrorKind::Denied, Effect::NotApplied, message)
+            .with_next_step("check the credentials in the kubeconfig");
+    }
     let said = chain(error);
     if let Some(refusal) = tls::refusal(error, &WORDS) {
         let message = format!("cannot connect to the API server: {refusal}");
         return unreachable(message, Effect::NotApplied).with_next_step(refusal.step);
     }
-    // Credentials that cannot be made are no matter of the server.
-    match error {
-        kube::Error::Auth(_) => {
-            BackendError::new(BackendErrorKind::Denied, Effect::NotApplied, said)
-                .with_next_step("check the credentials in the kubeconfig")
-        }
-        _ if said.contains("client error (Connect)") => unreachable(said, Effect::NotApplied),
-        _ => unreachable(said, effect),
-    }
+    let is_sent = !said.contains("client error (Connect)");
+    unreachable(said, if is_sent { effect } else { Effect::NotApplied })
+}
+
+/// Why a client had no login to send.
+fn of_login(error: &(dyn std::error::Error + 'static)) -> Option<String> {
+    let causes = std::iter::successors(Some(error), |error| error.source());
+    causes.filter_map(|cause| cause.downcast_ref::<AuthError>()).next().map(login::of_login)
 }
 
 /// An error with its causes, in one line.

@@ -15,6 +15,7 @@ mod costs;
 mod faults;
 mod fence;
 mod frozen;
+mod logins;
 mod restore;
 mod sizes;
 mod surroundings;
