@@ -61,6 +61,51 @@ fn show_names_a_holder_of_another_kind() {
     assert_ne!(release.code(), 0, "its holder is none of ours: {release:?}");
 }
 
+/// H500: the plugin of a kubeconfig has a key in its variables and arguments, and prints it when it fails.
+#[test]
+fn h500_no_output_repeats_a_secret_of_a_plugin() {
+    let folder = tempfile::tempdir().unwrap();
+    let config = folder.path().join("config");
+    let ready = folder.path().join("ready");
+    fs::write(&ready, "").unwrap();
+    let script = format!(
+        "if test -e {}; then echo '{{\"status\": {{\"token\": \"{ADMIN}\"}}}}'; else echo s3cret; echo s3cret >&2; exit 9; fi",
+        ready.display()
+    );
+    let text = serde_json::json!({
+        "apiVersion": "v1", "kind": "Config", "current-context": "c",
+        "contexts": [{"name": "c", "context": {"cluster": "k", "user": "u"}}],
+        "clusters": [{"name": "k", "cluster": {
+            "server": format!("https://127.0.0.1:{}", shared().port()),
+            "certificate-authority": shared().folder().join("certificates/apiserver.crt"),
+        }}],
+        "users": [{"name": "u", "user": {"exec": {
+            "apiVersion": "client.authentication.k8s.io/v1", "interactiveMode": "IfAvailable",
+            "command": "sh", "args": ["-c", script, "s3cret"],
+            "env": [{"name": "KEY", "value": "s3cret"}],
+        }}}],
+    });
+    fs::write(&config, text.to_string()).unwrap();
+    namespace("secrets");
+    let url = format!("k8s://c/secrets?kubeconfig={}", config.display());
+    let run = at(&url, &["run", "x", "--", "true"]);
+    assert_eq!(run.code(), 0, "{run:?}");
+    fs::remove_file(&ready).unwrap();
+    for args in [
+        &["ls"][..],
+        &["--json", "ls"],
+        &["doctor"],
+        &["run", "-v", "--wait", "1s", "x", "--", "true"],
+        &["serve", "--listen", "127.0.0.1:0"],
+    ] {
+        let done = at(&url, args);
+        assert_eq!(done.code(), 69, "{done:?}");
+        let said = format!("{}{}", done.stdout, done.stderr);
+        assert!(said.contains("`sh`") && said.contains("exit status 9"), "{said}");
+        assert!(!said.contains("s3cret"), "{said}");
+    }
+}
+
 /// Inside of a pod the address is the namespace alone: the service account's files and the variables say the rest.
 #[test]
 fn a_pod_needs_the_namespace_alone() {
