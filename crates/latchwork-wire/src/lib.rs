@@ -72,7 +72,6 @@ mod late;
 pub mod mailbox;
 mod names;
 mod process;
-#[cfg(unix)]
 pub mod program;
 mod silence;
 mod source;

@@ -1,22 +1,33 @@
 //! A program that is run for what it prints, for a bounded time.
 
-use std::io::{self, ErrorKind, Read};
+use std::io;
+#[cfg(unix)]
+use std::io::{ErrorKind, Read};
+#[cfg(unix)]
 use std::os::fd::AsFd;
+#[cfg(unix)]
 use std::os::unix::process::{CommandExt, ExitStatusExt};
-use std::process::{Child, Command, ExitStatus, Stdio};
+#[cfg(unix)]
+use std::process::Child;
+use std::process::{Command, ExitStatus, Stdio};
 use std::time::Duration;
 
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::fs::{OFlags, fcntl_setfl};
-use rustix::process::{Pid, Signal, kill_process_group};
-
+#[cfg(unix)]
 use latchwork_store::clock::boot_time;
+#[cfg(unix)]
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+#[cfg(unix)]
+use rustix::fs::{OFlags, fcntl_setfl};
+#[cfg(unix)]
+use rustix::process::{Pid, Signal, kill_process_group};
 
 /// How long a program may run.
 pub const LIMIT: Duration = Duration::from_secs(10);
 /// How often a program that prints nothing is checked.
+#[cfg(unix)]
 const LOOK: Duration = Duration::from_millis(20);
 /// Output and errors are read no further.
+#[cfg(unix)]
 const LONGEST: usize = 64 * 1024;
 
 /// What a program did.
@@ -32,11 +43,11 @@ pub struct Ran {
 
 /// Returns how a program ended, in words.
 pub fn how(status: ExitStatus) -> String {
-    match (status.code(), status.signal()) {
-        (Some(code), _) => format!("exit status {code}"),
-        (None, Some(signal)) => format!("ended by signal {signal}"),
-        (None, None) => "failed".into(),
+    #[cfg(unix)]
+    if let Some(signal) = status.signal() {
+        return format!("ended by signal {signal}");
     }
+    status.code().map_or_else(|| "failed".into(), |code| format!("exit status {code}"))
 }
 
 /// Runs a program in a process group of its own, without input. After [`LIMIT`] the whole group is killed. Blocks.
@@ -44,6 +55,7 @@ pub fn how(status: ExitStatus) -> String {
 /// # Errors
 ///
 /// If it cannot be started, or its pipes cannot be read.
+#[cfg(unix)]
 pub fn run(command: &mut Command) -> io::Result<Ran> {
     command.process_group(0);
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -57,7 +69,19 @@ pub fn run(command: &mut Command) -> io::Result<Ran> {
     read
 }
 
+/// Runs a program without input. Blocks; this system gives no way to end its whole group.
+///
+/// # Errors
+///
+/// If it cannot be started, or its pipes cannot be read.
+#[cfg(not(unix))]
+pub fn run(command: &mut Command) -> io::Result<Ran> {
+    let ended = command.stdin(Stdio::null()).output()?;
+    Ok(Ran { status: Some(ended.status), output: ended.stdout, errors: ended.stderr })
+}
+
 /// Reads until the command has ended; a process that it has left running is not waited for.
+#[cfg(unix)]
 fn read(child: &mut Child) -> io::Result<Ran> {
     let (mut out, mut err) = (child.stdout.take(), child.stderr.take());
     for pipe in [out.as_ref().map(AsFd::as_fd), err.as_ref().map(AsFd::as_fd)] {
@@ -87,6 +111,7 @@ fn read(child: &mut Child) -> io::Result<Ran> {
 }
 
 /// Takes what there is; a pipe that has ended, or says too much, is closed.
+#[cfg(unix)]
 fn drain(pipe: &mut Option<impl Read>, into: &mut Vec<u8>) -> io::Result<()> {
     let mut part = [0; 4096];
     while let Some(open) = pipe {
