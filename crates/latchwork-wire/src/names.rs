@@ -145,7 +145,8 @@ fn system_lookup(
         let sleep = io.sleep(after);
         io.spawn(async move {
             sleep.await;
-            let _ = told.send(Ok(numbers.into_iter().map(|number| SocketAddr::new(number, 0)).collect()));
+            let _ = told
+                .send(Ok(numbers.into_iter().map(|number| SocketAddr::new(number, 0)).collect()));
         });
         return Ok(found);
     }

@@ -588,4 +588,26 @@ mod tests {
             own.valid_for
         );
     }
+
+    /// H478: the wall clock of the instance that renews says that the longest hold is over in a second; the store has
+    /// counted no second of it.
+    #[tokio::test]
+    async fn h478_a_clock_that_is_ahead_shortens_no_lease() {
+        let dir = tempfile::tempdir().unwrap();
+        let (_driver, service, caller) = service(&dir).await;
+        let ttl = Duration::from_secs(20);
+        let options = Options { ttl: Some(ttl), ..Options::default() };
+        let begun = service.create_session(options, &caller).await.unwrap();
+        let granted = service.open_session(&begun.id, &caller).unwrap();
+        let wall = service.clock.wall();
+        for ahead in [Duration::from_secs(59), Duration::from_secs(70)] {
+            let since = wall.saturating_sub(ahead);
+            let max_end = Some(since + Duration::from_secs(60));
+            let ticket = Ticket { since, max_end, ..Ticket::clone(&granted) };
+            let renewed = service.renew_at_store(&ticket, &caller).await;
+            assert!(renewed.is_ok(), "{renewed:?}");
+            let left = granted.look(&service.locks).await.unwrap().unwrap();
+            assert!(left.since(service.clock.now()) > ttl / 2, "{ahead:?}");
+        }
+    }
 }
