@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use latchwork_store::BackendError;
-use rustix::fs::{AtFlags, FileType, FlockOperation, Mode, OFlags, Stat};
+use rustix::fs::{AtFlags, FileType, FlockOperation, Gid, Mode, OFlags, Stat, Uid};
 use rustix::io::{Errno, retry_on_intr};
 
 use crate::disk::owner::{self, Owner};
@@ -39,6 +39,20 @@ impl Dir {
     pub(crate) fn approach(path: PathBuf) -> Result<Arc<Self>, BackendError> {
         let fd = approach::open(&path)?;
         Ok(Arc::new(Self { path, fd }))
+    }
+
+    /// Gives what root has just made here to the owner of the directory, who could not use it otherwise.
+    fn give_to_owner(&self, made: impl AsFd) -> Result<(), Errno> {
+        let directory = rustix::fs::fstat(&self.fd)?;
+        if !Owner::this_user().is_root() || Owner::of_stat(&directory).is_root() {
+            return Ok(());
+        }
+        let user = Some(Uid::from_raw(directory.st_uid));
+        match rustix::fs::fchown(made, user, Some(Gid::from_raw(directory.st_gid))) {
+            // The root of a container may own nothing of others.
+            Ok(()) | Err(Errno::PERM | Errno::INVAL) => Ok(()),
+            Err(errno) => Err(errno),
+        }
     }
 
     /// Its path as it was when it was opened.
@@ -161,6 +175,7 @@ impl Entry {
         let file = self.open(OFlags::RDWR | OFlags::CREATE | OFlags::EXCL, mode)?;
         // Again, which the umask does not narrow.
         rustix::fs::fchmod(&file, mode)?;
+        self.dir.give_to_owner(&file)?;
         Ok(file)
     }
 
@@ -180,7 +195,9 @@ impl Entry {
             }
             opened => opened?,
         };
-        set_mode_of_own(pipe, &stat, mode)
+        let pipe = set_mode_of_own(pipe, &stat, mode)?;
+        self.dir.give_to_owner(&pipe)?;
+        Ok(pipe)
     }
 
     /// Makes a directory with exactly this mode.
@@ -192,7 +209,8 @@ impl Entry {
         match beneath::open(&parent, name, flags, Mode::empty()) {
             Ok(made) => {
                 let stat = rustix::fs::fstat(&made)?;
-                set_mode_of_own(made, &stat, mode).map(drop)
+                let made = set_mode_of_own(made, &stat, mode)?;
+                self.dir.give_to_owner(&made)
             }
             // The umask took this user's own rights.
             Err(Errno::ACCESS) => set_mode_of_place(&beneath::open_place(&parent, name)?, mode),

@@ -397,6 +397,22 @@ fn h90_a_sticky_directory_is_set_up_by_its_owner() {
     }
 }
 
+/// H525: root lists the locks of a service before the service has run.
+#[test]
+fn h525_what_root_makes_belongs_to_the_owner_of_the_directory() {
+    let scene = Scene::new(SOMEBODY, 0o755);
+    let users = match rustix::process::geteuid().is_root() {
+        true => [0, SOMEBODY, 0, SOMEBODY],
+        false => [scene.victim; 4],
+    };
+    for user in users {
+        let mut process = scene.start("surroundings::use", user);
+        let said = process.line();
+        process.end();
+        assert!(said.starts_with(" doctor"), "user {user}: {said}");
+    }
+}
+
 /// H90: a link on the way to the directory is followed only if its owner may decide where it leads.
 #[test]
 fn h90_a_link_to_the_directory_by_another_user_is_refused() {
