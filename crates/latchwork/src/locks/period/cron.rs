@@ -6,13 +6,14 @@ use jiff::civil::Date;
 use jiff::tz::TimeZone;
 use jiff::{Timestamp, ToSpan};
 
-const NAMES: [(&str, &str); 6] = [
+const NAMES: [(&str, &str); 7] = [
     ("@hourly", "0 * * * *"),
     ("@daily", "0 0 * * *"),
     ("@midnight", "0 0 * * *"),
     ("@weekly", "0 0 * * 0"),
     ("@monthly", "0 0 1 * *"),
     ("@yearly", "0 0 1 1 *"),
+    ("@annually", "0 0 1 1 *"),
 ];
 const MONTHS: [&str; 12] =
     ["jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec"];
@@ -183,7 +184,7 @@ fn set(
             None => (number(range)?, number(range)?),
         };
         if from > to {
-            return Err(wrong());
+            return Err(format!("{name}: the range {range:?} runs backwards; write two ranges"));
         }
         for bit in (from..=to).step_by(step) {
             set |= 1 << bit;
@@ -225,6 +226,7 @@ mod tests {
             ("5/20 8-10/2 * * *", "2026-11-21T10:45:00Z", "2026-11-22T08:05:00Z"),
             ("@weekly", "2026-11-15T00:00:00Z", "2026-11-22T00:00:00Z"),
             ("@yearly", "2026-01-01T00:00:00Z", "2027-01-01T00:00:00Z"),
+            ("@annually", "2026-01-01T00:00:00Z", "2027-01-01T00:00:00Z"),
         ] {
             is_around(text, "UTC", now, start, end);
         }
