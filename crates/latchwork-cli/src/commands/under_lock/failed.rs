@@ -2,6 +2,7 @@
 
 use std::ffi::OsString;
 use std::io;
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
 use latchwork_wire::system::refusal_step;
@@ -14,6 +15,11 @@ pub(crate) struct Failed {
     pub(crate) message: String,
     /// Whether the command may have run.
     pub(crate) has_run: bool,
+}
+
+/// Whether its mode lets somebody execute the file.
+fn is_executable(file: &OsString) -> bool {
+    Path::new(file).metadata().is_ok_and(|file| file.permissions().mode() & 0o111 != 0)
 }
 
 impl From<io::Error> for Failed {
@@ -57,6 +63,10 @@ impl Failed {
             _ => exit::NOT_EXECUTABLE,
         };
         let reason = match code {
+            exit::NOT_FOUND if Path::new(&words[0]).is_file() => {
+                "the interpreter in its first line is missing; check the #! line, also for Windows line ends (CRLF)"
+                    .to_owned()
+            }
             exit::NOT_FOUND if program.contains(' ') && words.len() == 1 => {
                 "command not found; remove the quotes, or let the shell run it: \
                  latchwork run NAME -c 'COMMAND ...'"
@@ -71,6 +81,9 @@ impl Failed {
             }
             exit::NOT_FOUND => "command not found".to_owned(),
             _ if Path::new(&words[0]).is_dir() => "it is a directory".to_owned(),
+            _ if error.kind() == io::ErrorKind::PermissionDenied && is_executable(&words[0]) => {
+                "not executable here; its file system may be mounted noexec, or its interpreter may not run".to_owned()
+            }
             _ if error.kind() == io::ErrorKind::PermissionDenied => {
                 "not executable; check its mode (chmod +x)".to_owned()
             }
