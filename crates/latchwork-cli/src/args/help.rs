@@ -149,8 +149,10 @@ For a task that a scheduler starts on several hosts at the same time. One host r
 The others exit with 0; with -v they print which host ran it, when (by the clock of that
 host), and when the next run is possible. If the command exits with 0, its period is
 closed: nobody runs the task again before the period is over. If the command fails, is ended, or
-was asked to end by a signal (even if it exits with 0 then), the task is open again at
-once; if its host dies, after the ttl.
+was asked to end by a signal such as Ctrl-C (even if it exits with 0 then), the task is open again
+at once; if its host dies, after the ttl.
+
+With the five fields of cron, the hour that the end of daylight saving time repeats counts once.
 
 A task that is closed until a moment other than the end of its period exits with 78:
 it was run with another period, or on a host whose clock was wrong. --reset opens a

@@ -78,7 +78,7 @@ impl Task<'_> {
         let holder = self.holder.map_or_else(|| default_holder(self.command), str::to_owned);
         around::check_room(self.place, self.names, &holder)?;
         let store = connect(self.place, self.wait, &holder).await?;
-        let signals = Signals::ending().map_err(broken)?;
+        let signals = Signals::of_command().map_err(broken)?;
         Ok(Session { task: self, store, holder, mask, signals, left: None })
     }
 

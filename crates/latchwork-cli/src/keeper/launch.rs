@@ -19,7 +19,7 @@ use tokio::net::UnixStream;
 use tokio::select;
 
 use crate::exit;
-use crate::process::signals::Signals;
+use crate::process::signals::{Signals, block_all};
 use crate::process::timer::{Naps, watch};
 
 /// What the first process says when the lines are where they belong.
@@ -129,6 +129,8 @@ pub(crate) fn fork(keep: impl FnOnce(StdUnixStream) -> u8) -> io::Result<Forked>
             close_inherited();
             // Signals of the terminal are for the process that the shell waits for.
             let _ = setsid();
+            // Its end would take the lock from its shell. `Signals` lets through what it listens to.
+            block_all();
             std::process::exit(keep(its).into());
         }
         keeper => Ok(Forked { keeper, socket: mine }),

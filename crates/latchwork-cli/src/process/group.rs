@@ -100,7 +100,7 @@ fn numbers_match(status: &str, own: Pid) -> bool {
 /// The session of a process (0: of the caller); 0 if it is led from outside of the namespace, which
 /// the safe functions do not expect.
 #[expect(unsafe_code, reason = "rustix asserts that it is not 0")]
-fn session_of(pid: i32) -> i32 {
+pub(super) fn session_of(pid: i32) -> i32 {
     // SAFETY: a system call without pointers.
     unsafe { libc::getsid(pid) }
 }

@@ -13,6 +13,7 @@ use super::child::{Child, pipe};
 use super::frames::{FAILED, Frame, KILLED, READY};
 use super::guardian_main::{self, Belongings};
 use super::reaper;
+use super::strays::Strays;
 use super::timer::watch;
 
 /// The guardian of one run.
@@ -38,13 +39,17 @@ impl Guardian {
     ///
     /// It is forked and executes nothing: to load this binary once more was a fifth of the processor time
     /// of a free run (ADR 0039).
-    pub(crate) fn start<'a>(kept: impl IntoIterator<Item = BorrowedFd<'a>>) -> io::Result<Self> {
+    pub(crate) fn start<'a>(
+        kept: impl IntoIterator<Item = BorrowedFd<'a>>,
+        strays: Strays,
+    ) -> io::Result<Self> {
         let (frames_read, frames) = pipe()?;
         let (report, report_write) = pipe()?;
         // Duplicates: what is forked from this process has the descriptors themselves no longer.
         let kept = kept.into_iter().map(|fd| fd.try_clone_to_owned());
         let kept = kept.collect::<io::Result<_>>()?;
-        let pid = fork_blocked(Belongings { frames: frames_read, report: report_write, kept })?;
+        let belongings = Belongings { frames: frames_read, report: report_write, kept, strays };
+        let pid = fork_blocked(belongings)?;
         reaper::keep(pid);
         Ok(Self { pid, frames, report: watch(report)? })
     }

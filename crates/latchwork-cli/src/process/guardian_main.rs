@@ -17,6 +17,7 @@ use rustix::process::{Pid, Signal};
 
 use super::frames::{FAILED, FRAME, Frame, KILLED, READY};
 use super::group::Group;
+use super::strays::Strays;
 use super::timer::BootTimer;
 use crate::process::name;
 
@@ -27,11 +28,13 @@ pub(crate) struct Belongings {
     pub(crate) report: OwnedFd,
     /// Whose other sides are to know by their end that the command has ended.
     pub(crate) kept: Vec<OwnedFd>,
+    /// The command's processes outside of its group.
+    pub(crate) strays: Strays,
 }
 
 /// A guardian's life, in the process that was forked for it.
 #[expect(unsafe_code, reason = "neither std nor rustix has _exit")]
-pub(crate) fn live(belongings: Belongings) -> ! {
+pub(crate) fn live(mut belongings: Belongings) -> ! {
     // What latchwork would do next is not the guardian's to do, whatever happens here.
     let has_moved = Cell::new(false);
     let lived: Result<io::Result<()>, _> = catch_unwind(AssertUnwindSafe(|| {
@@ -40,7 +43,7 @@ pub(crate) fn live(belongings: Belongings) -> ! {
         rustix::process::setsid().map_err(|error| failed("setsid", error))?;
         rustix::io::write(&belongings.report, &[READY])?;
         let timer = leave(&belongings, &has_moved)?;
-        watch_over(rustix::stdio::stdin(), rustix::stdio::stdout(), &timer)
+        watch_over(rustix::stdio::stdin(), rustix::stdio::stdout(), &timer, &mut belongings.strays)
     }));
     if let Ok(Err(error)) = &lived {
         // latchwork says why, if it is still there.
@@ -61,8 +64,9 @@ fn failed(call: &str, error: impl Into<io::Error>) -> io::Error {
 /// Leaves latchwork's directory, descriptors and name behind. Says when the report is the standard output.
 fn leave(belongings: &Belongings, has_moved: &Cell<bool>) -> io::Result<BootTimer> {
     rustix::process::chdir("/").map_err(|error| failed("chdir", error))?;
-    // What `ps` shows: 15 bytes at most of the first, and all words of the second.
-    let _ = rustix::thread::set_name(c"latchwork-guard");
+    // What `ps` shows: the first by default, without the name by which `pkill latchwork` finds latchwork, and the
+    // second with `ps -f`.
+    let _ = rustix::thread::set_name(c"lw-guardian");
     name::set(c"latchwork-guardian");
     rustix::stdio::dup2_stdin(&belongings.frames).map_err(|error| failed("dup2", error))?;
     rustix::stdio::dup2_stdout(&belongings.report).map_err(|error| failed("dup2", error))?;
@@ -105,9 +109,14 @@ fn close_all_but_standard(kept: &[OwnedFd]) {
 
 /// Runs until latchwork says that the command is done, or until there is no latchwork any more and
 /// nothing left of the command.
-fn watch_over(frames: impl AsFd, report: impl AsFd, timer: &BootTimer) -> io::Result<()> {
+fn watch_over(
+    frames: impl AsFd,
+    report: impl AsFd,
+    timer: &BootTimer,
+    strays: &mut Strays,
+) -> io::Result<()> {
     let (frames, report) = (frames.as_fd(), report.as_fd());
-    let mut watch = Watch { report, group: None, kill_at: Moment::NEVER, killed: false };
+    let mut watch = Watch { report, group: None, strays, kill_at: Moment::NEVER, killed: false };
     let mut pending = Vec::new();
     loop {
         timer.set(watch.next()).map_err(|error| failed("timerfd_settime", error))?;
@@ -153,6 +162,7 @@ fn watch_over(frames: impl AsFd, report: impl AsFd, timer: &BootTimer) -> io::Re
 struct Watch<'a> {
     report: BorrowedFd<'a>,
     group: Option<Group>,
+    strays: &'a mut Strays,
     kill_at: Moment,
     killed: bool,
 }
@@ -171,17 +181,19 @@ impl Watch<'_> {
         self.killed = true;
     }
 
-    /// Kills the command's group and returns when nobody in it runs.
+    /// Kills the command's group, with what has left it, and returns when nobody of them runs.
     ///
     /// One SIGKILL reaches everyone: a member in the middle of a fork does not get to finish it.
     /// It is sent again all the same, for a member that could not be signalled at first.
-    fn end(&self) {
+    fn end(&mut self) {
         let Some(group) = self.group else { return };
         let mut nap = Duration::from_millis(1);
         let killed = boot_time();
         loop {
+            // Before their parents are killed.
+            self.strays.look(group);
             let _ = group.signal(Signal::KILL);
-            if group.is_dead(killed) {
+            if !self.strays.kill() && group.is_dead(killed) {
                 return;
             }
             let time = Timespec { tv_sec: 0, tv_nsec: nap.subsec_nanos().into() };
@@ -213,7 +225,8 @@ mod tests {
             tell(Frame::KillAt(Moment::from_nanos(past)));
         }
         tell(Frame::Done);
-        let watched = watch_over(&frames_read, &report_write, &BootTimer::new().unwrap());
+        let timer = BootTimer::new().unwrap();
+        let watched = watch_over(&frames_read, &report_write, &timer, &mut Strays::new(None));
         let alive = victim.try_wait().unwrap().is_none();
         victim.kill().unwrap();
         victim.wait().unwrap();

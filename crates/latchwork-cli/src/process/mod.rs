@@ -10,8 +10,8 @@
 //! | the command | a group of its own, on the terminal the foreground one | itself, latchwork, or the guardian |
 //!
 //! The guardian holds what keeps the backend's session alive, so a killed latchwork does not open
-//! the lock before the guardian has ended the command. A command that leaves its group
-//! (`setsid`, a daemon) is out of reach.
+//! the lock before the guardian has ended the command. So it does with what has left the group ([`strays`]),
+//! but for a daemon: a process in another session whose parent has ended.
 
 pub(crate) mod child;
 pub(crate) mod deadlines;
@@ -25,6 +25,7 @@ pub(crate) mod reaper;
 pub(crate) mod signals;
 mod start;
 pub(crate) mod stat;
+pub(crate) mod strays;
 pub(crate) mod supervise;
 pub(crate) mod terminal;
 pub(crate) mod timer;

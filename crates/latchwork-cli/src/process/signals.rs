@@ -13,20 +13,48 @@ use tokio::signal::unix::{Signal as Stream, SignalKind, signal};
 /// What ends latchwork while it waits for the lock: the claim is withdrawn first.
 const ENDING: [Signal; 3] = [Signal::INT, Signal::TERM, Signal::HUP];
 
-/// What is passed on while the command runs, beside [`ENDING`].
-const PASSED_ON: [Signal; 6] =
-    [Signal::QUIT, Signal::USR1, Signal::USR2, Signal::WINCH, Signal::CONT, Signal::TSTP];
+/// What is passed on while the command runs, beside [`ENDING`] and the real-time signals: all that a process
+/// can catch, but for faults of its own, SIGPIPE, and the stops by which a terminal answers a background job.
+const PASSED_ON: [Signal; 16] = [
+    Signal::QUIT,
+    Signal::USR1,
+    Signal::USR2,
+    Signal::WINCH,
+    Signal::CONT,
+    Signal::TSTP,
+    Signal::ALARM,
+    Signal::VTALARM,
+    Signal::PROF,
+    Signal::IO,
+    Signal::POWER,
+    Signal::XCPU,
+    Signal::STKFLT,
+    Signal::TRAP,
+    Signal::ABORT,
+    Signal::URG,
+];
 
 /// All signals that latchwork handles while a command runs, unless they were ignored when it started.
 pub(super) fn handled() -> impl Iterator<Item = Signal> {
-    ENDING.into_iter().chain(PASSED_ON).chain([Signal::CHILD])
+    ENDING.into_iter().chain(passed_on()).chain([Signal::CHILD])
+}
+
+fn passed_on() -> impl Iterator<Item = Signal> {
+    PASSED_ON.into_iter().chain(real_time())
+}
+
+/// The real-time signals, without those that the C library keeps for itself.
+#[expect(unsafe_code, reason = "rustix has names for the others only")]
+fn real_time() -> impl Iterator<Item = Signal> {
+    // SAFETY: signals that the C library leaves to programs.
+    (libc::SIGRTMIN()..=libc::SIGRTMAX()).map(|it| unsafe { Signal::from_raw_unchecked(it) })
 }
 
 /// Signals that latchwork listens to instead of being hit by them.
 #[derive(Debug)]
 pub(crate) struct Signals {
     streams: Vec<(Signal, Stream)>,
-    passes_on: bool,
+    hears_children: bool,
 }
 
 impl Signals {
@@ -35,24 +63,29 @@ impl Signals {
     /// A signal that was ignored when latchwork started (`nohup`, a background job of a script)
     /// stays ignored, here and in the command.
     pub(crate) fn ending() -> io::Result<Self> {
-        let mut signals = Self { streams: Vec::new(), passes_on: false };
-        signals.listen(&ENDING)?;
+        let mut signals = Self { streams: Vec::new(), hears_children: false };
+        signals.listen(ENDING)?;
         Ok(signals)
     }
 
-    /// Listens to everything that is passed on to a command, and to its changes of state.
-    /// For good: once is enough for all commands.
-    pub(crate) fn add_passed_on(&mut self) -> io::Result<()> {
-        if std::mem::replace(&mut self.passes_on, true) {
+    /// Listens to everything that is passed on to a command, and so to all that would end a waiter.
+    pub(crate) fn of_command() -> io::Result<Self> {
+        let mut signals = Self::ending()?;
+        signals.listen(passed_on())?;
+        Ok(signals)
+    }
+
+    /// Listens to the command's changes of state as well. For good: once is enough for all commands.
+    pub(crate) fn add_children(&mut self) -> io::Result<()> {
+        if std::mem::replace(&mut self.hears_children, true) {
             return Ok(());
         }
-        self.listen(&PASSED_ON)?;
         self.listen_to_children()
     }
 
     /// Listens to changes of children alone.
     pub(super) fn of_children() -> io::Result<Self> {
-        let mut signals = Self { streams: Vec::new(), passes_on: false };
+        let mut signals = Self { streams: Vec::new(), hears_children: false };
         signals.listen_to_children()?;
         Ok(signals)
     }
@@ -67,11 +100,11 @@ impl Signals {
     /// Listens also to a stop and to its end, which a program that has the whole terminal has to know.
     #[cfg(feature = "top")]
     pub(crate) fn add_stops(&mut self) -> io::Result<()> {
-        self.listen(&[Signal::TSTP, Signal::CONT, Signal::QUIT])
+        self.listen([Signal::TSTP, Signal::CONT, Signal::QUIT])
     }
 
-    fn listen(&mut self, which: &[Signal]) -> io::Result<()> {
-        for &one in which {
+    fn listen(&mut self, which: impl IntoIterator<Item = Signal>) -> io::Result<()> {
+        for one in which {
             if !is_ignored(one) {
                 self.streams.push((one, signal(SignalKind::from_raw(one.as_raw()))?));
                 unblock(one);
@@ -177,6 +210,18 @@ pub(crate) fn block_ttou() -> Mask {
         libc::sigaddset(set.as_mut_ptr(), libc::SIGTTOU);
         libc::pthread_sigmask(libc::SIG_BLOCK, set.as_ptr(), before.as_mut_ptr());
         before.assume_init()
+    }
+}
+
+/// Blocks every signal for this thread and those that it starts. The kernel delivers SIGKILL, SIGSTOP and
+/// faults all the same.
+#[expect(unsafe_code, reason = "rustix has no safe signal masks")]
+pub(crate) fn block_all() {
+    let mut all = MaybeUninit::<Mask>::uninit();
+    // SAFETY: sigfillset initialises the set before it is read; neither call fails with valid pointers.
+    unsafe {
+        libc::sigfillset(all.as_mut_ptr());
+        libc::pthread_sigmask(libc::SIG_SETMASK, all.as_ptr(), std::ptr::null_mut());
     }
 }
 

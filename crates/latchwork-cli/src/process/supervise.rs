@@ -15,6 +15,7 @@ use super::deadlines::{self, Deadlines, Due};
 use super::guardian::{Guardian, Report};
 use super::hold::Hold;
 use super::signals::{Signals, asks_to_end, be_hit_by};
+use super::strays::Strays;
 use super::terminal::Terminal;
 use super::timer::Naps;
 use crate::keeper::lender::Lender;
@@ -79,7 +80,19 @@ pub(crate) struct Run<'a> {
     pub(crate) naps: Naps,
     /// What the guardian was last told.
     pub(crate) told: Moment,
+    /// The command's processes outside of its group.
+    pub(crate) strays: Strays,
     pub(crate) state: State,
+}
+
+/// What the signals to latchwork ask for.
+#[derive(Debug, Default, Clone, Copy)]
+pub(crate) struct Asked {
+    /// Whether a signal that asks the command to end was passed on to it.
+    pub(crate) command: bool,
+    /// The last signal that asks latchwork itself to end as well, if the command outlives it. A
+    /// SIGHUP counts once the command is being ended: before, it may ask to read a configuration.
+    pub(crate) latchwork: Option<Signal>,
 }
 
 /// What has become of the command so far.
@@ -88,11 +101,7 @@ pub(crate) struct State {
     is_stopped: bool,
     /// Whether the command was hung up because it wants a terminal that nobody can give it.
     hung_up: bool,
-    /// Whether a signal that asks the command to end was passed on to it.
-    was_asked: bool,
-    /// The last signal that asks latchwork itself to end as well, if the command outlives it. A
-    /// SIGHUP counts once the command is being ended: before, it may ask to read a configuration.
-    pub(crate) told_to_end: Option<Signal>,
+    pub(crate) asked: Asked,
     /// Since when the hold is in doubt.
     doubt_since: Option<Moment>,
     /// How the command ended while others of its group still clean up, and until when they may; or while a
@@ -217,9 +226,13 @@ impl Run<'_> {
             return self.changed().await;
         }
         let group = self.child.group();
-        self.state.was_asked |= asks_to_end(signal);
-        if asks_to_end(signal) && signal != Signal::HUP {
-            self.state.told_to_end = Some(signal);
+        if asks_to_end(signal) {
+            self.state.asked.command = true;
+            // It may end parents of others.
+            self.strays.look(group);
+            if signal != Signal::HUP {
+                self.state.asked.latchwork = Some(signal);
+            }
         }
         // Whether the terminal's keys come to latchwork, for the command.
         let keys = self.terminal.as_deref().is_some_and(Terminal::in_foreground);
@@ -256,7 +269,7 @@ impl Run<'_> {
             return self.end(boot_time(), Loss::Told(lost)).await.map(Some);
         }
         if let Some((ended, until)) = self.state.rest {
-            let over = self.child.group().is_empty() || boot_time() >= until;
+            let over = boot_time() >= until || !self.runs_on();
             return Ok((over && !self.is_lent()).then_some(ended));
         }
         let ended = match change {
@@ -269,7 +282,7 @@ impl Run<'_> {
             }
             Change::Stopped(_) | Change::Continued => return Ok(None),
         };
-        let cleans_up = self.state.was_asked && !self.child.group().is_empty();
+        let cleans_up = self.state.asked.command && self.runs_on();
         if cleans_up || self.is_lent() {
             let patience = if cleans_up { CLEAN_UP } else { Duration::ZERO };
             self.state.rest = Some((ended, boot_time().plus(patience)));
@@ -277,6 +290,18 @@ impl Run<'_> {
             return Ok(None);
         }
         Ok(Some(ended))
+    }
+
+    /// Whether anybody of the command runs. What has left its group gets the signal that the group has got when
+    /// that is empty, so that nobody gets it twice.
+    fn runs_on(&mut self) -> bool {
+        let group = self.child.group();
+        if !group.is_empty() {
+            return true;
+        }
+        let runs_on = self.state.asked.command && self.strays.look(group);
+        self.strays.ask();
+        runs_on
     }
 
     /// Says why the lock is still held, although the command has ended.
@@ -405,14 +430,17 @@ impl Run<'_> {
 
     async fn end_group(&mut self, kill_at: Moment, loss: Loss) -> io::Result<Ended> {
         let group = self.child.group();
+        self.state.asked.command = true;
         if boot_time() < kill_at {
+            // Before their parents end.
+            self.strays.look(group);
             let _ = group.signal(Signal::TERM);
             // A stopped process ends only once it is continued.
             let _ = group.signal(Signal::CONT);
         }
         let mut gone = self.child.ended()?.is_some();
         while boot_time() < kill_at {
-            if gone && group.is_empty() {
+            if gone && !self.runs_on() {
                 return Ok(Ended::Lost(loss));
             }
             let next = if gone { boot_time().plus(LOOK) } else { kill_at };
@@ -420,7 +448,7 @@ impl Run<'_> {
                 signal = self.signals.next() => {
                     gone |= signal == Signal::CHILD && self.child.ended()?.is_some();
                     if asks_to_end(signal) {
-                        self.state.told_to_end = Some(signal);
+                        self.state.asked.latchwork = Some(signal);
                     }
                 }
                 _ = self.guardian.report() => break,
@@ -428,10 +456,18 @@ impl Run<'_> {
             }
         }
         let mut nap = Duration::from_millis(1);
-        let killed = boot_time();
+        let (killed, mut is_told) = (boot_time(), false);
         loop {
-            let _ = group.signal(Signal::KILL);
-            if group.is_dead(killed) && self.child.ended()?.is_some() {
+            self.strays.look(group);
+            let killing = group.signal(Signal::KILL);
+            if killing.is_err_and(|error| error.kind() == io::ErrorKind::PermissionDenied)
+                && !std::mem::replace(&mut is_told, true)
+            {
+                let message = "cannot signal the command: it runs as another user. The lock may expire before the \
+                               command ends; run latchwork as that user, or as root";
+                self.output.note("unsignalled", message, &[("key", &self.hold.keys())]);
+            }
+            if !self.strays.kill() && group.is_dead(killed) && self.child.ended()?.is_some() {
                 return Ok(Ended::Lost(loss));
             }
             self.naps.nap(nap).await?;

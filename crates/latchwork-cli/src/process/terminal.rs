@@ -16,7 +16,8 @@ use super::group::Group;
 /// processes share latchwork's group (a pipeline, a script), they need the terminal too: then it is
 /// lent only when the command asks for it by reading it (SIGTTIN) or setting it (SIGTTOU), and
 /// until then Ctrl-C reaches the command through latchwork. The same goes for a running background
-/// job that `fg` brings to the front, which nobody tells it.
+/// job that `fg` brings to the front, which nobody tells it, and for a task of `once`, which is not done if a
+/// Ctrl-C has cut it short.
 #[derive(Debug)]
 pub(crate) struct Terminal {
     tty: File,
@@ -25,14 +26,17 @@ pub(crate) struct Terminal {
     lent: bool,
     /// Whether the command asked for a terminal that was not lent to it at once.
     wanted: bool,
+    /// Whether it is lent only to a command that asks for it.
+    on_request: bool,
 }
 
 impl Terminal {
-    /// The controlling terminal, if there is one.
-    pub(crate) fn open() -> Option<Self> {
+    /// The controlling terminal, if there is one. It may be lent `on_request` only, so that latchwork knows of a
+    /// Ctrl-C.
+    pub(crate) fn open(on_request: bool) -> Option<Self> {
         let tty = OpenOptions::new().read(true).write(true).open("/dev/tty").ok()?;
         let found = tcgetattr(&tty).ok();
-        Some(Self { tty, own: getpgrp(), found, lent: false, wanted: false })
+        Some(Self { tty, own: getpgrp(), found, lent: false, wanted: false, on_request })
     }
 
     /// Whether others share latchwork's process group.
@@ -59,7 +63,10 @@ impl Terminal {
     fn may_lend(&self) -> bool {
         self.in_foreground()
             && (self.wanted
-                || (stdin().is_terminal() && stdout().is_terminal() && !self.is_shared()))
+                || (!self.on_request
+                    && stdin().is_terminal()
+                    && stdout().is_terminal()
+                    && !self.is_shared()))
     }
 
     /// Lends the terminal to the command if that is right now: after latchwork was continued, or

@@ -184,7 +184,7 @@ fn a_handled_sighup_does_not_end_the_run() {
 /// What would end or stop it before its first term does so before a later one.
 #[test]
 fn signals_end_a_candidate_that_campaigns_again() {
-    for signal in [Signal::QUIT, Signal::USR1, Signal::TERM] {
+    for signal in [Signal::QUIT, Signal::ALARM, Signal::TERM] {
         let store = Store::new();
         let leader = candidate(&store, "one", &["--ttl", "2s"]);
         term(&leader);

@@ -157,8 +157,7 @@ fn the_guardian_ignores_ordinary_signals() {
     let stat = crate::common::stat(guardian.as_raw_nonzero().get()).unwrap();
     let own = guardian.as_raw_nonzero().to_string();
     crate::common::eventually("a name that ps shows", || {
-        (fs::read_to_string(format!("/proc/{own}/comm")).unwrap() == "latchwork-guard\n")
-            .then_some(())
+        (fs::read_to_string(format!("/proc/{own}/comm")).unwrap() == "lw-guardian\n").then_some(())
     });
     assert_eq!((&stat[2], &stat[3]), (&own, &own), "a session and group of its own");
     let waiter = store.waiter("true");

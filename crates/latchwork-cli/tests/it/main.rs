@@ -34,6 +34,7 @@ mod redis;
 mod run;
 mod serve;
 mod show;
+mod signals;
 mod store_choice;
 mod surroundings;
 mod terminal;

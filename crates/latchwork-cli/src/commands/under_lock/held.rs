@@ -6,7 +6,6 @@ use std::os::fd::AsFd;
 use latchwork::LockManager;
 use latchwork_store::clock::boot_time;
 use rustix::io::Errno;
-use rustix::process::Signal;
 use tokio::sync::mpsc::UnboundedReceiver;
 
 use super::{Failed, Task};
@@ -20,7 +19,8 @@ use crate::process::deadlines::Deadlines;
 use crate::process::guardian::{Guardian, Left};
 use crate::process::hold::Hold;
 use crate::process::signals::{Mask, Signals};
-use crate::process::supervise::{Ended, Run, State};
+use crate::process::strays::Strays;
+use crate::process::supervise::{Asked, Ended, Run, State};
 use crate::process::terminal::Terminal;
 use crate::process::timer::Naps;
 
@@ -40,10 +40,10 @@ impl RunUnderLock<'_> {
         signals: &mut Signals,
         heard: &mut UnboundedReceiver<Heard>,
         mut terminal: Option<&mut Terminal>,
-        told_to_end: &mut Option<Signal>,
+        asked: &mut Asked,
         left: &mut Option<Left>,
     ) -> Result<Ended, Failed> {
-        signals.add_passed_on()?;
+        signals.add_children()?;
         let naps = Naps::new()?;
         let deadlines = Deadlines::new(boot_time(), self.task.max_hold);
         let lifeline = self.manager.lifeline();
@@ -57,7 +57,10 @@ impl RunUnderLock<'_> {
         // Before the guardian is there: until it has a session of its own, it looks like one who shares the
         // terminal.
         let lent = terminal.as_deref_mut().and_then(Terminal::lend_at_start);
-        let guardian = Guardian::start(kept).map_err(|error| Failed::no_guardian(&error))?;
+        let mark = lender.as_ref().map(|lender| lender.id.as_str().to_owned());
+        let strays = || Strays::new(mark.as_deref());
+        let guardian =
+            Guardian::start(kept, strays()).map_err(|error| Failed::no_guardian(&error))?;
         let due = deadlines.due(self.hold.ttl(), self.hold.valid_until());
         guardian.kill_at(due.guardian);
         let child = Child::start(Start {
@@ -92,10 +95,11 @@ impl RunUnderLock<'_> {
             lender,
             naps,
             told: due.guardian,
+            strays: strays(),
             state: State::default(),
         };
         let ended = run.supervise().await;
-        *told_to_end = run.state.told_to_end;
+        *asked = run.state.asked;
         // If watching failed, the guardian is left to end the group.
         let ended = ended?;
         let words = guardian.last_words();

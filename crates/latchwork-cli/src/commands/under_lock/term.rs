@@ -27,7 +27,7 @@ use crate::news::News;
 use crate::output::coarse;
 use crate::process::hold::Hold;
 use crate::process::signals::{Signals, asks_to_end, be_hit_by};
-use crate::process::supervise::{Ended, Loss};
+use crate::process::supervise::{Asked, Ended, Loss};
 use crate::process::terminal::Terminal;
 
 /// How long the release of a lock may keep the caller waiting; it goes on in the background until
@@ -73,8 +73,8 @@ impl Label {
 /// The end of a command.
 struct End {
     ended: Result<Ended, Failed>,
-    /// The signal that asked for it.
-    told_to_end: Option<Signal>,
+    /// The signals that asked for it.
+    asked: Asked,
     terminal: Option<Terminal>,
     /// Whether the command had the terminal while others share latchwork's group.
     was_shared: bool,
@@ -87,7 +87,7 @@ impl End {
 
     /// A command that was asked to end may exit with 0 and have done half of its work.
     fn has_succeeded(&self) -> bool {
-        self.is_good() && self.told_to_end.is_none()
+        self.is_good() && !self.asked.command
     }
 
     /// Whether the command may have run and did not end by itself: it was killed, for its lock or by somebody.
@@ -159,7 +159,7 @@ impl Session<'_> {
         let since = self.signals.come().into_iter().rfind(|&signal| asks_to_end(signal));
         Ok(Over {
             code,
-            told_to_end: since.or(end.told_to_end),
+            told_to_end: since.or(end.asked.latchwork),
             lost: end.has_lost(),
             // So that a script that runs latchwork ends on Ctrl-C as it would without it; what shares
             // latchwork's group has not seen one that went to the command alone.
@@ -187,7 +187,8 @@ impl Session<'_> {
                 }),
                 Some(heard) = heard.recv() => progress.heard(heard, &key),
                 signal = signals.next() => match signal {
-                    // After an earlier term.
+                    // A request to a command, of which there is none yet, or no more.
+                    Signal::USR1 | Signal::USR2 | Signal::URG => {}
                     Signal::CHILD | Signal::CONT | Signal::WINCH => {}
                     Signal::TSTP => {
                         progress.clear();
@@ -217,10 +218,10 @@ impl Session<'_> {
     async fn run_command(&mut self, hold: &Hold) -> End {
         let Self { task, store, holder, mask, signals, left } = self;
         let Connected { manager, heard, .. } = store;
-        let mut terminal = Terminal::open();
+        let mut terminal = Terminal::open(matches!(hold, Hold::Task(_)));
         let run = RunUnderLock { task, manager, hold, holder, mask: *mask };
-        let mut told_to_end = None;
-        let ended = run.run(signals, heard, terminal.as_mut(), &mut told_to_end, left).await;
+        let mut asked = Asked::default();
+        let ended = run.run(signals, heard, terminal.as_mut(), &mut asked, left).await;
         let mut was_shared = false;
         if let Some(terminal) = &mut terminal {
             was_shared = terminal.is_lent() && terminal.is_shared();
@@ -230,7 +231,7 @@ impl Session<'_> {
                 terminal.restore_modes();
             }
         }
-        End { ended, told_to_end, terminal, was_shared }
+        End { ended, asked, terminal, was_shared }
     }
 
     fn report_left_open(&self, label: &Label, end: &End, last: &LastHold) {

@@ -1,0 +1,142 @@
+//! Processes of a command outside of its group: `timeout` makes a group of its own, as `su -c` and a shell with
+//! job control do.
+//!
+//! They are found in /proc by their parents, for as long as these live, and by the id of the hold in their
+//! environment. A process in another session whose parent has ended is a daemon, which is to stay.
+
+use std::fs;
+
+use rustix::io::Errno;
+use rustix::process::{
+    Pid, PidfdFlags, Signal, getpid, kill_process, pidfd_open, pidfd_send_signal,
+};
+
+use super::group::{Group, proc_is_own, session_of};
+use super::stat::StatLine;
+
+/// The processes of a command that are not in its group, as far as they are known.
+#[derive(Debug)]
+pub(crate) struct Strays {
+    /// The session that the command starts in.
+    session: i32,
+    /// What the environment of the command holds, and that of no other.
+    mark: Option<String>,
+    known: Vec<Process>,
+    are_asked: bool,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Process {
+    pid: i32,
+    parent: i32,
+    group: i32,
+    session: i32,
+    /// With the number, this names a process for good.
+    began: u64,
+}
+
+impl Strays {
+    /// Of a command that this process, or the one that it was forked from, starts in its session.
+    pub(crate) fn new(mark: Option<&str>) -> Self {
+        let mark = mark.filter(|mark| !mark.is_empty()).map(str::to_owned);
+        Self { session: session_of(0), mark, known: Vec::new(), are_asked: false }
+    }
+
+    /// Looks for them. Call it also before a signal that ends parents. Returns whether there are any.
+    pub(crate) fn look(&mut self, group: Group) -> bool {
+        let group = group.0.as_raw_nonzero().get();
+        let all = if proc_is_own() { processes() } else { Vec::new() };
+        let is_root = |it: &Process| {
+            it.group == group || self.known.iter().any(|known| known.is(it)) || self.is_marked(it)
+        };
+        let mut is_found: Vec<bool> = all.iter().map(is_root).collect();
+        loop {
+            let found = all.iter().zip(&is_found).filter(|(_, found)| **found);
+            let parents: Vec<i32> = found.map(|(it, _)| it.pid).collect();
+            let mut grows = false;
+            for (it, found) in all.iter().zip(&mut is_found) {
+                let is_new = !*found && parents.contains(&it.parent);
+                *found |= is_new;
+                grows |= is_new;
+            }
+            if !grows {
+                break;
+            }
+        }
+        let found = all.into_iter().zip(is_found).filter(|&(_, found)| found);
+        let outside = found.map(|(it, _)| it).filter(|it| it.group != group && !it.is_helper());
+        self.known = outside.collect();
+        !self.known.is_empty()
+    }
+
+    fn is_marked(&self, it: &Process) -> bool {
+        let Some(mark) = &self.mark else { return false };
+        it.session == self.session
+            && fs::read(format!("/proc/{}/environ", it.pid)).is_ok_and(|environment| {
+                environment.windows(mark.len()).any(|part| part == mark.as_bytes())
+            })
+    }
+
+    /// Asks those to end, once, whose parent is none of them: a parent passes the signal on, as `timeout` does.
+    pub(crate) fn ask(&mut self) {
+        if std::mem::replace(&mut self.are_asked, true) {
+            return;
+        }
+        let has_parent = |it: &Process| self.known.iter().any(|other| other.pid == it.parent);
+        for it in self.known.iter().filter(|it| !has_parent(it)) {
+            it.signal(Signal::TERM);
+            it.signal(Signal::CONT);
+        }
+    }
+
+    /// Kills those that were found. Returns whether there were any that this user may kill.
+    pub(crate) fn kill(&self) -> bool {
+        self.known.iter().filter(|it| it.signal(Signal::KILL)).count() > 0
+    }
+}
+
+impl Process {
+    fn of(pid: i32) -> Option<Self> {
+        let line = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+        let line = StatLine::of(&line)?;
+        let ends = matches!(line.field(3)?, "Z" | "X" | "x") && line.number::<u32>(20)? <= 1;
+        let (parent, group) = (line.number(4)?, line.number(5)?);
+        let (session, began) = (line.number(6)?, line.number(22)?);
+        (!ends).then_some(Self { pid, parent, group, session, began })
+    }
+
+    fn is(&self, other: &Self) -> bool {
+        (self.pid, self.began) == (other.pid, other.began)
+    }
+
+    /// Whether it is the guardian of a command inside, or the keeper of a shell inside. They do not do the
+    /// command's work, and end by themselves when they have ended what does.
+    fn is_helper(&self) -> bool {
+        let program = |pid: &str| fs::read_link(format!("/proc/{pid}/exe")).ok();
+        self.session == self.pid
+            && program(&self.pid.to_string()).is_some_and(|its| Some(its) == program("self"))
+    }
+
+    /// Signals this process, and no later one of its number. Returns whether it got the signal.
+    fn signal(&self, signal: Signal) -> bool {
+        let Some(pid) = Pid::from_raw(self.pid) else { return false };
+        let handle = pidfd_open(pid, PidfdFlags::empty());
+        if !Self::of(self.pid).is_some_and(|now| now.is(self)) {
+            return false;
+        }
+        match handle {
+            Ok(handle) => pidfd_send_signal(handle, signal).is_ok(),
+            // Before Linux 5.3.
+            Err(Errno::NOSYS) => kill_process(pid, signal).is_ok(),
+            Err(_) => false,
+        }
+    }
+}
+
+/// All that run, but for this one.
+fn processes() -> Vec<Process> {
+    let own = getpid().as_raw_nonzero().get();
+    let entries = fs::read_dir("/proc").into_iter().flatten();
+    let numbers = entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
+    numbers.filter(|&pid| pid != own).filter_map(Process::of).collect()
+}
