@@ -410,6 +410,9 @@ impl Service {
         match self.open(text, caller)? {
             Asked::Kept(id) => {
                 let owner = &caller.principal.name;
+                for name in self.registry.names_of(id, owner) {
+                    caller.principal.check(Right::Lock, &name)?;
+                }
                 self.registry.look(id, owner, caller.arrival, true, false)
             }
             Asked::Ticket(ticket) => {

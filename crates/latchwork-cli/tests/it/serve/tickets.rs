@@ -591,12 +591,18 @@ fn h376_a_token_whose_prefixes_were_narrowed_renews_nothing_else() {
     let auth = security::bearer(security::WEB);
     let ask = |line: &str| service.address.ask(line, &[("Authorization", &*auth)], "");
     let hold = ask("POST /v1/locks/shop%2Fx").is(200).get("hold");
+    // The instance keeps a hold with so long a name itself.
+    let long = format!("POST /v1/locks/shop%2F{}", "n".repeat(6_000));
+    let kept = ask(&long).is(200).get("hold");
     of("office/");
     service.process.signal(Signal::HUP);
     service.process.stderr.until("the tokens were read again");
     ask(&format!("POST /v1/holds/{hold}/renew")).is(403).kind("Forbidden");
     ask(&format!("POST /v1/holds/{hold}/upgrade")).is(403);
-    ask(&format!("DELETE /v1/holds/{hold}")).is(200);
+    ask(&format!("POST /v1/holds/{kept}/renew")).is(403).kind("Forbidden");
+    for hold in [hold, kept] {
+        ask(&format!("DELETE /v1/holds/{hold}")).is(200);
+    }
 }
 
 /// A name is part of the ticket, which is part of a path. With a longer one, the instance keeps the hold.

@@ -370,6 +370,14 @@ impl Registry {
         Ok(before)
     }
 
+    /// The names of a hold that this process keeps for this owner; none of another.
+    pub(crate) fn names_of(&self, id: HoldId, owner: &str) -> Vec<String> {
+        let state = self.lock();
+        let hold = state.holds.get(id).filter(|hold| hold.is_kept_for(owner));
+        let locks = hold.into_iter().flat_map(|hold| hold.kept.locks());
+        locks.map(|(key, _)| self.names.name_of(key.as_str())).collect()
+    }
+
     /// Shows a hold that this process keeps to the client whose request arrived at `arrival`, and renews it if asked to.
     ///
     /// # Errors

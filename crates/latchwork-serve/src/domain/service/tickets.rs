@@ -575,14 +575,14 @@ mod tests {
         let options = Options { session: Some(begun.id.clone()), ..Options::default() };
         let wish = service.wish(Target::Locks(vec![lock]), options, &caller).unwrap();
         service.take(&wish, &caller, false).await.unwrap();
-        let half = Duration::from_millis(500);
+        let half = Duration::from_secs(1);
         crate::time::pause(half).await;
         let now = || Caller { arrival: service.clock.now(), ..caller.clone() };
         let own = service.renew_ticket(&session, &now()).await.unwrap();
         let shown = service.show_session(&begun.id, &now()).await.unwrap();
         assert_eq!(shown.held.len(), 1);
         assert!(
-            shown.valid_for + half <= own.valid_for,
+            shown.valid_for + half / 2 <= own.valid_for,
             "{:?} of {:?}",
             shown.valid_for,
             own.valid_for
