@@ -22,7 +22,7 @@ const FRESH: Duration = Duration::from_secs(1);
 /// After this another lookup may start beside one that has not ended.
 const STUCK: Duration = Duration::from_secs(60);
 
-/// What is known of the names.
+/// The lookups under way, and the newest answers.
 #[derive(Debug, Default)]
 pub(crate) struct Names(Mutex<HashMap<String, Name>>);
 

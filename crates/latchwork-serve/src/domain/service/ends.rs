@@ -92,7 +92,7 @@ impl Service {
         }
     }
 
-    /// Keeps what is left of a lost hold of several locks until its client's ttl is over, as the client relies on it until
+    /// Keeps the other locks of a lost hold until its client's ttl is over, as the client relies on it until
     /// it learns of the loss.
     fn leave_to_its_ttl(&self, hold: Hold) {
         let clock = self.clock.clone();

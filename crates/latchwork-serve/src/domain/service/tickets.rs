@@ -284,7 +284,7 @@ impl Service {
         if !is_elsewhere {
             return Err(self.not_renewed(ticket, &error));
         }
-        // What is left of several locks is not renewed again. It ends with its lease: the client still relies on it.
+        // The others of several locks are not renewed again. They end with their leases: the client still relies on them.
         let hold = match ticket.locks.len() {
             1 => self.registry.forget_ticket(ticket),
             _ => self.registry.end_ticket(ticket, Ending::Lost("taken")),
@@ -419,8 +419,8 @@ impl Service {
         }
     }
 
-    /// Ends a hold that the store does not have. What is left of several locks is released by the client's `DELETE`, or
-    /// ends with its lease: as long as its client has not read this answer, it relies on the one before.
+    /// Ends a hold that the store does not have. The others of several locks are released by the client's `DELETE`, or
+    /// end with their leases: as long as its client has not read this answer, it relies on the one before.
     fn lose(&self, ticket: &Ticket, ending: Ending) -> Refusal {
         // The loop that ends holds may have found it meanwhile.
         if let Some(ended) = self.registry.ended(ticket.id(), &ticket.owner) {
