@@ -253,9 +253,12 @@ def _close_all() -> None:
 def _close_in_child() -> None:
     # As Python does next, and at the end of other processes before: threads that are no daemons end their work first.
     shutdown: _Any = getattr(_threading, "_shutdown", None)
-    if shutdown is not None:
-        shutdown()
-    _close_all()
+    try:
+        if shutdown is not None:
+            shutdown()
+    finally:
+        # Also after Ctrl-C, which ends the wait for them.
+        _close_all()
 
 
 _hooked: _Optional[int] = None
