@@ -66,7 +66,7 @@ pub async fn doctor(dir: impl AsRef<Path>, io: Io) -> Result<Report, Error> {
             no_lock("directory", failed("examine", &root, errno, Effect::NotApplied))
         }
     });
-    report.add(place_is_kept(&root, &place));
+    report.add(place_is_kept(&root, &place, std::env::temp_dir()));
     match look_at(&place, exists) {
         Ok(findings) => report.findings.extend(findings),
         Err(error) => report.add(no_lock("rights", error)),
@@ -84,13 +84,13 @@ pub async fn doctor(dir: impl AsRef<Path>, io: Io) -> Result<Report, Error> {
 }
 
 /// Whether the directory stays where it is.
-fn place_is_kept(root: &Path, place: &Path) -> Finding {
+fn place_is_kept(root: &Path, place: &Path, temp: PathBuf) -> Finding {
     const CLEANED: &[&str] = &["/tmp", "/var/tmp"];
     const VOLATILE: &[&str] = &["/run", "/var/run", "/dev/shm"];
     // Links are followed as far as there is something; the rest is what will be made.
     let rest = root.strip_prefix(place).unwrap_or(Path::new(""));
     let real = place.canonicalize().unwrap_or_else(|_| place.to_owned()).join(rest);
-    let own_temp = Some(std::env::temp_dir()).filter(|temp| temp.is_absolute());
+    let own_temp = Some(temp).filter(|temp| temp.is_absolute());
     let below = |paths: &[&str]| paths.iter().map(PathBuf::from).find(|p| real.starts_with(p));
     if let Some(temp) = below(CLEANED).or_else(|| own_temp.filter(|temp| real.starts_with(temp))) {
         return Finding::warning("temp-directory", format!("it lies below {}", temp.display()))
@@ -392,7 +392,7 @@ mod tests {
             ("/var/lib/app/locks", "ok"),
             ("/tmpfiles/locks", "ok"),
         ] {
-            let finding = place_is_kept(Path::new(place), Path::new("/"));
+            let finding = place_is_kept(Path::new(place), Path::new("/"), PathBuf::from("/tmp"));
             assert_eq!(finding.severity.word(), severity, "{place}");
         }
     }

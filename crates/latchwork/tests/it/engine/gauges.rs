@@ -343,7 +343,7 @@ fn dropped_acquires_leave_the_gauges_at_zero() {
         assert_eq!(it.at_the_end().await, (0, 0));
         let grants = it.number("latchwork_acquired_total{contended=\"true\"}")
             + it.number("latchwork_acquired_total{contended=\"false\"}");
-        assert!(grants > 200, "{grants}");
+        assert!(grants > 100, "{grants}");
         assert!(it.number("latchwork_lost_total{reason=\"max_hold\"}") > 0);
         assert!(it.number("latchwork_abandoned_waits_total") > 0);
     });
