@@ -382,7 +382,8 @@ impl Drop for KeptAlive {
         let is_left = self.is_bound
             && !self.is_over
             && !self.service.is_stopping()
-            && self.service.access.knows(&self.caller.principal);
+            // Else the service has ended the stream, and not its client.
+            && self.service.access.is_as_before(&self.caller.principal);
         self.service.close_stream(&self.id, &self.caller, self.number, is_left);
     }
 }

@@ -116,9 +116,9 @@ impl AccessPolicy {
         }
     }
 
-    /// Whether a client that had access has it still.
-    pub(crate) fn knows(&self, principal: &Arc<Principal>) -> bool {
-        self.renewed(principal).is_some()
+    /// Whether a client may still do all that it could when it asked.
+    pub(crate) fn is_as_before(&self, principal: &Arc<Principal>) -> bool {
+        self.renewed(principal).is_some_and(|now| now.includes(principal))
     }
 
     /// A client that had access, with its rights as they are now.
@@ -189,6 +189,8 @@ mod tests {
             assert_eq!(refused(Right::Read), to_read, "{rights} {prefixes} {token}");
             let is_over = access.narrowed(&caller).now_or_never().is_some();
             assert_eq!(is_over, !goes_on, "{rights} {prefixes} {token}");
+            // A stream that ends so is none that its client has left.
+            assert_eq!(access.is_as_before(&caller.principal), goes_on, "{rights} {prefixes}");
         }
     }
 }
