@@ -5,7 +5,7 @@ use std::slice::from_ref;
 use std::sync::Arc;
 use std::time::Duration;
 
-use latchwork::{Error, ErrorKind, Exchange, Guard, Unwatched};
+use latchwork::{Error, ErrorKind, Exchange, FencingToken, Guard, Unwatched};
 use latchwork_store::{Key, Mode, Snapshot};
 
 use super::Service;
@@ -83,7 +83,7 @@ impl Service {
         caller: &Caller,
         change: Change,
     ) -> Result<HoldStatus, Refusal> {
-        let before = match self.current(ticket, caller, change).await? {
+        let before = match self.current(ticket, caller, change, None).await? {
             Current::Held(before) => before,
             Current::Changed(changed) => return Ok(changed),
         };
@@ -99,7 +99,7 @@ impl Service {
         // The claim that replaces it names it, so that any instance can tell a repeat the new id.
         let guard = match self.named_after(lock, &ticket.owner).watch(&self.locks).await {
             Ok(guard) => guard,
-            Err(error) => return self.not_changed(ticket, caller, change, &name, &error).await,
+            Err(error) => return self.not_changed(ticket, caller, change, None, &error).await,
         };
         self.registry.lend(ticket, true);
         let mut lent = Lent { guard: Some(guard), registry: &self.registry, ticket };
@@ -124,7 +124,7 @@ impl Service {
                     let is_late = self.clock.now() >= until.plus(EXCHANGED_WITHIN * 2);
                     if is_late || !self.is_overtaken(lock, &ticket.owner, change, &error).await {
                         drop(lent);
-                        return self.not_changed(ticket, caller, change, &name, &error).await;
+                        return self.not_changed(ticket, caller, change, None, &error).await;
                     }
                 }
             }
@@ -132,23 +132,26 @@ impl Service {
         // Its end releases all that it finds: what was granted before this answer is among that.
         self.check_session_of(ticket).await?;
         let guard = lent.guard.take().ok_or_else(Refusal::no_hold)?;
+        let own = Some(exchange.token());
         let changed = match self.exchanged(ticket, guard, exchange, caller).await {
             Ok(changed) => changed?,
             Err(error) => {
                 drop(lent);
-                return self.not_changed(ticket, caller, change, &name, &error).await;
+                return self.not_changed(ticket, caller, change, own, &error).await;
             }
         };
         let holder = &lock.holder().text;
         Ok(self.publish_change(changed, name, holder, ticket.ttl, change).await)
     }
 
-    /// Renews a hold that is to be changed, or goes on with the one by which an earlier request has changed it so.
+    /// Renews a hold that is to be changed, or goes on with the one by which another request has changed it so. What this
+    /// request was granted is `withdrawn`.
     async fn current(
         &self,
         ticket: &Ticket,
         caller: &Caller,
         change: Change,
+        withdrawn: Option<FencingToken>,
     ) -> Result<Current, Refusal> {
         let ended = self.registry.ended(ticket.id(), &ticket.owner);
         if let Some(text) = ended.and_then(|ended| ended.successor)
@@ -169,6 +172,7 @@ impl Service {
         if let [lock] = &ticket.locks[..]
             && let Some(claim) =
                 next_of(lock, &self.inspect(lock.key()).await?, &ticket.owner, change)
+            && withdrawn.is_none_or(|own| own.grant_number() != claim.token.grant_number())
         {
             return self.take_over(ticket, &claim, caller).await.map(Current::Changed);
         }
@@ -198,6 +202,7 @@ impl Service {
         let next = Ticket { locks, since, ..ticket.clone() };
         let text = self.seals.seal(Purpose::Hold, &next).ok_or_else(Refusal::no_hold)?;
         let status = self.renew_ticket(&next, caller).await?;
+        self.check_session_of(&next).await?;
         if let Ok((Some(hold), _)) = self.registry.replace(ticket, &text) {
             self.publish_elsewhere(&hold);
         }
@@ -314,24 +319,42 @@ impl Service {
         ticket: &Ticket,
         caller: &Caller,
         change: Change,
-        name: &str,
+        withdrawn: Option<FencingToken>,
         error: &Error,
     ) -> Result<HoldStatus, Refusal> {
+        let name = &*self.name_of(ticket);
         let refusal = Refusal::of(error, Some(name));
         Err(match error.kind() {
             // The guard goes by its own clock, and another instance may have renewed or changed the hold.
-            ErrorKind::Lost => match self.current(ticket, caller, change).await? {
-                Current::Changed(changed) => return Ok(changed),
-                Current::Held(_) => Refusal::again(
-                    "hold: the service had no answer of the store for too long, and has withdrawn the change",
-                    "repeat this request: the hold is as it was",
-                )
-                .key(name),
-            },
+            ErrorKind::Lost => {
+                self.withdrawal(ticket, change).await?;
+                match self.current(ticket, caller, change, withdrawn).await? {
+                    Current::Changed(changed) => return Ok(changed),
+                    Current::Held(_) => Refusal::again(
+                        "hold: the service had no answer of the store for too long, and has withdrawn the change",
+                        "repeat this request: the hold is as it was",
+                    )
+                    .key(name),
+                }
+            }
             ErrorKind::Invalid => refusal.with_next_step(change.fitting()),
             ErrorKind::Unreachable => self.not_renewed(ticket, error),
             _ => self.with_lock(refusal, caller, name, error).await,
         })
+    }
+
+    /// Waits while the store has what this request was granted, which is released in the background; not for long, as
+    /// another request may have been granted the same.
+    async fn withdrawal(&self, ticket: &Ticket, change: Change) -> Result<(), Refusal> {
+        let ([lock], end) = (&ticket.locks[..], self.clock.now().plus(EXCHANGED_WITHIN)) else {
+            return Ok(());
+        };
+        while self.clock.now() < end
+            && next_of(lock, &self.inspect(lock.key()).await?, &ticket.owner, change).is_some()
+        {
+            pause(EXCHANGED_WITHIN / 10).await;
+        }
+        Ok(())
     }
 
     /// Goes on with what the store has granted in place of the hold. The outer error is that of a guard that was lost
