@@ -141,7 +141,15 @@ impl Service {
             }
         };
         let holder = &lock.holder().text;
-        Ok(self.publish_change(changed, name, holder, ticket.ttl, change).await)
+        let changed = self.publish_change(changed, name, holder, ticket.ttl, change).await;
+        match self.open(&changed.id, caller)? {
+            // While the store had both, a repeat at another instance may have released the new one as nobody's.
+            Asked::Ticket(next) if self.outlived() => {
+                let status = self.renew_ticket(&next, caller).await?;
+                Ok(HoldStatus { id: changed.id, ..status })
+            }
+            _ => Ok(changed),
+        }
     }
 
     /// Renews a hold that is to be changed, or goes on with the one by which another request has changed it so. What this
