@@ -235,18 +235,26 @@ impl Registry {
         self.lock().sweep(now);
     }
 
+    /// The guards of a lost hold keep its other locks from now on, or no longer.
+    pub(crate) fn leave_guards(&self, is_left: bool) {
+        let mut state = self.lock();
+        state.left = if is_left { state.left + 1 } else { state.left.saturating_sub(1) };
+        drop(state);
+        self.fewer.notify_waiters();
+    }
+
     /// Leaves the holds that this process keeps to their leases: they end by their ttl at the store. They must not be
     /// released, because their clients may still rely on them.
     /// Returns their number, and that of the holds that are left to their clients.
     pub(crate) fn leave(&self) -> (usize, usize) {
         let mut state = self.lock();
-        let all = state.holds.len();
+        let (all, left) = (state.holds.len(), state.left);
         let holds = state.holds.take();
         state.by_lock.clear();
         drop(state);
         let guards = holds.filter(|hold| hold.kept.known().is_none());
         // Dropping a guard would release it.
         let guards = guards.map(std::mem::forget).count();
-        (guards, all - guards)
+        (guards + left, all - guards)
     }
 }
