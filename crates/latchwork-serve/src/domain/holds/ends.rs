@@ -209,8 +209,8 @@ impl Registry {
         {
             let ending = match hold.kept.known() {
                 Some(known) if known.packed.is_over(wall) => Ending::Lost("max_hold"),
-                Some(_) if self.is_shared || hold.is_lent => {
-                    let first = hold.kept.locks().into_iter().next().filter(|_| !hold.is_lent);
+                Some(_) if self.is_shared || hold.lent > 0 => {
+                    let first = hold.kept.locks().into_iter().next().filter(|_| hold.lent == 0);
                     doubtful.extend(first.map(|(key, _)| Doubtful { id, key }));
                     // The answer says when it really is.
                     state.holds.set_end(id, now.plus(ANSWERED));

@@ -61,8 +61,8 @@ pub(crate) struct Hold {
     pub(super) ttl_millis: u32,
     /// The store had the hold of this ticket when this instance asked shortly before its end.
     pub(super) is_seen: bool,
-    /// A guard keeps the hold of this ticket meanwhile, for a change.
-    pub(super) is_lent: bool,
+    /// How many guards keep the hold of this ticket meanwhile, each for a change.
+    pub(super) lent: u16,
     /// A session keeps the hold of this ticket.
     pub(super) in_session: bool,
 }
@@ -76,8 +76,8 @@ impl Hold {
         since: Moment,
     ) -> Self {
         let ttl_millis = u32::try_from(ttl.as_millis()).unwrap_or(u32::MAX);
-        let (is_seen, is_lent, in_session) = (false, false, false);
-        Self { of, kept, end, since, ttl_millis, is_seen, is_lent, in_session }
+        let (is_seen, lent, in_session) = (false, 0, false);
+        Self { of, kept, end, since, ttl_millis, is_seen, lent, in_session }
     }
 
     /// The hold of a ticket that is valid until `until`.

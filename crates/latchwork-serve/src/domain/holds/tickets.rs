@@ -69,10 +69,12 @@ impl Registry {
         let id = ticket.id();
         let mut state = self.lock();
         let Some(hold) = state.holds.get_mut(id) else { return };
-        hold.is_lent = is_lent;
+        let lent = hold.lent;
+        hold.lent = if is_lent { lent.saturating_add(1) } else { lent.saturating_sub(1) };
+        let goes_on = hold.lent > 0;
         for (key, token) in ticket.tokens() {
             // The library tells of a loss.
-            match is_lent {
+            match goes_on {
                 true => state.by_lock.insert((key.clone(), token), id),
                 false => state.by_lock.remove(&(key.clone(), token)),
             };
@@ -341,6 +343,18 @@ mod tests {
         registry.forget_ticket(&ticket).unwrap();
         assert!(registry.enter(&ticket.owner, 0, 1).is_ok(), "counted twice");
         assert_eq!(registry.remove_late().2, Moment::NEVER, "an end of no hold");
+    }
+
+    /// The change of a client that repeats it while the first request still waits.
+    #[test]
+    fn a_hold_is_lent_until_the_last_change_of_it_is_over() {
+        let (_driver, registry, ticket) = registry_of(1, 1);
+        registry.insert_ticket(&ticket, registry.clock.now().plus(ticket.ttl), false).unwrap();
+        let is_lent = || !registry.lock().by_lock.is_empty();
+        for (lends, after) in [(true, true), (true, true), (false, true), (false, false)] {
+            registry.lend(&ticket, lends);
+            assert_eq!(is_lent(), after);
+        }
     }
 
     /// H451: the same of several locks, which the renewal finds each by itself, before the acquire has entered them or
