@@ -112,12 +112,12 @@ impl OwnerEnds {
     /// Removes the oldest.
     fn drop_first(&mut self, by_id: &mut HashMap<HoldId, EndedHold>) {
         let first = self.ends.pop_front().and_then(|(_, id)| by_id.remove(&id));
-        self.bytes -= first.map_or(0, |hold| hold.bytes());
+        self.bytes = self.bytes.saturating_sub(first.map_or(0, |hold| hold.bytes()));
     }
 
     /// Removes the oldest while they are too many.
     fn shrink(&mut self, by_id: &mut HashMap<HoldId, EndedHold>) {
-        while self.ends.len() > MOST || self.bytes > MOST_BYTES {
+        while self.ends.len() > MOST || (self.bytes > MOST_BYTES && !self.ends.is_empty()) {
             self.drop_first(by_id);
         }
     }
@@ -143,9 +143,12 @@ impl EndedHold {
 impl EndedHolds {
     pub(crate) fn add(&mut self, now: Moment, id: HoldId, hold: EndedHold) {
         let in_order = self.in_order.entry(hold.owner.clone()).or_default();
-        in_order.ends.push_back((now, id));
         in_order.bytes += hold.bytes();
-        self.by_id.insert(id, hold);
+        match self.by_id.insert(id, hold) {
+            // It keeps its place.
+            Some(before) => in_order.bytes = in_order.bytes.saturating_sub(before.bytes()),
+            None => in_order.ends.push_back((now, id)),
+        }
         in_order.shrink(&mut self.by_id);
     }
 
@@ -250,6 +253,14 @@ mod tests {
             ended.succeed(next, &id);
         }
         assert!(ended.find(changed).is_none(), "ids take memory, too");
+        let ending = Ending::NotRenewed;
+        let twice = EndedHold { owner: "twice".into(), name: long, ending, successor: None };
+        let id = HoldId::random();
+        for _ in 0..100 {
+            ended.add(now, id, twice.clone());
+        }
+        let of_owner = &ended.in_order["twice"];
+        assert_eq!((of_owner.ends.len(), of_owner.bytes), (1, 64 * 1024), "one id counts once");
         ended.sweep(now.plus(KEPT));
         assert!(ended.by_id.is_empty() && ended.in_order.is_empty());
     }
