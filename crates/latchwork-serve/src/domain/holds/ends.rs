@@ -208,7 +208,9 @@ impl Registry {
             && let Some(hold) = state.holds.get(id)
         {
             let ending = match hold.kept.known() {
-                Some(known) if known.packed.is_over(wall) => Ending::Lost("max_hold"),
+                Some(known) if known.packed.max_left(wall).is_some_and(|left| left.is_zero()) => {
+                    Ending::Lost("max_hold")
+                }
                 Some(_) if self.is_shared || hold.lent > 0 => {
                     let first = hold.kept.locks().into_iter().next().filter(|_| hold.lent == 0);
                     doubtful.extend(first.map(|(key, _)| Doubtful { id, key }));

@@ -288,10 +288,10 @@ impl Packed {
         (!end.is_zero()).then_some(start..end)
     }
 
-    /// Whether the longest hold is over.
-    pub(super) fn is_over(&self, wall: Duration) -> bool {
+    /// What remains of the longest hold, if it has one.
+    pub(super) fn max_left(&self, wall: Duration) -> Option<Duration> {
         let [_, _, max_end, ..] = self.times();
-        !max_end.is_zero() && max_end <= wall
+        (!max_end.is_zero()).then(|| max_end.saturating_sub(wall))
     }
 }
 

@@ -55,12 +55,15 @@ impl Registry {
     /// When this instance looks after a hold whose lease is restarted now: at its end; before it, if another instance may
     /// renew it.
     fn review_at(&self, ticket: &Ticket) -> Moment {
+        self.review_with(ticket, ticket.max_left(self.clock.wall()))
+    }
+
+    fn review_with(&self, ticket: &Ticket, left: Option<Duration>) -> Moment {
         let (now, lease) = (self.clock.now(), ticket.lease());
         let at = match self.is_shared {
             true => now.plus(lease - lease / LAST_PART),
             false => now.plus(lease).plus(drift(lease)),
         };
-        let left = ticket.max_left(self.clock.wall());
         left.map_or(at, |left| at.min(now.plus(left)))
     }
 
@@ -72,6 +75,7 @@ impl Registry {
         let lent = hold.lent;
         hold.lent = if is_lent { lent.saturating_add(1) } else { lent.saturating_sub(1) };
         let goes_on = hold.lent > 0;
+        let left = hold.kept.known().and_then(|known| known.packed.max_left(self.clock.wall()));
         for (key, token) in ticket.tokens() {
             // The library tells of a loss.
             match goes_on {
@@ -79,8 +83,7 @@ impl Registry {
                 false => state.by_lock.remove(&(key.clone(), token)),
             };
         }
-        let after = self.review_at(ticket);
-        state.holds.set_end(id, after);
+        state.holds.set_end(id, self.review_with(ticket, left));
         drop(state);
         self.sooner.notify_one();
     }
