@@ -162,9 +162,11 @@ impl EndedHolds {
         });
     }
 
-    /// Changes how a hold has ended, if it is known.
+    /// Changes how a hold has ended whose release the store had not answered.
     pub(crate) fn correct(&mut self, id: HoldId, ending: Ending) {
-        if let Some(hold) = self.by_id.get_mut(&id) {
+        if let Some(hold) = self.by_id.get_mut(&id)
+            && let Ending::Released(_, ReleaseOutcome::Pending) = hold.ending
+        {
             hold.ending = ending;
         }
     }

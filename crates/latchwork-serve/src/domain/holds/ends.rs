@@ -6,7 +6,7 @@ use std::time::Duration;
 use latchwork::{FencingToken, HoldState, LostReason};
 use latchwork_store::{Key, Moment};
 
-use super::ended::{EndedHold, Ending, answer};
+use super::ended::{Ending, answer};
 use super::id::HoldId;
 use super::registry::{Hold, Registry};
 use super::release::{
@@ -122,9 +122,10 @@ impl Registry {
             let since = now.minus(wall.saturating_sub(ticket.since));
             let of = state.common(&ticket.owner, None);
             let unknown = Hold::of_ticket(of, ticket, now, now, since);
-            let (owner, name) = (ticket.owner.clone(), unknown.name(&self.names).into());
-            state.ended.add(now, id, EndedHold { owner, name, ending, successor: None });
             hold = Some(unknown);
+        }
+        if let Some(ticket) = ticket {
+            state.end_all(now, ticket, ending, &self.names);
         }
         let (sender, receiver) = progress();
         state.releasing.insert(id, receiver.clone());
@@ -135,10 +136,14 @@ impl Registry {
     }
 
     /// Keeps the store's answer to a release.
-    pub(crate) fn settle(&self, id: HoldId, kind: ReleaseKind, outcome: ReleaseOutcome) {
+    pub(crate) fn settle(&self, ids: &[HoldId], kind: ReleaseKind, outcome: ReleaseOutcome) {
         let mut state = self.lock();
-        state.releasing.remove(&id);
-        state.ended.correct(id, Ending::Released(kind, outcome));
+        if let Some(first) = ids.first() {
+            state.releasing.remove(first);
+        }
+        for id in ids {
+            state.ended.correct(*id, Ending::Released(kind, outcome));
+        }
         drop(state);
         self.fewer.notify_waiters();
     }

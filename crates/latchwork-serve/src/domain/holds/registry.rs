@@ -226,6 +226,18 @@ impl State {
         Some(hold)
     }
 
+    /// Keeps how a ticket and each of its locks have ended, but for those of which an end is kept.
+    pub(super) fn end_all(&mut self, now: Moment, ticket: &Ticket, ending: Ending, names: &Names) {
+        let first = ticket.tokens().next().map(|(key, _)| names.name_of(key.as_str()));
+        let (owner, name) = (ticket.owner.clone(), first.unwrap_or_default().into());
+        let ended = EndedHold { owner, name, ending, successor: None };
+        for id in ticket.ids() {
+            if self.ended.find(id).is_none() {
+                self.ended.add(now, id, ended.clone());
+            }
+        }
+    }
+
     /// Whether a token may have so many more locks here.
     pub(super) fn has_room(&self, owner: &Arc<str>, locks: usize, most: usize) -> bool {
         self.counts.get(owner).is_none_or(|counts| counts.locks + locks <= most)

@@ -178,21 +178,17 @@ impl Registry {
         }
     }
 
-    /// Keeps how the hold of a ticket has ended, and removes it. Returns it if this instance had it.
-    pub(crate) fn end_ticket(&self, ticket: &Ticket, ending: Ending) -> Option<Hold> {
-        let (id, now) = (ticket.id(), self.clock.now());
+    /// Keeps how the hold of a ticket has ended, and removes it. Returns what this instance had of it: the hold, or some of
+    /// its locks as holds of their own.
+    pub(crate) fn end_ticket(&self, ticket: &Ticket, ending: Ending) -> Vec<Hold> {
+        let now = self.clock.now();
         let mut state = self.lock();
-        let hold = state.remove(now, id, ending, &self.names);
-        if hold.is_none() && state.ended.find(id).is_none() {
-            let first = ticket.tokens().next();
-            let name = first.map(|(key, _)| self.names.name_of(key.as_str()));
-            let (owner, name) = (ticket.owner.clone(), name.unwrap_or_default().into());
-            let ended = EndedHold { owner, name, ending, successor: None };
-            ticket.ids().for_each(|id| state.ended.add(now, id, ended.clone()));
-        }
+        let removed = ticket.ids().filter_map(|id| state.remove(now, id, ending, &self.names));
+        let removed = removed.collect();
+        state.end_all(now, ticket, ending, &self.names);
         drop(state);
         self.fewer.notify_waiters();
-        hold
+        removed
     }
 
     /// Removes a hold that another instance may have released. Returns it if this instance had it.
@@ -217,7 +213,7 @@ impl Registry {
             return Err(ended.refusal());
         }
         let ending = Ending::Released(ReleaseKind::Release, ReleaseOutcome::Held);
-        let hold = self.end_ticket(ticket, ending);
+        let hold = self.end_ticket(ticket, ending).pop();
         self.lock().ended.succeed(ticket.id(), successor);
         Ok((hold, lasted))
     }

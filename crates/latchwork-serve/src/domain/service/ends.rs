@@ -221,6 +221,7 @@ impl Service {
             tracing::warn!(name = ?name, %error, "a release was not confirmed");
             ReleaseOutcome::Unknown
         };
+        let ids = ticket.as_ref().map_or_else(|| vec![id], |it| it.ids().collect());
         let outcome = match ticket {
             Some(ticket) => {
                 let is_late = hold.kept.valid_until() <= self.clock.now();
@@ -245,7 +246,7 @@ impl Service {
                 },
             },
         };
-        self.registry.settle(id, kind, outcome);
+        self.registry.settle(&ids, kind, outcome);
         sender.done(outcome);
     }
 

@@ -155,7 +155,7 @@ impl Service {
     fn undo(&self, ticket: Ticket) {
         self.registry.leave_session(&ticket);
         let ending = Ending::Released(ReleaseKind::Release, ReleaseOutcome::Unknown);
-        if let Some(hold) = self.registry.end_ticket(&ticket, ending) {
+        for hold in self.registry.end_ticket(&ticket, ending) {
             self.publish_elsewhere(&hold);
         }
         self.abandon(ticket);
@@ -285,11 +285,11 @@ impl Service {
             return Err(self.not_renewed(ticket, &error));
         }
         // The others of several locks are not renewed again. They end with their leases: the client still relies on them.
-        let hold = match ticket.locks.len() {
-            1 => self.registry.forget_ticket(ticket),
+        let holds = match ticket.locks.len() {
+            1 => self.registry.forget_ticket(ticket).into_iter().collect(),
             _ => self.registry.end_ticket(ticket, Ending::Lost("taken")),
         };
-        if let Some(hold) = hold {
+        for hold in holds {
             self.publish_elsewhere(&hold);
         }
         Err(Ending::Lost("taken").refusal(&self.name_of(ticket)))
@@ -427,7 +427,7 @@ impl Service {
             return ended.refusal();
         }
         self.registry.leave_session(ticket);
-        if let Some(hold) = self.registry.end_ticket(ticket, ending) {
+        for hold in self.registry.end_ticket(ticket, ending) {
             tracing::warn!(
                 name = self.name_of(ticket),
                 reason = ending.reason(),
