@@ -258,6 +258,9 @@ impl Registry {
         let (all, left) = (state.holds.len(), state.left);
         let holds = state.holds.take();
         state.by_lock.clear();
+        // They count by the numbers of the table.
+        state.sessions.clear();
+        state.streams.clear();
         drop(state);
         let guards = holds.filter(|hold| hold.kept.known().is_none());
         // Dropping a guard would release it.
