@@ -177,7 +177,11 @@ impl Service {
             let message = "session: the store has not confirmed all leases in time";
             return Err(Refusal::new(Kind::Unreachable, message).with_next_step(RENEW_AGAIN_STEP));
         }
-        Ok(renewed)
+        // Its end may have released the holds meanwhile.
+        match self.registry.ended(session.id(), &session.owner) {
+            Some(ended) => Err(of_session(ended.refusal())),
+            None => Ok(renewed),
+        }
     }
 
     /// Renews a session for a stream, whose client counts from its one request.
