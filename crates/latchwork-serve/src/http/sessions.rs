@@ -21,6 +21,7 @@ use super::parts::{Id, Parameters};
 use super::views::{TokenView, millis};
 use crate::domain::access::caller::Caller;
 use crate::domain::holds::hold_status::Marks;
+use crate::domain::holds::origin::SessionNumber;
 use crate::domain::holds::validity::LONGEST_WAIT;
 use crate::domain::open_answers::OpenAnswer;
 use crate::domain::refusal::{Kind, Refusal};
@@ -299,8 +300,8 @@ struct KeptAlive {
     service: Arc<Service>,
     caller: Caller,
     id: String,
-    /// Among the streams of the session at this instance.
-    number: u64,
+    /// That of the session, whose id a new key may not open, and its own among the streams of it at this instance.
+    number: (SessionNumber, u64),
     ttl: Duration,
     is_bound: bool,
     next_at: Moment,

@@ -334,14 +334,18 @@ impl Service {
         released.map(drop)
     }
 
-    /// A stream that keeps a session begins; returns its number.
+    /// A stream that keeps a session begins; returns the number of the session, and its own.
     ///
     /// # Errors
     ///
     /// `NotFound`.
-    pub(crate) fn open_stream(&self, text: &str, caller: &Caller) -> Result<u64, Refusal> {
+    pub(crate) fn open_stream(
+        &self,
+        text: &str,
+        caller: &Caller,
+    ) -> Result<(SessionNumber, u64), Refusal> {
         let number = self.open_session(text, caller)?.session().ok_or_else(no_session)?;
-        Ok(self.registry.open_stream(number))
+        Ok((number, self.registry.open_stream(number)))
     }
 
     /// A stream has ended. Where `is_left`, its client has closed it, and the session that is bound to it ends in the
@@ -350,12 +354,10 @@ impl Service {
         self: &Arc<Self>,
         text: &str,
         caller: &Caller,
-        stream: u64,
+        (session, stream): (SessionNumber, u64),
         is_left: bool,
     ) {
-        let Ok(session) = self.open_session(text, caller) else { return };
-        let Some(number) = session.session() else { return };
-        let is_newest = self.registry.close_stream(number, stream);
+        let is_newest = self.registry.close_stream(session, stream);
         if is_left && is_newest && !self.outlived() {
             let (service, text, caller) = (self.clone(), text.to_owned(), caller.clone());
             spawn(async move { service.end_session(&text, &caller).await.map(drop) });
