@@ -1,5 +1,6 @@
 //! The ends of holds: released by their clients, lost, released by force, not renewed.
 
+use std::collections::hash_map::Entry;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -145,6 +146,23 @@ impl Registry {
             state.ended.correct(*id, Ending::Released(kind, outcome));
         }
         drop(state);
+        self.fewer.notify_waiters();
+    }
+
+    /// Whether nobody releases what is left of this hold: then the caller does.
+    pub(crate) fn begin_abandoning(&self, id: HoldId) -> bool {
+        match self.lock().releasing.entry(id) {
+            Entry::Occupied(_) => false,
+            Entry::Vacant(place) => {
+                place.insert(progress().1);
+                true
+            }
+        }
+    }
+
+    /// What is left of this hold was released.
+    pub(crate) fn end_abandoning(&self, id: HoldId) {
+        self.lock().releasing.remove(&id);
         self.fewer.notify_waiters();
     }
 

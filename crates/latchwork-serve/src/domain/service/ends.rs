@@ -179,7 +179,7 @@ impl Service {
                 if let Some(ticket) = ticket.filter(|it| it.locks.len() > 1)
                     && matches!(refusal.kind, Kind::Lost | Kind::Unconfirmed)
                 {
-                    self.abandon(*ticket);
+                    self.abandon_once(*ticket);
                 }
                 return Err(refusal);
             }
@@ -206,6 +206,20 @@ impl Service {
             }
         };
         answer(asked, kind, receiver.outcome().await?, &name)
+    }
+
+    /// Releases what is left of a lost hold, unless an earlier request does so.
+    fn abandon_once(&self, ticket: Ticket) {
+        let id = ticket.id();
+        if !self.registry.begin_abandoning(id) {
+            return;
+        }
+        let (locks, wall, registry) =
+            (self.locks.clone(), self.clock.wall(), self.registry.clone());
+        spawn(async move {
+            ticket.end(&locks, ReleaseKind::Release, wall, |_| ()).await;
+            registry.end_abandoning(id);
+        });
     }
 
     /// Asks the store until it answers, and keeps its answer.
