@@ -147,8 +147,8 @@ impl Shared {
             return Ok(None);
         }
         let (key, revision, id) = (place.key.clone(), place.revision, place.lease);
-        // It was there a moment ago.
-        let (spare, is_left) = (Duration::ZERO, false);
+        // It was there a moment ago, and another process may have released it since.
+        let (spare, is_left) = (Duration::ZERO, true);
         let held = HeldClaim { number, claim, key, revision, lease: id, spare, is_left };
         let held = held_at(held)?;
         let lease = Lease { id, ttl: claim.ttl, spare, alive_at: self.clocks() };
