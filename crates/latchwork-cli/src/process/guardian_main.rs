@@ -185,15 +185,24 @@ impl Watch<'_> {
     ///
     /// One SIGKILL reaches everyone: a member in the middle of a fork does not get to finish it.
     /// It is sent again all the same, for a member that could not be signalled at first.
+    ///
+    /// A group that was seen empty gets no further signal: its number may be another's.
     fn end(&mut self) {
-        let Some(group) = self.group else { return };
+        if self.group.is_none() && !self.killed {
+            return;
+        }
         let mut nap = Duration::from_millis(1);
         let killed = boot_time();
+        // Before their parents are killed. All that can take long follows the kill.
+        self.strays.look_by_parents(self.group);
         loop {
-            // Before their parents are killed.
-            self.strays.look(group);
-            let _ = group.signal(Signal::KILL);
-            if !self.strays.kill() && group.is_dead(killed) {
+            if let Some(group) = self.group {
+                let _ = group.signal(Signal::KILL);
+            }
+            self.strays.kill();
+            self.group = self.group.filter(|group| !group.is_dead(killed));
+            self.strays.look(self.group);
+            if !self.strays.kill() && self.group.is_none() {
                 return;
             }
             let time = Timespec { tv_sec: 0, tv_nsec: nap.subsec_nanos().into() };

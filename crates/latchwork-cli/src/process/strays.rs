@@ -5,7 +5,10 @@
 //! environment. A process in another session whose parent has ended is a daemon, which is to stay.
 
 use std::fs;
+use std::time::Duration;
 
+use latchwork_store::Moment;
+use latchwork_store::clock::boot_time;
 use rustix::io::Errno;
 use rustix::process::{
     Pid, PidfdFlags, Signal, getpid, kill_process, pidfd_open, pidfd_send_signal,
@@ -13,6 +16,9 @@ use rustix::process::{
 
 use super::group::{Group, proc_is_own, session_of};
 use super::stat::StatLine;
+
+/// How long a look may keep a SIGKILL waiting.
+const GLANCE: Duration = Duration::from_millis(20);
 
 /// The processes of a command that are not in its group, as far as they are known.
 #[derive(Debug)]
@@ -42,30 +48,26 @@ impl Strays {
         Self { session: session_of(0), mark, known: Vec::new(), are_asked: false }
     }
 
-    /// Looks for them. Call it also before a signal that ends parents. Returns whether there are any.
-    pub(crate) fn look(&mut self, group: Group) -> bool {
-        let group = group.0.as_raw_nonzero().get();
-        let all = if proc_is_own() { processes() } else { Vec::new() };
-        let is_root = |it: &Process| {
-            it.group == group || self.known.iter().any(|known| known.is(it)) || self.is_marked(it)
-        };
-        let mut is_found: Vec<bool> = all.iter().map(is_root).collect();
-        loop {
-            let found = all.iter().zip(&is_found).filter(|(_, found)| **found);
-            let parents: Vec<i32> = found.map(|(it, _)| it.pid).collect();
-            let mut grows = false;
-            for (it, found) in all.iter().zip(&mut is_found) {
-                let is_new = !*found && parents.contains(&it.parent);
-                *found |= is_new;
-                grows |= is_new;
-            }
-            if !grows {
-                break;
+    /// Looks for them by their parents alone, for a bounded time: what is known stays known. Call it before a
+    /// signal that ends parents. No process can hold it up, as it can a reader of its environment.
+    pub(crate) fn look_by_parents(&mut self, group: Option<Group>) {
+        let before = std::mem::take(&mut self.known);
+        let all = processes(boot_time().plus(GLANCE));
+        let is_root = |it: &Process| before.iter().any(|known| known.is(it));
+        self.known = outside(all, group, is_root);
+        for it in before {
+            if !self.known.iter().any(|known| known.is(&it)) {
+                self.known.push(it);
             }
         }
-        let found = all.into_iter().zip(is_found).filter(|&(_, found)| found);
-        let outside = found.map(|(it, _)| it).filter(|it| it.group != group && !it.is_helper());
-        self.known = outside.collect();
+    }
+
+    /// Looks for them. `None` is a group that was seen empty: its number may be another's. Returns whether there
+    /// are any.
+    pub(crate) fn look(&mut self, group: Option<Group>) -> bool {
+        let is_root =
+            |it: &Process| self.known.iter().any(|known| known.is(it)) || self.is_marked(it);
+        self.known = outside(processes(Moment::NEVER), group, is_root);
         !self.known.is_empty()
     }
 
@@ -93,6 +95,32 @@ impl Strays {
     pub(crate) fn kill(&self) -> bool {
         self.known.iter().filter(|it| it.signal(Signal::KILL)).count() > 0
     }
+}
+
+/// What is outside of the group and descends from it, or from a root.
+fn outside(
+    all: Vec<Process>,
+    group: Option<Group>,
+    is_root: impl Fn(&Process) -> bool,
+) -> Vec<Process> {
+    let group = group.map(|group| group.0.as_raw_nonzero().get());
+    let is_member = |it: &Process| Some(it.group) == group;
+    let mut is_found: Vec<bool> = all.iter().map(|it| is_member(it) || is_root(it)).collect();
+    loop {
+        let found = all.iter().zip(&is_found).filter(|(_, found)| **found);
+        let parents: Vec<i32> = found.map(|(it, _)| it.pid).collect();
+        let mut grows = false;
+        for (it, found) in all.iter().zip(&mut is_found) {
+            let is_new = !*found && parents.contains(&it.parent);
+            *found |= is_new;
+            grows |= is_new;
+        }
+        if !grows {
+            break;
+        }
+    }
+    let found = all.into_iter().zip(is_found).filter(|&(_, found)| found);
+    found.map(|(it, _)| it).filter(|it| !is_member(it) && !it.is_helper()).collect()
 }
 
 impl Process {
@@ -133,10 +161,15 @@ impl Process {
     }
 }
 
-/// All that run, but for this one.
-fn processes() -> Vec<Process> {
+/// All that run, but for this one: none where /proc is another namespace's, and those that were found until a
+/// moment.
+fn processes(until: Moment) -> Vec<Process> {
+    if !proc_is_own() {
+        return Vec::new();
+    }
     let own = getpid().as_raw_nonzero().get();
     let entries = fs::read_dir("/proc").into_iter().flatten();
     let numbers = entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
-    numbers.filter(|&pid| pid != own).filter_map(Process::of).collect()
+    let others = numbers.filter(|&pid| pid != own);
+    others.take_while(|_| boot_time() < until).filter_map(Process::of).collect()
 }

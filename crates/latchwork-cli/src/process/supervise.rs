@@ -229,7 +229,7 @@ impl Run<'_> {
         if asks_to_end(signal) {
             self.state.asked.command = true;
             // It may end parents of others.
-            self.strays.look(group);
+            self.strays.look_by_parents(Some(group));
             if signal != Signal::HUP {
                 self.state.asked.latchwork = Some(signal);
             }
@@ -299,7 +299,7 @@ impl Run<'_> {
         if !group.is_empty() {
             return true;
         }
-        let runs_on = self.state.asked.command && self.strays.look(group);
+        let runs_on = self.state.asked.command && self.strays.look(Some(group));
         self.strays.ask();
         runs_on
     }
@@ -433,7 +433,7 @@ impl Run<'_> {
         self.state.asked.command = true;
         if boot_time() < kill_at {
             // Before their parents end.
-            self.strays.look(group);
+            self.strays.look_by_parents(Some(group));
             let _ = group.signal(Signal::TERM);
             // A stopped process ends only once it is continued.
             let _ = group.signal(Signal::CONT);
@@ -457,8 +457,9 @@ impl Run<'_> {
         }
         let mut nap = Duration::from_millis(1);
         let (killed, mut is_told) = (boot_time(), false);
+        // Before their parents are killed. All that can take long follows the kill.
+        self.strays.look_by_parents(Some(group));
         loop {
-            self.strays.look(group);
             let killing = group.signal(Signal::KILL);
             if killing.is_err_and(|error| error.kind() == io::ErrorKind::PermissionDenied)
                 && !std::mem::replace(&mut is_told, true)
@@ -467,6 +468,8 @@ impl Run<'_> {
                                command ends; run latchwork as that user, or as root";
                 self.output.note("unsignalled", message, &[("key", &self.hold.keys())]);
             }
+            self.strays.kill();
+            self.strays.look(Some(group));
             if !self.strays.kill() && group.is_dead(killed) && self.child.ended()?.is_some() {
                 return Ok(Ended::Lost(loss));
             }
