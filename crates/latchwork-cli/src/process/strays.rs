@@ -154,9 +154,9 @@ impl Process {
         }
         match handle {
             Ok(handle) => pidfd_send_signal(handle, signal).is_ok(),
-            // Before Linux 5.3.
-            Err(Errno::NOSYS) => kill_process(pid, signal).is_ok(),
-            Err(_) => false,
+            Err(Errno::SRCH) => false,
+            // Before Linux 5.3, and where no descriptor can be had.
+            Err(_) => kill_process(pid, signal).is_ok(),
         }
     }
 }
