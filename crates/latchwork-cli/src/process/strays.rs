@@ -28,7 +28,8 @@ pub(crate) struct Strays {
     /// What the environment of the command holds, and that of no other.
     mark: Option<String>,
     known: Vec<Process>,
-    are_asked: bool,
+    /// Those that were asked to end.
+    asked: Vec<Process>,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -45,7 +46,7 @@ impl Strays {
     /// Of a command that this process, or the one that it was forked from, starts in its session.
     pub(crate) fn new(mark: Option<&str>) -> Self {
         let mark = mark.filter(|mark| !mark.is_empty()).map(str::to_owned);
-        Self { session: session_of(0), mark, known: Vec::new(), are_asked: false }
+        Self { session: session_of(0), mark, known: Vec::new(), asked: Vec::new() }
     }
 
     /// Looks for them by their parents alone, for a bounded time: what is known stays known. Call it before a
@@ -79,16 +80,30 @@ impl Strays {
             })
     }
 
-    /// Asks those to end, once, whose parent is none of them: a parent passes the signal on, as `timeout` does.
+    /// Forgets what has become a daemon since it was found, and whom was asked. Call it at the first look for a
+    /// further signal.
+    pub(crate) fn begin_again(&mut self) {
+        let session = self.session;
+        let stays = |it: &Process| {
+            it.session == session
+                || Process::of(it.pid).is_some_and(|now| now.is(it) && now.parent == it.parent)
+        };
+        self.known.retain(stays);
+        self.asked.clear();
+    }
+
+    /// Asks those to end, each once, whose parent is none of them: a parent passes the signal on, as `timeout` does,
+    /// so that a child that was seen with its parent counts as asked.
     pub(crate) fn ask(&mut self) {
-        if std::mem::replace(&mut self.are_asked, true) {
-            return;
-        }
         let has_parent = |it: &Process| self.known.iter().any(|other| other.pid == it.parent);
-        for it in self.known.iter().filter(|it| !has_parent(it)) {
+        let is_asked = |it: &Process| self.asked.iter().any(|asked| asked.is(it));
+        let new = self.known.iter().filter(|it| !has_parent(it) && !is_asked(it));
+        for it in new {
             it.signal(Signal::TERM);
             it.signal(Signal::CONT);
         }
+        let fresh = self.known.iter().filter(|it| !is_asked(it)).copied().collect::<Vec<_>>();
+        self.asked.extend(fresh);
     }
 
     /// Kills those that were found. Returns whether there were any that this user may kill.

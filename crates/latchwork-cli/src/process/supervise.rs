@@ -88,8 +88,8 @@ pub(crate) struct Run<'a> {
 /// What the signals to latchwork ask for.
 #[derive(Debug, Default, Clone, Copy)]
 pub(crate) struct Asked {
-    /// Whether a signal that asks the command to end was passed on to it.
-    pub(crate) command: bool,
+    /// When a signal that asks the command to end was last passed on to it.
+    pub(crate) command: Option<Moment>,
     /// The last signal that asks latchwork itself to end as well, if the command outlives it. A
     /// SIGHUP counts once the command is being ended: before, it may ask to read a configuration.
     pub(crate) latchwork: Option<Signal>,
@@ -102,6 +102,8 @@ pub(crate) struct State {
     /// Whether the command was hung up because it wants a terminal that nobody can give it.
     hung_up: bool,
     pub(crate) asked: Asked,
+    /// When the command has ended, as far as that was seen.
+    ended_at: Option<Moment>,
     /// Since when the hold is in doubt.
     doubt_since: Option<Moment>,
     /// How the command ended while others of its group still clean up, and until when they may; or while a
@@ -227,7 +229,12 @@ impl Run<'_> {
         }
         let group = self.child.group();
         if asks_to_end(signal) {
-            self.state.asked.command = true;
+            let now = boot_time();
+            self.state.asked.command = Some(now);
+            if let Some((_, until)) = &mut self.state.rest {
+                *until = now.plus(CLEAN_UP);
+            }
+            self.strays.begin_again();
             // It may end parents of others.
             self.strays.look_by_parents(Some(group));
             if signal != Signal::HUP {
@@ -282,7 +289,7 @@ impl Run<'_> {
             }
             Change::Stopped(_) | Change::Continued => return Ok(None),
         };
-        let cleans_up = self.state.asked.command && self.runs_on();
+        let cleans_up = self.state.asked.command.is_some() && self.runs_on();
         if cleans_up || self.is_lent() {
             let patience = if cleans_up { CLEAN_UP } else { Duration::ZERO };
             self.state.rest = Some((ended, boot_time().plus(patience)));
@@ -292,14 +299,19 @@ impl Run<'_> {
         Ok(Some(ended))
     }
 
-    /// Whether anybody of the command runs. What has left its group gets the signal that the group has got when
-    /// that is empty, so that nobody gets it twice.
+    /// Whether anybody of a command runs that has ended. What has left its group counts if the end came soon after a
+    /// signal, which may have caused it. It gets SIGTERM when the group is empty, so that nobody is asked twice.
     fn runs_on(&mut self) -> bool {
+        let ended_at = *self.state.ended_at.get_or_insert_with(boot_time);
         let group = self.child.group();
         if !group.is_empty() {
             return true;
         }
-        let runs_on = self.state.asked.command && self.strays.look(Some(group));
+        let is_asked = self.state.asked.command.is_some_and(|at| ended_at.since(at) < CLEAN_UP);
+        if !is_asked {
+            return false;
+        }
+        let runs_on = self.strays.look(Some(group));
         self.strays.ask();
         runs_on
     }
@@ -430,7 +442,9 @@ impl Run<'_> {
 
     async fn end_group(&mut self, kill_at: Moment, loss: Loss) -> io::Result<Ended> {
         let group = self.child.group();
-        self.state.asked.command = true;
+        // However long the end takes.
+        let now = Some(boot_time());
+        (self.state.asked.command, self.state.ended_at) = (now, now);
         if boot_time() < kill_at {
             // Before their parents end.
             self.strays.look_by_parents(Some(group));

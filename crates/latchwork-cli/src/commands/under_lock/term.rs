@@ -87,7 +87,7 @@ impl End {
 
     /// A command that was asked to end may exit with 0 and have done half of its work.
     fn has_succeeded(&self) -> bool {
-        self.is_good() && !self.asked.command
+        self.is_good() && self.asked.command.is_none()
     }
 
     /// Whether the command may have run and did not end by itself: it was killed, for its lock or by somebody.
