@@ -10,6 +10,8 @@ use std::os::unix::process::{CommandExt, ExitStatusExt};
 #[cfg(unix)]
 use std::process::Child;
 use std::process::{Command, ExitStatus, Stdio};
+#[cfg(unix)]
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 #[cfg(unix)]
@@ -29,6 +31,17 @@ const LOOK: Duration = Duration::from_millis(20);
 /// Output and errors are read no further.
 #[cfg(unix)]
 const LONGEST: usize = 64 * 1024;
+
+/// The programs that run, so that an init does not wait for them.
+#[cfg(unix)]
+static RUNNING: Mutex<Vec<Pid>> = Mutex::new(Vec::new());
+
+/// Whether [`run`] has started this child and still waits for it.
+#[cfg(unix)]
+#[must_use]
+pub fn is_running(pid: Pid) -> bool {
+    RUNNING.lock().unwrap_or_else(PoisonError::into_inner).contains(&pid)
+}
 
 /// What a program did.
 #[derive(Debug)]
@@ -59,13 +72,22 @@ pub fn how(status: ExitStatus) -> String {
 pub fn run(command: &mut Command) -> io::Result<Ran> {
     command.process_group(0);
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-    let mut child = command.spawn()?;
+    let (mut child, pid) = {
+        // Known before anybody can see its end.
+        let mut running = RUNNING.lock().unwrap_or_else(PoisonError::into_inner);
+        let child = command.spawn()?;
+        let pid = Pid::from_child(&child);
+        running.push(pid);
+        (child, pid)
+    };
     let read = read(&mut child);
-    if !matches!(read, Ok(Ran { status: Some(_), .. })) {
+    // Once it was waited for, the number of its group may be another's.
+    if matches!(child.try_wait(), Ok(None)) {
         // What it has started may have its pipes.
-        let _ = kill_process_group(Pid::from_child(&child), Signal::KILL);
+        let _ = kill_process_group(pid, Signal::KILL);
         let _ = child.wait();
     }
+    RUNNING.lock().unwrap_or_else(PoisonError::into_inner).retain(|&running| running != pid);
     read
 }
 

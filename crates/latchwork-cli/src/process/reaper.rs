@@ -9,6 +9,7 @@ use std::io;
 use std::mem::MaybeUninit;
 use std::sync::{Mutex, PoisonError};
 
+use latchwork_wire::program::is_running;
 use rustix::process::{Pid, WaitId, WaitIdOptions, child_subreaper, getpid, waitid};
 
 use tokio::runtime::Runtime;
@@ -32,7 +33,7 @@ pub(super) fn wait_for(pid: Pid) {
 }
 
 fn is_own(pid: Pid) -> bool {
-    OWN.lock().unwrap_or_else(PoisonError::into_inner).contains(&pid)
+    OWN.lock().unwrap_or_else(PoisonError::into_inner).contains(&pid) || is_running(pid)
 }
 
 /// Reaps orphans for as long as the runtime runs, if this process can get any.
