@@ -4,6 +4,8 @@ use std::io;
 #[cfg(unix)]
 use std::io::{ErrorKind, Read};
 #[cfg(unix)]
+use std::mem::MaybeUninit;
+#[cfg(unix)]
 use std::os::fd::AsFd;
 #[cfg(unix)]
 use std::os::unix::process::{CommandExt, ExitStatusExt};
@@ -71,6 +73,7 @@ pub fn how(status: ExitStatus) -> String {
 #[cfg(unix)]
 pub fn run(command: &mut Command) -> io::Result<Ran> {
     command.process_group(0);
+    block_nothing_in(command);
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let (mut child, pid) = {
         // Known before anybody can see its end.
@@ -89,6 +92,23 @@ pub fn run(command: &mut Command) -> io::Result<Ran> {
     }
     RUNNING.lock().unwrap_or_else(PoisonError::into_inner).retain(|&running| running != pid);
     read
+}
+
+/// Has the program begin with no signal blocked, whatever this process blocks.
+#[cfg(unix)]
+#[expect(unsafe_code, reason = "std hands the mask on, and rustix has no safe signal masks")]
+fn block_nothing_in(command: &mut Command) {
+    let unblock = || {
+        let mut none = MaybeUninit::<libc::sigset_t>::uninit();
+        // SAFETY: sigemptyset initialises the set before it is read; neither call fails with valid pointers.
+        unsafe {
+            libc::sigemptyset(none.as_mut_ptr());
+            libc::pthread_sigmask(libc::SIG_SETMASK, none.as_ptr(), std::ptr::null_mut());
+        }
+        Ok(())
+    };
+    // SAFETY: both calls are allowed between fork and exec, and nothing is allocated.
+    unsafe { command.pre_exec(unblock) };
 }
 
 /// Runs a program without input. Blocks; this system gives no way to end its whole group.
