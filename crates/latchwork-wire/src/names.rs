@@ -22,6 +22,9 @@ const FRESH: Duration = Duration::from_secs(1);
 /// After this another lookup may start beside one that has not ended.
 const STUCK: Duration = Duration::from_secs(60);
 
+/// So many lookups of one name run at most.
+const MOST: usize = 3;
+
 /// The lookups under way, and the newest answers.
 #[derive(Debug, Default)]
 pub(crate) struct Names(Mutex<HashMap<String, Name>>);
@@ -30,8 +33,12 @@ pub(crate) struct Names(Mutex<HashMap<String, Name>>);
 struct Name {
     /// The addresses that the last lookup found, and when.
     known: Option<(Moment, Vec<SocketAddr>)>,
-    /// The lookup that runs, and since when.
+    /// The newest lookup, while it runs, and since when.
     running: Option<(Moment, Answer)>,
+    /// The number of the newest lookup.
+    newest: u64,
+    /// How many run, with those that others have overtaken.
+    open: usize,
 }
 
 /// The answer of a lookup, once there is one.
@@ -85,23 +92,38 @@ impl Names {
         }
         let known = name.known.as_ref().map(|(_, addresses)| addresses.clone());
         if let Some((since, answer)) = &name.running
-            && now.since(*since) < STUCK
+            && (now.since(*since) < STUCK || name.open >= MOST)
         {
             return Ok(Asked::Running(answer.clone(), known));
         }
         let (tell, answer) = watch::channel(None);
         name.running = Some((now, answer.clone()));
+        name.newest += 1;
+        name.open += 1;
+        let number = name.newest;
         drop(names);
-        if let Err(error) = self.clone().begin(host, tell, io) {
-            self.lock().entry(host.to_owned()).or_default().running = None;
+        if let Err(error) = self.clone().begin(host, number, tell, io) {
+            self.end(host, number, None);
             return Err(error);
         }
         Ok(Asked::Running(answer, known))
     }
 
+    /// Ends a lookup. One that was overtaken changes nothing else.
+    fn end(&self, host: &str, number: u64, known: Option<(Moment, Vec<SocketAddr>)>) {
+        let mut names = self.lock();
+        let name = names.entry(host.to_owned()).or_default();
+        name.open = name.open.saturating_sub(1);
+        if name.newest == number {
+            name.running = None;
+            name.known = known.or_else(|| name.known.take());
+        }
+    }
+
     fn begin(
         self: Arc<Self>,
         host: &str,
+        number: u64,
         tell: watch::Sender<Option<Found>>,
         io: &Io,
     ) -> io::Result<()> {
@@ -115,14 +137,8 @@ impl Names {
                 Ok(found) => found.map_err(|error| (error.kind(), error.to_string())),
                 Err(_) => Err((io::ErrorKind::Other, ended().to_string())),
             };
-            {
-                let mut names = self.lock();
-                let name = names.entry(host).or_default();
-                name.running = None;
-                if let Ok(addresses) = &found {
-                    name.known = Some((clock.now(), addresses.clone()));
-                }
-            }
+            let known = found.as_ref().ok().map(|addresses| (clock.now(), addresses.clone()));
+            self.end(&host, number, known);
             tell.send_replace(Some(found));
         });
         Ok(())
@@ -223,6 +239,22 @@ mod tests {
         io.sleep(STUCK).await;
         name_host_slowly(name, &[B], Duration::from_secs(1));
         assert_eq!(found(name, &io).await, Ok(vec![B]));
+        name_host(name, &[]);
+    }
+
+    /// H513: a name server answers after another lookup has begun, with the address of an hour ago.
+    #[tokio::test(start_paused = true)]
+    async fn h513_a_lookup_that_was_overtaken_changes_nothing() {
+        let (io, _) = paused_io();
+        let name = "overtaken.h513.test";
+        name_host_slowly(name, &[A], STUCK + Duration::from_secs(20));
+        found(name, &io).await.unwrap_err();
+        io.sleep(STUCK).await;
+        name_host_slowly(name, &[B], Duration::from_millis(1));
+        assert_eq!(found(name, &io).await, Ok(vec![B]));
+        io.sleep(Duration::from_secs(11)).await;
+        name_host_slowly(name, &[B], Duration::from_secs(5));
+        assert_eq!(found(name, &io).await, Ok(vec![B]), "the overtaken one has ended");
         name_host(name, &[]);
     }
 }
