@@ -41,18 +41,15 @@ impl Dir {
         Ok(Arc::new(Self { path, fd }))
     }
 
-    /// Gives what root has just made here to the owner of the directory, who could not use it otherwise.
-    fn give_to_owner(&self, made: impl AsFd) -> Result<(), Errno> {
-        let directory = rustix::fs::fstat(&self.fd)?;
+    /// Gives what root has just made here to the owner of the directory, who could not use it otherwise. If that
+    /// cannot be, it stays root's, as in a container whose root may own nothing of others.
+    fn give_to_owner(&self, made: impl AsFd) {
+        let Ok(directory) = rustix::fs::fstat(&self.fd) else { return };
         if !Owner::this_user().is_root() || Owner::of_stat(&directory).is_root() {
-            return Ok(());
+            return;
         }
         let user = Some(Uid::from_raw(directory.st_uid));
-        match rustix::fs::fchown(made, user, Some(Gid::from_raw(directory.st_gid))) {
-            // The root of a container may own nothing of others.
-            Ok(()) | Err(Errno::PERM | Errno::INVAL) => Ok(()),
-            Err(errno) => Err(errno),
-        }
+        let _ = rustix::fs::fchown(made, user, Some(Gid::from_raw(directory.st_gid)));
     }
 
     /// Its path as it was when it was opened.
@@ -175,7 +172,7 @@ impl Entry {
         let file = self.open(OFlags::RDWR | OFlags::CREATE | OFlags::EXCL, mode)?;
         // Again, which the umask does not narrow.
         rustix::fs::fchmod(&file, mode)?;
-        self.dir.give_to_owner(&file)?;
+        self.dir.give_to_owner(&file);
         Ok(file)
     }
 
@@ -196,7 +193,7 @@ impl Entry {
             opened => opened?,
         };
         let pipe = set_mode_of_own(pipe, &stat, mode)?;
-        self.dir.give_to_owner(&pipe)?;
+        self.dir.give_to_owner(&pipe);
         Ok(pipe)
     }
 
@@ -210,7 +207,11 @@ impl Entry {
             Ok(made) => {
                 let stat = rustix::fs::fstat(&made)?;
                 let made = set_mode_of_own(made, &stat, mode)?;
-                self.dir.give_to_owner(&made)
+                // Another's directory with all its files may have taken the name.
+                if is_bare(&made).unwrap_or(false) {
+                    self.dir.give_to_owner(&made);
+                }
+                Ok(())
             }
             // The umask took this user's own rights.
             Err(Errno::ACCESS) => set_mode_of_place(&beneath::open_place(&parent, name)?, mode),
@@ -293,6 +294,16 @@ impl Entry {
         }
         None
     }
+}
+
+/// Whether nothing is in a directory.
+fn is_bare(dir: &OwnedFd) -> Result<bool, Errno> {
+    for entry in rustix::fs::Dir::read_from(dir)? {
+        if !matches!(entry?.file_name().to_bytes(), b"." | b"..") {
+            return Ok(false);
+        }
+    }
+    Ok(true)
 }
 
 /// Sets the mode of what was just made here: if it is another one's by now, it was swapped.
