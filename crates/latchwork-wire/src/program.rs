@@ -170,3 +170,22 @@ fn drain(pipe: &mut Option<impl Read>, into: &mut Vec<u8>) -> io::Result<()> {
     }
     Ok(())
 }
+
+#[cfg(all(test, target_os = "linux"))]
+mod tests {
+    use super::*;
+
+    /// A keeper of a shell blocks every signal, and a command that waits for its own child would wait for ever.
+    #[test]
+    #[expect(unsafe_code, reason = "rustix has no safe signal masks")]
+    fn a_program_begins_with_no_signal_blocked() {
+        let mut all = MaybeUninit::<libc::sigset_t>::uninit();
+        // SAFETY: sigfillset initialises the set before it is read; neither call fails with valid pointers.
+        unsafe {
+            libc::sigfillset(all.as_mut_ptr());
+            libc::pthread_sigmask(libc::SIG_SETMASK, all.as_ptr(), std::ptr::null_mut());
+        }
+        let ran = run(Command::new("grep").args(["SigBlk", "/proc/self/status"])).unwrap();
+        assert_eq!(String::from_utf8_lossy(&ran.output).trim(), "SigBlk:\t0000000000000000");
+    }
+}
