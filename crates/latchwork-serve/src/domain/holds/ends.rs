@@ -149,7 +149,7 @@ impl Registry {
         self.fewer.notify_waiters();
     }
 
-    /// Whether nobody releases what is left of this hold: then the caller does.
+    /// Whether nobody releases the other locks of this lost hold: then the caller does.
     pub(crate) fn begin_abandoning(&self, id: HoldId) -> bool {
         match self.lock().releasing.entry(id) {
             Entry::Occupied(_) => false,
@@ -160,7 +160,7 @@ impl Registry {
         }
     }
 
-    /// What is left of this hold was released.
+    /// The other locks of a lost hold were released.
     pub(crate) fn end_abandoning(&self, id: HoldId) {
         self.lock().releasing.remove(&id);
         self.fewer.notify_waiters();

@@ -208,7 +208,7 @@ impl Service {
         answer(asked, kind, receiver.outcome().await?, &name)
     }
 
-    /// Releases what is left of a lost hold, unless an earlier request does so.
+    /// Releases the other locks of a lost hold, unless an earlier request does so.
     fn abandon_once(&self, ticket: Ticket) {
         let id = ticket.id();
         if !self.registry.begin_abandoning(id) {
