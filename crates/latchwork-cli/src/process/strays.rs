@@ -170,7 +170,7 @@ impl Process {
         match handle {
             Ok(handle) => pidfd_send_signal(handle, signal).is_ok(),
             Err(Errno::SRCH) => false,
-            // Before Linux 5.3, and where no descriptor can be had.
+            // Before Linux 5.3, and where no descriptor can be opened.
             Err(_) => kill_process(pid, signal).is_ok(),
         }
     }
