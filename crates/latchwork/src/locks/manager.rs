@@ -357,19 +357,11 @@ impl LockManager {
         }
         // Where a queue orders the places, an upgrade without its hold would be the next writer.
         let is_evicted = |hold| seen.holders.iter().any(|it| it.id == Some(hold));
-        let waiters = seen.waiters.iter().filter(|it| it.beside.is_some_and(is_evicted));
-        let waiters: Vec<_> = waiters.filter_map(|it| Some((it.id?, it.mode))).collect();
-        let mut granted = Vec::new();
-        if !waiters.is_empty() {
-            // The store may have granted one of them by now.
-            granted = self.inspect(name).await?.holders;
-            granted.retain(|it| waiters.iter().any(|(id, _)| it.id == Some(*id)));
-        }
-        for (id, mode) in waiters {
-            let claim = self.claim(key, id, mode, &plan);
+        for party in seen.waiters.iter().filter(|it| it.beside.is_some_and(is_evicted)) {
+            let Some(id) = party.id else { continue };
+            let claim = self.claim(key, id, party.mode, &plan);
             let released = engine.reaper.release_once(&claim, Linger::None, limit).await;
             released.map_err(|e| engine.seen(e, Some(key)))?;
-            engine.watchdog.taken_away(id);
         }
         // By its shape: who waits gives the key one as well, also where nobody holds it any more.
         let mode = match seen.shape {
@@ -378,7 +370,7 @@ impl LockManager {
             Some(Shape::Mutex) | None => Mode::Exclusive,
         };
         let token = self.bump(key, mode, &plan, limit).await?;
-        let (mut evicted, others): (Vec<_>, Vec<_>) =
+        let (evicted, others): (Vec<_>, Vec<_>) =
             seen.holders.into_iter().partition(|party| party.id.is_some());
         if let (None, [stays, ..]) = (token, &others[..]) {
             let message =
@@ -390,7 +382,6 @@ impl LockManager {
                     "make sure that the holder is dead, then delete the key in the store",
                 ));
         }
-        evicted.extend(granted);
         Ok(ForceReleased { evicted, token })
     }
 
