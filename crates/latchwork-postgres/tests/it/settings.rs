@@ -54,7 +54,7 @@ const LOCKS: &str = "SELECT FROM latchwork WHERE k = 'k' FOR UPDATE";
 
 #[test]
 fn h143_a_statement_timeout_has_no_effect_and_says_so() {
-    let error = meanwhile(&["statement_timeout = '800ms'"], LOCKS);
+    let error = meanwhile(&["statement_timeout = '400ms'"], LOCKS);
     assert_nothing_applied(&error, "57014");
 }
 
