@@ -11,11 +11,6 @@ use crate::workspace::{cargo_command, root};
 /// A test run that takes longer than this has to be made faster.
 const LONGEST: Duration = Duration::from_secs(60 * 60);
 
-/// It compiles what the build has linted: clippy would read it all once more.
-const LINTED: &str = "packages";
-
-/// How long each stage took.
-type Table = Vec<(&'static str, Duration)>;
 type Stage = (&'static str, &'static [&'static str], &'static [(&'static str, &'static str)]);
 
 const FORMAT: Stage = ("format", &["fmt", "--all", "--check"], &[]);
@@ -34,6 +29,7 @@ const DOCS: Stage = (
 
 /// What no trial runs. It is compiled beside the trials, with what they leave of the processors.
 const COMPILED: &[Stage] = &[
+    DOCS,
     ("features", &["check", "--package", "latchwork", "--no-default-features"], &[]),
     (
         "features testing, redis",
@@ -48,11 +44,9 @@ const COMPILED: &[Stage] = &[
         &[],
     ),
     ("doc tests", &["test", "--workspace", "--all-features", "--doc"], &[]),
-    (LINTED, &["xtask", "package"], &[]),
+    ("packages", &["xtask", "package"], &[]),
+    ("python package", &["xtask", "python-prepare", "--command-is-built"], &[]),
 ];
-
-/// What the tests of Python need.
-const PREPARED: Stage = ("python package", &["xtask", "python-prepare", "--command-is-built"], &[]);
 
 /// Most of its tests wait, and they have servers of their own.
 const PYTHON: Stage = ("python", &["xtask", "python-test"], &[]);
@@ -113,24 +107,19 @@ pub(crate) fn test(args: &[String]) -> Result<(), String> {
         servers.join().unwrap_or(Err("what fetches the servers has panicked".into()))
     })?;
     let logs = root().join("target").join("trials");
-    let logs = logs.as_path();
     let tests = std::thread::scope(|scope| {
-        let others = scope.spawn(move || {
+        let others = scope.spawn(|| {
             let mut table = Vec::new();
-            let prepared = compiled(&mut table, &PREPARED, logs);
-            let python = scope.spawn(move || {
-                let mut table = Vec::new();
-                let tested = prepared.and_then(|()| {
-                    timed(&mut table, PYTHON.0, || run_quietly(&PYTHON, cargo_command(), logs))
-                });
-                (table, tested)
+            let mut each = COMPILED.iter();
+            let mut done = each.try_for_each(|stage| {
+                timed(&mut table, stage.0, || run_quietly(stage, gently(), &logs))
             });
-            let done = COMPILED.iter().try_for_each(|stage| compiled(&mut table, stage, logs));
-            let (times, tested) = python.join().unwrap_or_else(|panic| resume_unwind(panic));
-            table.extend(times);
-            (table, done.and(tested))
+            if done.is_ok() {
+                done = timed(&mut table, PYTHON.0, || run_quietly(&PYTHON, cargo_command(), &logs));
+            }
+            (table, done)
         });
-        let tests = timed(&mut table, "tests", || crate::trials::run(binaries, with_long, logs));
+        let tests = timed(&mut table, "tests", || crate::trials::run(binaries, with_long, &logs));
         let (times, compiled) = others.join().unwrap_or_else(|panic| resume_unwind(panic));
         table.extend(times);
         tests.and(compiled)
@@ -150,7 +139,7 @@ pub(crate) fn test(args: &[String]) -> Result<(), String> {
 
 /// Runs a stage, and notes how long it took.
 fn timed<T>(
-    table: &mut Table,
+    table: &mut Vec<(&'static str, Duration)>,
     name: &'static str,
     stage: impl FnOnce() -> Result<T, String>,
 ) -> Result<T, String> {
@@ -159,11 +148,6 @@ fn timed<T>(
     let done = stage();
     table.push((name, start.elapsed()));
     done
-}
-
-/// Runs a stage that compiles, beside what is tested.
-fn compiled(table: &mut Table, stage: &Stage, logs: &Path) -> Result<(), String> {
-    timed(table, stage.0, || run_quietly(stage, gently(), logs))
 }
 
 /// Cargo, which gives way to all others.
@@ -182,10 +166,8 @@ fn run_quietly((name, args, env): &Stage, mut command: Command, logs: &Path) -> 
     let log = File::create(&path).map_err(|e| format!("{}: {e}", path.display()))?;
     command.args(*args).envs(env.iter().copied());
     command.stdout(log.try_clone().map_err(failed)?).stderr(log);
-    if *name != LINTED {
-        // The same compiler as for the tests, or the libraries would be built once more.
-        crate::trials::lint(&mut command)?;
-    }
+    // The same compiler as for the tests, or the libraries would be built once more.
+    crate::trials::lint(&mut command)?;
     if command.status().map_err(failed)?.success() {
         return Ok(());
     }
