@@ -88,6 +88,13 @@ impl Ticket {
         self.max_end.map(|end| end.saturating_sub(wall))
     }
 
+    /// The same by a wall clock that shows `wall` when so much of its longest hold is left.
+    pub(crate) fn with_left(&self, left: Duration, wall: Duration) -> Self {
+        let end = wall.saturating_add(left);
+        let longest = self.max_end.unwrap_or(end).saturating_sub(self.since);
+        Self { since: end.saturating_sub(longest), max_end: Some(end), ..self.clone() }
+    }
+
     /// Renews all locks at the store for `lease`, in one request where the store can. Returns the end of the validity.
     ///
     /// # Errors

@@ -13,7 +13,7 @@ use super::id::HoldId;
 use super::kept::Kept;
 use super::registry::{Hold, Registry, State, weight};
 use super::release::{ReleaseKind, ReleaseOutcome};
-use super::ticket::{PackedLock, Ticket};
+use super::ticket::{Packed, PackedLock, Ticket};
 use super::validity::promised;
 use crate::domain::refusal::Refusal;
 
@@ -123,6 +123,10 @@ impl Registry {
                     until = until.max(known.until);
                 }
                 known.until = until;
+                if renewed && ticket.max_end.is_some() {
+                    // Its end may stand by the clock of another instance.
+                    known.packed = Packed::new(ticket);
+                }
                 hold.is_seen &= !renewed;
                 let end = if renewed { review } else { hold.end.max(until.min(review)) };
                 is_first = state.holds.set_end(id, end);

@@ -206,7 +206,8 @@ impl Service {
         claim: &StoreClaim,
         caller: &Caller,
     ) -> Result<HoldStatus, Refusal> {
-        let (locks, since) = (vec![claim.hold(ticket.lease())], self.clock.wall());
+        let locks = vec![claim.hold(ticket.lease())];
+        let since = self.clock.wall().saturating_sub(claim.age.unwrap_or_default());
         let next = Ticket { locks, since, ..ticket.clone() };
         let text = self.seals.seal(Purpose::Hold, &next).ok_or_else(Refusal::no_hold)?;
         let status = self.renew_ticket(&next, caller).await?;
@@ -432,6 +433,7 @@ impl Service {
             return Ok(before);
         };
         let ttl = changing.ttl;
+        check_wait(change.wait(), ttl)?;
         let (name, holder, prepared) = self.prepared(changing, caller, change).await?;
         let exchange = match prepared {
             Ok(exchange) => exchange,
@@ -453,10 +455,9 @@ impl Service {
         caller: &Caller,
         change: Change,
     ) -> Result<(String, Arc<str>, Result<Exchange, Error>), Refusal> {
-        let Changing { name, holder, ttl, preparing } = changing;
+        let Changing { name, holder, preparing, .. } = changing;
         let mut place = None;
         if let Change::Upgrade { wait } = change {
-            check_wait(wait, ttl)?;
             let locks = [(&*name, change.mode().word())].into_iter();
             place =
                 (!wait.is_zero()).then(|| self.queue.enter(locks, &holder, None, self.clock.now()));

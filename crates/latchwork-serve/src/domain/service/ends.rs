@@ -95,19 +95,18 @@ impl Service {
     /// Keeps the other locks of a lost hold until its client's ttl is over, as the client relies on it until
     /// it learns of the loss.
     fn leave_to_its_ttl(&self, hold: Hold) {
-        let (clock, registry) = (self.clock.clone(), self.registry.clone());
         let has_others = hold.kept.known().is_none() && hold.kept.locks().len() > 1;
+        if !has_others {
+            return;
+        }
+        let (clock, registry) = (self.clock.clone(), self.registry.clone());
         // The end of the service does not release it.
         let hold = ManuallyDrop::new(hold);
-        if has_others {
-            registry.leave_guards(true);
-        }
+        registry.leave_guards(true);
         spawn(async move {
             clock.sleep_until(hold.end).await;
             drop(ManuallyDrop::into_inner(hold));
-            if has_others {
-                registry.leave_guards(false);
-            }
+            registry.leave_guards(false);
         });
     }
 

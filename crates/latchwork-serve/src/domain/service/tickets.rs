@@ -46,6 +46,16 @@ impl Drop for Unheld<'_> {
     }
 }
 
+/// The last part of a hold that may not last for ever.
+struct LastPart {
+    /// What remains of its longest time.
+    left: Duration,
+    /// What remains of its lease at the store.
+    lease: Duration,
+    /// The end of the validity.
+    until: Moment,
+}
+
 /// The hold that a request is about.
 pub(crate) enum Asked {
     /// One that this process keeps.
@@ -229,25 +239,30 @@ impl Service {
         ticket.lease().min(left).max(*self.locks.capabilities().ttl.start())
     }
 
-    /// What remains of the longest hold by the store's clock if it can tell, and of the lease. Wall clocks of instances
-    /// differ: they are asked first, and do not decide.
+    /// Reads the last part of a hold that the wall clock puts near the end of its longest time. Wall clocks of instances
+    /// differ: they say when to ask, and the store's age of the hold decides if there is one. `None` if it is not held.
     async fn last_part(
         &self,
         ticket: &Ticket,
         by_wall: Duration,
-    ) -> Result<(Duration, Duration), Error> {
-        let mut last = (by_wall, Duration::MAX);
+    ) -> Result<Option<LastPart>, Error> {
+        let mut last = LastPart { left: by_wall, lease: Duration::MAX, until: Moment::NEVER };
+        let longest = ticket.max_end.map(|end| end.saturating_sub(ticket.since));
         for lock in &ticket.locks {
+            let asked = self.clock.now();
             let seen = self.locks.inspect(&self.names.name_of(lock.key().as_str())).await?;
-            if let Some(own) = seen.holders.iter().find(|party| party.id == Some(lock.id())) {
-                let longest = ticket.max_end.map(|end| end.saturating_sub(ticket.since));
-                if let (Some(longest), Some(age)) = (longest, own.age) {
-                    last.0 = longest.saturating_sub(age);
-                }
-                last.1 = last.1.min(own.remaining.unwrap_or_default());
+            let Some(own) = seen.holders.iter().find(|party| party.id == Some(lock.id())) else {
+                return Ok(None);
+            };
+            if let (Some(longest), Some(age)) = (longest, own.age) {
+                last.left = longest.saturating_sub(age);
             }
+            let lease = own.remaining.unwrap_or(lock.ttl());
+            let until = seen_until(asked, lease).minus(lock.holder().room_for_delay());
+            last.lease = last.lease.min(lease);
+            last.until = last.until.min(until);
         }
-        Ok(last)
+        Ok(Some(last))
     }
 
     /// Releases a hold that no client has learned of.
@@ -303,27 +318,40 @@ impl Service {
     ) -> Result<Result<HoldStatus, Error>, Refusal> {
         self.check_ticket(ticket, caller)?;
         self.registry.check_open()?;
-        let renewed = match ticket.max_left(self.clock.wall()) {
-            Some(left) if left < ticket.lease() => match self.last_part(ticket, left).await {
-                Ok((left, _)) if left.is_zero() => {
-                    return Err(self.lose(ticket, Ending::Lost("max_hold")));
-                }
-                // A renewal would shorten a lease on which the client relies.
-                Ok((left, lease)) if left <= lease => match ticket.look(&self.locks).await {
-                    Ok(Some(until)) => Ok(until),
-                    Ok(None) => return Err(self.lose(ticket, self.registry.gone(ticket))),
-                    Err(error) => Err(error),
-                },
-                Ok((left, _)) => ticket.renew(&self.locks, self.lease_with(ticket, left)).await,
-                Err(error) => Err(error),
-            },
-            _ => ticket.renew(&self.locks, ticket.lease()).await,
+        let wall = self.clock.wall();
+        let Some(left) = ticket.max_left(wall).filter(|left| *left < ticket.lease()) else {
+            return self.renewed(ticket, ticket.renew(&self.locks, ticket.lease()).await, caller);
         };
-        let until = match renewed {
-            Ok(until) => renewed_until(caller.arrival, until, ticket.ttl),
+        let last = match self.last_part(ticket, left).await {
+            Ok(Some(last)) => last,
+            Ok(None) => return Err(self.lose(ticket, self.registry.gone(ticket))),
             Err(error) => return Ok(Err(error)),
         };
-        self.confirmed(ticket, until, caller, true).map(Ok)
+        if last.left.is_zero() {
+            return Err(self.lose(ticket, Ending::Lost("max_hold")));
+        }
+        let renewed = match last.left <= last.lease {
+            // A renewal would shorten a lease on which the client relies.
+            true => Ok(last.until),
+            false => ticket.renew(&self.locks, self.lease_with(ticket, last.left)).await,
+        };
+        self.renewed(&ticket.with_left(last.left, wall), renewed, caller)
+    }
+
+    /// Keeps what the store has answered to a renewal.
+    fn renewed(
+        &self,
+        ticket: &Ticket,
+        renewed: Result<Moment, Error>,
+        caller: &Caller,
+    ) -> Result<Result<HoldStatus, Error>, Refusal> {
+        match renewed {
+            Ok(until) => {
+                let until = renewed_until(caller.arrival, until, ticket.ttl);
+                self.confirmed(ticket, until, caller, true).map(Ok)
+            }
+            Err(error) => Ok(Err(error)),
+        }
     }
 
     /// Shows a hold as the store has it.
@@ -604,8 +632,10 @@ mod tests {
             let since = wall.saturating_sub(ahead);
             let max_end = Some(since + Duration::from_secs(60));
             let ticket = Ticket { since, max_end, ..Ticket::clone(&granted) };
-            let renewed = service.renew_at_store(&ticket, &caller).await;
-            assert!(renewed.is_ok(), "{renewed:?}");
+            let renewed = service.renew_at_store(&ticket, &caller).await.unwrap().unwrap();
+            assert!(renewed.valid_for > ttl / 2, "{ahead:?}: {renewed:?}");
+            let (over, ..) = service.registry.remove_late();
+            assert!(over.is_empty(), "{ahead:?}: {over:?}");
             let left = granted.look(&service.locks).await.unwrap().unwrap();
             assert!(left.since(service.clock.now()) > ttl / 2, "{ahead:?}");
         }
