@@ -4,7 +4,7 @@ use std::io::Write;
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
-use latchwork_services::{Direction, Proxy};
+use latchwork_services::{Direction, Proxy, RedisServer};
 use serde_json::{Value, json};
 
 use super::Service;
@@ -214,16 +214,22 @@ fn h397_an_upgrade_whose_answer_was_lost_is_repeated_anywhere() {
     eventually("a free lock", || (!two.is_held("x")).then_some(()));
 }
 
-/// The instance is killed between the grant of the upgrade and the release of the read hold: a repeat elsewhere is not
-/// in the way of itself, and nothing is left of the first one.
-#[test]
-fn h447_an_upgrade_whose_instance_died_halfway_is_repeated_anywhere() {
-    let server = redis();
+/// Two instances, of which the first reaches the store by a proxy.
+fn team_with_a_proxy(server: &RedisServer) -> (Team, Proxy, Service, Service) {
     let proxy = Proxy::redis(server.port()).unwrap();
     let mut team = Team::at(&server.url());
     let two = team.instance();
     team.url = proxy.url();
     let one = team.instance();
+    (team, proxy, one, two)
+}
+
+/// The instance is killed between the grant of the upgrade and the release of the read hold: a repeat elsewhere is not
+/// in the way of itself, and nothing is left of the first one.
+#[test]
+fn h447_an_upgrade_whose_instance_died_halfway_is_repeated_anywhere() {
+    let server = redis();
+    let (_team, proxy, one, two) = team_with_a_proxy(&server);
     let read = one.hold("x", r#"{"mode": "read", "ttl_ms": 60000}"#);
     let upgrade = format!("POST /v1/holds/{read}/upgrade");
     let holders = || two.ask("GET /v1/locks/x", "").json()["holders"].as_array().unwrap().len();
@@ -256,10 +262,7 @@ fn h453_an_upgrade_is_no_rival_of_its_own_repeat() {
     let mine = one.hold("x", r#"{"mode": "read", "ttl_ms": 60000}"#);
     let upgrade = format!("POST /v1/holds/{mine}/upgrade");
     let upgrading = one.address.send(&upgrade, &[], r#"{"wait_ms": 60000}"#);
-    eventually("the wait", || {
-        let lock = two.ask("GET /v1/locks/x", "").json();
-        lock["waiters"].get(0).is_some().then_some(())
-    });
+    eventually("the wait", || (two.waiters("x") == 1).then_some(()));
     let repeated = two.ask(&upgrade, "");
     repeated
         .is(409)
@@ -277,19 +280,12 @@ fn h453_an_upgrade_is_no_rival_of_its_own_repeat() {
 #[test]
 fn h470_a_wait_without_its_store_ends_no_hold() {
     let server = redis();
-    let proxy = Proxy::redis(server.port()).unwrap();
-    let mut team = Team::at(&server.url());
-    let two = team.instance();
-    team.url = proxy.url();
-    let one = team.instance();
+    let (_team, proxy, one, two) = team_with_a_proxy(&server);
     let _other = two.hold("x", r#"{"mode": "read", "ttl_ms": 60000}"#);
     let mine = one.hold("x", r#"{"mode": "read", "ttl_ms": 2000}"#);
     let upgrade = format!("POST /v1/holds/{mine}/upgrade");
     let upgrading = one.address.send(&upgrade, &[], r#"{"wait_ms": 30000}"#);
-    eventually("the wait", || {
-        let lock = two.ask("GET /v1/locks/x", "").json();
-        lock["waiters"].get(0).is_some().then_some(())
-    });
+    eventually("the wait", || (two.waiters("x") == 1).then_some(()));
     for direction in [Direction::ToServer, Direction::ToClient] {
         proxy.freeze(direction);
     }

@@ -485,7 +485,7 @@ fn h393_a_session_that_has_ended_keeps_nothing() {
     let over = renew(&one, &forced);
     over.is(410).kind("Lost");
     assert!(over.get("error").starts_with("session: "), "{over:?}");
-    // The answer before has promised its holds. Who has read this one ends them.
+    // An earlier answer has promised its holds. A client that has read this one ends them.
     sleep(Duration::from_millis(300));
     assert!(two.is_held("a"));
     end(&one, &forced).is(410);
