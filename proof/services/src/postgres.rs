@@ -419,8 +419,7 @@ fn own_all(folder: &Path) -> Result<()> {
 fn initdb(programs: &Path, data: &Path) -> Result<()> {
     let mut initdb = unprivileged(&programs.join("initdb"));
     initdb.args(["--username=postgres", "--auth=trust", "--encoding=UTF8", "--locale=C"]);
-    // Each server is a copy: its log of 16 MB would be most of it.
-    initdb.args(["--no-sync", "--wal-segsize=1", "--pgdata"]).arg(data);
+    initdb.args(["--no-sync", "--pgdata"]).arg(data);
     done(&mut initdb, "initdb").map(drop)
 }
 
@@ -428,7 +427,7 @@ fn initdb(programs: &Path, data: &Path) -> Result<()> {
 fn template(programs: &Path) -> Result<PathBuf> {
     let numbers: Vec<_> =
         version(programs.join("postgres")).iter().map(ToString::to_string).collect();
-    let name = format!("postgres-small-data-{}", numbers.join("."));
+    let name = format!("postgres-data-{}", numbers.join("."));
     let place = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/servers");
     fs::create_dir_all(&place)?;
     let lock = fs::File::create(place.join(format!("{name}.lock")))?;
