@@ -1,7 +1,7 @@
 //! Threads that note how long the machine let processes stand still.
 //!
-//! Upper bounds are widened by what the witness of a worker saw, so that a loaded machine does not look like a late
-//! lock; lower bounds need no such help. What it sees of a SIGSTOP is taken out again by the
+//! Upper bounds are widened by what the witness of a worker saw of its threads, so that a loaded machine does not look
+//! like a late lock; lower bounds need no such help. What it sees of a SIGSTOP is taken out again by the
 //! history, which knows from the run when the process was stopped. The witness of the servers explains answers that
 //! did not come in time.
 
@@ -21,15 +21,23 @@ use crate::pause::{Beside, pause};
 const NAP: Duration = Duration::from_millis(5);
 const WORTH_NOTING: Duration = Duration::from_millis(4);
 
+/// After how many naps the other threads are looked at.
+const LOOK_EVERY: u32 = 4;
+
 /// Starts the witness of this process.
 pub(crate) fn start(log: Arc<Log>) {
     #[expect(clippy::disallowed_methods, reason = "it measures how late threads run")]
     std::thread::spawn(move || {
-        loop {
+        let (own, mut waited) = ([PathBuf::from("/proc/self")], HashMap::new());
+        for nap in 0_u32.. {
             let before = boot_time();
             std::thread::sleep(NAP);
             let now = boot_time();
-            let length = now.since(before).saturating_sub(NAP);
+            let mut length = now.since(before).saturating_sub(NAP);
+            // The kernel runs a thread that has slept sooner than those that work.
+            if nap % LOOK_EVERY == 0 {
+                length = length.max(longest_wait(&own, &mut waited));
+            }
             if length >= WORTH_NOTING {
                 log.note_at(now, None, What::Stalled { length });
             }
@@ -108,6 +116,7 @@ fn longest_wait(servers: &[PathBuf], waited: &mut HashMap<PathBuf, Duration>) ->
 #[cfg(test)]
 mod tests {
     use std::process::{Child, Command};
+    use std::sync::atomic::{AtomicBool, Ordering};
     use std::thread::available_parallelism;
 
     use super::*;
@@ -139,20 +148,45 @@ mod tests {
         assert_eq!(is_among(below_this(&fs::canonicalize("/bin/sh").unwrap())), (false, false));
     }
 
-    #[test]
-    fn servers_without_a_processor_are_noted() {
+    /// What a witness notes while there are more threads than processors.
+    fn noted<W>(start: impl FnOnce(Arc<Log>) -> W) -> Vec<What> {
         let folder = tempfile::tempdir().unwrap();
         let log = Log::open(&folder.path().join("run.log"), "run").unwrap();
         let crowd = crowd();
-        let witness = OfServers::start(Arc::new(log), Path::new("/none"));
+        let witness = start(Arc::new(log));
         pause(LOOK * 20);
         drop((witness, crowd));
         let history = History::read(folder.path()).unwrap();
-        let starved = history.events.iter().filter_map(|event| match event.what {
-            What::Starved { length } => Some(length),
+        history.events.into_iter().map(|event| event.what).collect()
+    }
+
+    #[test]
+    fn servers_without_a_processor_are_noted() {
+        let noted = noted(|log| OfServers::start(log, Path::new("/none")));
+        let starved = noted.iter().filter_map(|what| match what {
+            What::Starved { length } => Some(*length),
             _ => None,
         });
         let starved: Duration = starved.sum();
         assert!(starved > LOOK * 5, "{starved:?}");
+    }
+
+    #[test]
+    #[expect(clippy::disallowed_methods, reason = "a thread that works")]
+    fn a_thread_without_a_processor_is_noted() {
+        let works = Arc::new(AtomicBool::new(true));
+        let thread = std::thread::spawn({
+            let works = works.clone();
+            move || while works.load(Ordering::Relaxed) {}
+        });
+        let noted = noted(start);
+        works.store(false, Ordering::Relaxed);
+        thread.join().unwrap();
+        let stalled = noted.iter().filter_map(|what| match what {
+            What::Stalled { length } => Some(*length),
+            _ => None,
+        });
+        let stalled: Duration = stalled.sum();
+        assert!(stalled > LOOK * 5, "{stalled:?}");
     }
 }
