@@ -140,6 +140,8 @@ def soak(asked):
                 command = [program("latchwork-simulate"), "--seeds", str(asked.seeds), "--from", str(number * asked.seeds)]
             begun, log = time.monotonic(), FOLDER / f"{number}.txt"
             found, well, _ = run(command, log)
+            if not end:
+                return
             with lock:
                 row = collections.Counter(done["rows"].get(name, {}))
                 row.update(found, hours=(time.monotonic() - begun) / 3600, runs=1, failed=int(not well))
@@ -157,6 +159,8 @@ def soak(asked):
         for worker in workers:
             worker.join()
     except KeyboardInterrupt:
+        # No worker begins another job; main() stops those that are under way.
+        end = 0
         print("interrupted: the jobs under way are not counted")
     return done["jobs"] > 0 and not done["failed"]
 
