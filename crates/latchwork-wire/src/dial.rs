@@ -30,10 +30,7 @@ const STAGGER: Duration = Duration::from_millis(250);
 ///
 /// That the name has no address, or that the lookup takes too long.
 pub async fn resolve(server: &Endpoint, io: &Io) -> io::Result<()> {
-    if server.is_socket() {
-        return Ok(());
-    }
-    addresses_of(server, io).await.map(drop)
+    resolved(server, io).await.map(drop)
 }
 
 /// As [`resolve`], until the addresses of one of several servers are known.
@@ -50,6 +47,11 @@ pub async fn resolve_any(servers: &[Endpoint], io: &Io) -> Result<(), Vec<(usize
 /// addresses, that one is tried last for a while.
 pub fn note_unanswered(server: &Endpoint, io: &Io) {
     silence(io).unanswered(server);
+}
+
+/// Notes that a server does not answer at this address, which is tried last for a while.
+pub(crate) fn note_silent(address: &SocketAddr, io: &Io) {
+    silence(io).mute(named(address), io.now());
 }
 
 /// Connects to a server: to the first of its addresses that answers. Its name is looked up unless that was
@@ -202,7 +204,14 @@ where
     }
 }
 
-/// The addresses of a server, in the order of the system.
+/// The addresses of a server, in the order of the system; none of a socket in the file system.
+pub(crate) async fn resolved(server: &Endpoint, io: &Io) -> io::Result<Vec<SocketAddr>> {
+    if server.is_socket() {
+        return Ok(Vec::new());
+    }
+    addresses_of(server, io).await
+}
+
 async fn addresses_of(server: &Endpoint, io: &Io) -> io::Result<Vec<SocketAddr>> {
     if let Ok(number) = server.host.parse::<IpAddr>() {
         return Ok(vec![(number, server.port).into()]);
@@ -236,7 +245,7 @@ fn by_turns(addresses: Vec<SocketAddr>, io: &Io) -> Vec<SocketAddr> {
 }
 
 /// An address by its number.
-fn named(address: &SocketAddr) -> Endpoint {
+pub(crate) fn named(address: &SocketAddr) -> Endpoint {
     Endpoint { host: address.ip().to_string(), port: address.port() }
 }
 

@@ -49,6 +49,7 @@
 //! | --- | --- |
 //! | [`Drive`], [`Socket`] | one connection, moved by the threads that wait for its answers |
 //! | [`resolve`], [`dial`](fn@dial), [`dial_any`], [`race`], [`is_silent`] | look names up, connect to the first address that answers, and remember those that do not |
+//! | [`first_to_answer`] | gets past an address that takes connections and says nothing on them |
 //! | [`EventLoop`], [`ForeignLoop`] | the loop that polls a caller: of tokio, or one that lends its thread |
 //! | [`Visit`] | the bell at which a blocked thread listens |
 //! | [`finish`] | runs a task to its end that no caller waits for |
@@ -62,6 +63,7 @@
 //! `Source` is shown by `latchwork` as its own, so its API changes only as that of `latchwork` does.
 
 pub mod address;
+mod answering;
 #[cfg(target_os = "linux")]
 mod close_on_fork;
 pub mod combine;
@@ -83,6 +85,7 @@ pub mod tls;
 #[cfg(target_os = "linux")]
 mod visit;
 
+pub use answering::{Reached, first_to_answer};
 #[cfg(target_os = "linux")]
 pub use close_on_fork::CloseOnFork;
 pub use connection::{Drive, Expectation, Socket};

@@ -63,6 +63,11 @@ impl Silence {
         }
     }
 
+    /// A server takes connections and does not answer on them: from now on it is silent.
+    pub(crate) fn mute(&self, server: Endpoint, now: Moment) {
+        self.lock().owing.insert(server, now.minus(SILENT));
+    }
+
     fn lock(&self) -> MutexGuard<'_, Servers> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
