@@ -15,7 +15,7 @@ use futures_util::FutureExt as _;
 use futures_util::future::{BoxFuture, Shared};
 use latchwork_store::{Error, ErrorKind, Io};
 use latchwork_wire::tls::Tls;
-use latchwork_wire::{note_unanswered, resolve};
+use latchwork_wire::{Reached, first_to_answer, resolve};
 use tokio::sync::oneshot;
 use tonic::Status;
 use tonic::codegen::http::Uri;
@@ -28,6 +28,9 @@ use self::connection::connect;
 
 /// How long a connection may take to be made, once the name is looked up.
 const CONNECT_LIMIT: Duration = Duration::from_secs(2);
+
+/// If the first bytes come later, another address of the name is tried beside the first.
+const FIRST_BYTES_LIMIT: Duration = Duration::from_millis(500);
 
 type Made = Result<Connection, Arc<NotConnected>>;
 type Attempt = Shared<BoxFuture<'static, Made>>;
@@ -128,13 +131,13 @@ impl Channel {
         let (target, io) = (self.0.target.clone(), self.0.io.clone());
         self.0.io.spawn(async move {
             let late = || Err(NotConnected(format!("no answer within {CONNECT_LIMIT:?}").into()));
+            let reached = Reached::default();
             let made = match resolve(&target.endpoint, &io).await {
                 Ok(()) => {
-                    let made = io.within(CONNECT_LIMIT, connect(&target, &io)).await;
-                    made.unwrap_or_else(|| {
-                        note_unanswered(&target.endpoint, &io);
-                        late()
-                    })
+                    let make = || connect(&target, &reached, &io);
+                    let made =
+                        first_to_answer(&target.endpoint, &reached, FIRST_BYTES_LIMIT, &io, make);
+                    io.within(CONNECT_LIMIT, made).await.unwrap_or_else(late)
                 }
                 Err(error) => Err(NotConnected(error.into())),
             };

@@ -1,12 +1,13 @@
 //! One HTTP/2 connection.
 
+use std::future::poll_fn;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
 use h2::client::{Builder, SendRequest};
 use latchwork_store::Io;
 use latchwork_wire::tls::refusal;
-use latchwork_wire::{Drive, dial};
+use latchwork_wire::{Drive, Reached, dial};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::oneshot;
 use tonic::codegen::Bytes;
@@ -35,11 +36,17 @@ struct Inner {
     origin: Uri,
 }
 
-pub(super) async fn connect(target: &Target, io: &Io) -> Result<Connection, NotConnected> {
+/// Connects, and waits for the first bytes of the member: a process that has stopped takes connections as well.
+pub(super) async fn connect(
+    target: &Target,
+    reached: &Reached,
+    io: &Io,
+) -> Result<Connection, NotConnected> {
     let failed = |error: std::io::Error| NotConnected(error.into());
     let stream = dial(&target.endpoint, io).await.map_err(failed)?;
+    reached.note(&stream);
     let (socket, drive) = Drive::open(stream, io).map_err(failed)?;
-    match &target.tls {
+    let connection = match &target.tls {
         None => begin(socket, drive, target, io).await,
         Some((tls, name)) => {
             let greeting = tls.greeting(name).map_err(|e| NotConnected(e.message.into()))?;
@@ -50,7 +57,9 @@ pub(super) async fn connect(target: &Target, io: &Io) -> Result<Connection, NotC
             let stream = greeting.speaking(b"h2").greet(socket).await.map_err(refused)?;
             begin(stream, drive, target, io).await
         }
-    }
+    }?;
+    connection.hear().await;
+    Ok(connection)
 }
 
 async fn begin(
@@ -118,6 +127,13 @@ impl Connection {
     /// Whether anything comes.
     pub(crate) fn pulse(&self) -> &Pulse {
         &self.0.pulse
+    }
+
+    /// Waits for the first bytes, or for its end: a request then says why.
+    async fn hear(&self) {
+        let pulse = self.0.pulse.clone();
+        let first = poll_fn(move |cx| pulse.poll_first(cx));
+        self.0.drive.answer(self.run(first)).await;
     }
 
     /// Ends it: it is of no use.

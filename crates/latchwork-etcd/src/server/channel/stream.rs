@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll, ready};
 
+use futures_util::task::AtomicWaker;
 use latchwork_store::{Io, Moment};
 use latchwork_wire::tls::{Refusal, refusal};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
@@ -17,6 +18,8 @@ use crate::server::errors::WORDS;
 pub(crate) struct Pulse {
     heard: AtomicU64,
     heard_at: AtomicU64,
+    /// Who waits for the first bytes.
+    waits: AtomicWaker,
     /// Why TLS has ended it: a server refuses a certificate after the handshake.
     refused: OnceLock<Refusal>,
 }
@@ -43,8 +46,16 @@ impl Pulse {
     }
 
     fn hear(&self, now: Moment) {
-        self.heard.fetch_add(1, Ordering::Relaxed);
         self.heard_at.store(now.as_nanos(), Ordering::Relaxed);
+        if self.heard.fetch_add(1, Ordering::Relaxed) == 0 {
+            self.waits.wake();
+        }
+    }
+
+    /// Ready once something has come.
+    pub(super) fn poll_first(&self, cx: &mut Context<'_>) -> Poll<()> {
+        self.waits.register(cx.waker());
+        if self.heard() == 0 { Poll::Pending } else { Poll::Ready(()) }
     }
 }
 

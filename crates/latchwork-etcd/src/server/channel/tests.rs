@@ -133,6 +133,17 @@ async fn a_server_of_another_protocol_fails_at_once() {
     tokio::time::timeout(SOON, server).await.expect("it is closed").unwrap();
 }
 
+/// H528: a process that has stopped takes connections and says nothing on them. Nothing was asked of it.
+#[tokio::test]
+async fn h528_a_server_that_says_nothing_is_not_connected() {
+    let (_listener, channel) = listener().await;
+    let status = range(&channel).await.unwrap_err();
+    let from = Endpoint { host: "h".into(), port: 1 };
+    let error = crate::server::errors::failure(&status, &from).error;
+    assert_eq!(error.message, "cannot connect to h:1: no answer within 2s");
+    assert_eq!(error.effect, latchwork_store::Effect::NotApplied);
+}
+
 #[tokio::test]
 async fn waiters_share_one_connection_attempt() {
     let (listener, channel) = listener().await;
