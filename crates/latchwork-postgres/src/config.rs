@@ -41,11 +41,11 @@ pub(crate) enum SslMode {
 /// | `table=latchwork` | the table; what belongs to it has names that begin so |
 /// | `schema=public` | the schema of the table |
 /// | `create_schema=true` | `init` makes the schema if there is none; nothing else heeds it |
-/// | `sslmode=prefer` | `disable`, `prefer` (the default), `require`, `verify-ca` or `verify-full`; with a `sslrootcert`, `require` and `verify-ca` check the name as well, as `verify-full` does |
+/// | `sslmode=prefer` | `disable`, `prefer` (the default: without TLS if the server has none, or lets this user in by no other way), `require`, `verify-ca` or `verify-full`; with a `sslrootcert`, `require` and `verify-ca` check the name as well, as `verify-full` does |
 /// | `sslrootcert=/ca.pem` | the authority to trust instead of those that the system trusts |
 /// | `sslcert=/c.pem`, `sslkey=/k.pem` | the client's certificate and its key |
 /// | `application_name=shop` | what the server calls the connections; by default `latchwork`, the host and the process |
-/// | `connect_timeout=5` | seconds for one connection to be made |
+/// | `connect_timeout=5` | seconds, from 1 to 3600, for one connection to be made once its name is looked up |
 /// | `connections=8` | the most connections for requests; renewals and waiting have one more each |
 /// | `pooler=true` | a pooler stands before the server that is not noticed by itself; `false` if none does |
 /// | `guard=true` | after the server may have lost data, nothing is granted until every lease it may have forgotten has ended |
@@ -192,7 +192,10 @@ impl PostgresConfig {
         value: String,
         verifies: &mut bool,
     ) -> Result<(), Error> {
-        let bad = |what: &str| Err(invalid(format!("store: {name} is not {what}")));
+        let bad = |what: &str| {
+            let step = format!("correct {name}= in the address, or leave it out");
+            Err(invalid(format!("store: {name} is not {what}")).with_next_step(step))
+        };
         let flag = |value: &str| match value {
             "true" | "1" | "on" | "" => Some(true),
             "false" | "0" | "off" => Some(false),
@@ -220,7 +223,7 @@ impl PostgresConfig {
             "application_name" => self.application_name = value,
             "connect_timeout" => match value.parse() {
                 Ok(seconds @ 1..=3_600) => self.connect_timeout = Duration::from_secs(seconds),
-                _ => return bad("a number of seconds from 1 to 3600"),
+                _ => return bad("a whole number of seconds from 1 to 3600"),
             },
             "connections" => match value.parse() {
                 Ok(number @ 1..=1_000) => self.connections = number,
@@ -403,6 +406,23 @@ mod tests {
         latchwork_services::hostile::survives("addresses", &samples, |bytes| {
             let _ = PostgresConfig::parse(&String::from_utf8_lossy(bytes));
         });
+    }
+
+    /// H527: `0` and less mean no limit to libpq, and a lock has one.
+    #[test]
+    fn h527_a_connect_timeout_is_a_number_of_seconds() {
+        let read =
+            |value: &str| PostgresConfig::parse(&format!("postgres://h?connect_timeout={value}"));
+        for (value, seconds) in [("1", 1), ("10", 10), ("3600", 3_600)] {
+            assert_eq!(read(value).unwrap().connect_timeout, Duration::from_secs(seconds));
+        }
+        for value in ["0", "-1", "2.5", "5s", "soon", "", "3601", "99999999999999999999"] {
+            let error = read(value).unwrap_err();
+            let text = "store: connect_timeout is not a whole number of seconds from 1 to 3600";
+            assert_eq!(error.message(), text, "{value}");
+            let step = "correct connect_timeout= in the address, or leave it out";
+            assert_eq!(error.next_step(), Some(step));
+        }
     }
 
     /// H280: a slip is answered with the right form.

@@ -98,7 +98,10 @@ async fn encryption(server: &Server<'_>) -> Finding {
             .remedy("use sslmode=verify-full"),
         _ => Finding::warning("encryption", "none up to the server, as far as it knows")
             .consequence("names of locks can be read, and answers forged, on the network")
-            .remedy("switch ssl on in the server, and use sslmode=verify-full"),
+            .remedy(match server.setting("ssl").await == "on" && !server.opened.connection.pooled {
+                true => "let pg_hba.conf take this user by TLS (hostssl), and use sslmode=verify-full",
+                false => "switch ssl on in the server, and use sslmode=verify-full",
+            }),
     }
 }
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 use futures_util::StreamExt as _;
 use futures_util::stream::FuturesUnordered;
 use latchwork_store::{BackendError, BackendErrorKind, Effect, Error, ErrorKind, Io};
-use latchwork_wire::{Drive, Socket, dial, is_silent, note_unanswered};
+use latchwork_wire::{Drive, Reached, Socket, dial, first_to_answer, is_silent, resolve};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::oneshot;
 use tokio_postgres::error::SqlState;
@@ -19,15 +19,15 @@ use crate::address::passfile::Found;
 use crate::config::{Login, PostgresConfig, SslMode};
 use crate::server::connection::{Connection, Orphans};
 use crate::server::errors::{
-    NO_WRITES_STEP, is_locked, is_login_refused, no_socket, not_connected, not_reached,
-    without_password,
+    NO_WRITES_STEP, is_by_rules, is_locked, is_login_refused, late, no_socket, not_connected,
+    not_reached, without_password,
 };
 use crate::server::greet::{Greeting, Sibling, process_of};
 use crate::server::lineage::Seen;
 use crate::server::mover::{Mover, Orders, Sink};
 use crate::server::schema;
 use crate::server::statement::StatementList;
-use crate::server::tls::Greeter;
+use crate::server::tls::{Greeter, Talk};
 
 /// How a session behaves, where it is ours alone. A statement waits for a row that somebody has locked
 /// no longer than a verb waits for its answer. Each statement is planned once, and reads by the index, however
@@ -53,6 +53,8 @@ pub(crate) const LOCAL_PATH: &str = "SET LOCAL search_path = pg_catalog, pg_temp
 const SILENT: [&str; 3] = ["error", "fatal", "panic"];
 /// How long the other servers of an address have to answer after one that takes writes.
 const OTHER_SERVERS_PATIENCE: Duration = Duration::from_secs(1);
+/// A connection takes no longer, as a rule: then another address of the same name is tried beside it.
+const ANSWERED: Duration = Duration::from_secs(1);
 /// How long they have to take the connection: a server of the same address that is off costs no more.
 const REACHED: Duration = Duration::from_millis(300);
 /// For the first packet of a connection.
@@ -90,12 +92,33 @@ pub(crate) struct Opened {
     pub(crate) trip: Duration,
 }
 
+/// How a client logs in.
+#[derive(Clone, Copy)]
+struct Manner {
+    is_hurried: bool,
+    /// Without TLS, although the address prefers it.
+    is_plain: bool,
+}
+
+/// Why there is no connection.
+struct Refusal {
+    error: BackendError,
+    /// `pg_hba.conf` has no way in for this user, here and by TLS or without it, as was tried.
+    is_by_rules: bool,
+}
+
+impl From<BackendError> for Refusal {
+    fn from(error: BackendError) -> Self {
+        Self { error, is_by_rules: false }
+    }
+}
+
 /// How far one of the servers of an address has come.
 struct Progress {
     /// It took no connection a moment ago.
     was_silent: bool,
     /// It has taken the connection.
-    is_reached: AtomicBool,
+    reached: Reached,
     /// It has answered, or failed.
     has_ended: AtomicBool,
 }
@@ -154,18 +177,13 @@ impl Access {
         purpose: For,
         sink: Option<Sink>,
     ) -> Result<Opened, BackendError> {
-        let (limit, begun) = (self.config.connect_timeout, self.io.now());
+        let begun = self.io.now();
         let progress: Vec<_> = self.config.hosts.iter().map(|at| self.progress(at)).collect();
         let asked = self.config.hosts.iter().zip(&progress).enumerate();
         let mut asked: FuturesUnordered<_> = asked
             .map(|(place, (at, progress))| {
-                let connected = self.connect(at, sink.clone(), &progress.is_reached);
-                let connected = self.io.within(limit, connected);
-                let late = || {
-                    note_unanswered(&at.endpoint(), &self.io);
-                    Err(not_reached(&at.to_string(), &format!("no answer within {limit:?}")))
-                };
-                async move { (place, connected.await.unwrap_or_else(late)) }
+                let connected = self.connect_in_time(at, sink.clone(), &progress.reached);
+                async move { (place, connected.await) }
             })
             .collect();
         let mut answers = Vec::new();
@@ -178,7 +196,7 @@ impl Access {
                     () = &mut *patience => {
                         // Those that have taken the connection may be slow.
                         let mut open = progress.iter().filter(|it| it.is_open());
-                        if is_last || !open.any(|it| it.is_reached.load(Ordering::Relaxed)) {
+                        if is_last || !open.any(|it| it.reached.is_any()) {
                             break;
                         }
                         is_last = true;
@@ -211,11 +229,7 @@ impl Access {
 
     fn progress(&self, at: &Host) -> Progress {
         let was_silent = matches!(at, Host::Net(at) if is_silent(at, &self.io));
-        Progress {
-            was_silent,
-            is_reached: AtomicBool::new(false),
-            has_ended: AtomicBool::new(false),
-        }
+        Progress { was_silent, reached: Reached::default(), has_ended: AtomicBool::new(false) }
     }
 
     /// Of the servers that take writes and were not replaced, the first one. `init` and `doctor` also take a standby.
@@ -262,12 +276,29 @@ impl Access {
         Some(BackendError::new(kind, effect, message).with_next_step(step))
     }
 
+    /// Connects to one server within the limit of the address, by whichever of its own addresses answers.
+    async fn connect_in_time(
+        &self,
+        at: &Host,
+        sink: Option<Sink>,
+        reached: &Reached,
+    ) -> Result<Opened, BackendError> {
+        let (end, limit) = (at.endpoint(), self.config.connect_timeout);
+        // The lookup of a name may take longer.
+        let failed = |error: std::io::Error| not_reached(&at.to_string(), &error.to_string());
+        resolve(&end, &self.io).await.map_err(failed)?;
+        let make = || self.connect(at, sink.clone(), reached);
+        let made = first_to_answer(&end, reached, ANSWERED, &self.io, make);
+        let made = self.io.within(limit, made).await;
+        made.unwrap_or_else(|| Err(late(&at.to_string(), limit, reached.is_any())))
+    }
+
     /// Connects to one server, and finds out who answers.
     async fn connect(
         &self,
         at: &Host,
         sink: Option<Sink>,
-        reached: &AtomicBool,
+        reached: &Reached,
     ) -> Result<Opened, BackendError> {
         if self.is_hurried.load(Ordering::Relaxed) {
             if let Ok(opened) = self.log_in(at, sink.clone(), true, reached).await {
@@ -290,7 +321,7 @@ impl Access {
         at: &Host,
         sink: Option<Sink>,
         is_hurried: bool,
-        reached: &AtomicBool,
+        reached: &Reached,
     ) -> Result<Opened, BackendError> {
         let (login, seen) = self.config.login.current();
         let (login, reason) = self.with_password(login, at)?;
@@ -311,6 +342,7 @@ impl Access {
         self.log_in_as(&newer, reason, at, sink, is_hurried, reached).await
     }
 
+    /// Logs in; with `sslmode=prefer` once more without TLS, if the server lets this user in by no other way.
     async fn log_in_as(
         &self,
         who: &Login,
@@ -318,16 +350,41 @@ impl Access {
         at: &Host,
         sink: Option<Sink>,
         is_hurried: bool,
-        reached: &AtomicBool,
+        reached: &Reached,
     ) -> Result<Opened, BackendError> {
+        let as_asked = Manner { is_hurried, is_plain: false };
+        let asked = self.log_in_once(who, reason.clone(), at, sink.clone(), as_asked, reached);
+        let refusal = match asked.await {
+            Ok(opened) => return Ok(opened),
+            Err(refusal) if refusal.is_by_rules && self.config.ssl_mode == SslMode::Prefer => {
+                refusal.error
+            }
+            Err(refusal) => return Err(refusal.error),
+        };
+        let plainly = Manner { is_plain: true, ..as_asked };
+        match self.log_in_once(who, reason, at, sink, plainly, reached).await {
+            Err(second) if second.is_by_rules => Err(refusal),
+            made => made.map_err(|second| second.error),
+        }
+    }
+
+    async fn log_in_once(
+        &self,
+        who: &Login,
+        reason: Option<String>,
+        at: &Host,
+        sink: Option<Sink>,
+        manner: Manner,
+        reached: &Reached,
+    ) -> Result<Opened, Refusal> {
         let shown = at.to_string();
         let failed = |error: std::io::Error| not_reached(&shown, &error.to_string());
         let stream = self.reach(at, &shown).await?;
-        reached.store(true, Ordering::Relaxed);
+        reached.note(&stream);
         let (socket, drive) = Drive::open(stream, &self.io).map_err(failed)?;
         // As for psql: a socket in the file system has no TLS.
         let (mode, host) = match (at, self.config.ssl_mode) {
-            (Host::Net(at), SslMode::Prefer) => {
+            (Host::Net(at), SslMode::Prefer) if !manner.is_plain => {
                 (tokio_postgres::config::SslMode::Prefer, &*at.host)
             }
             (Host::Net(at), SslMode::Require) => {
@@ -338,25 +395,27 @@ impl Access {
         let mut login = Config::new();
         login.user(&who.user).dbname(&self.config.database).ssl_mode(mode);
         login.application_name(&self.config.application_name);
-        if is_hurried {
+        if manner.is_hurried {
             login.options(NO_HURRY);
         }
         if let Some(password) = &who.password {
             login.password(&password.0);
         }
-        let refused = |error: tokio_postgres::Error| {
-            without_password(not_connected(&shown, &error), reason.as_deref())
+        let talk = Arc::<Talk>::default();
+        let refused = |error: tokio_postgres::Error| Refusal {
+            is_by_rules: is_by_rules(&error) && (manner.is_plain || talk.is_unanswered()),
+            error: without_password(not_connected(&shown, &error), reason.as_deref()),
         };
         let connection = if host.is_empty() {
             let made = login.connect_raw(socket, NoTls).await;
             self.begin(made.map_err(refused)?, drive, sink)
         } else {
-            let greeting = self.config.tls.greeting(host)?;
-            let made = login.connect_raw(socket, Greeter(greeting)).await;
+            let greeter = Greeter { greeting: self.config.tls.greeting(host)?, talk: talk.clone() };
+            let made = login.connect_raw(socket, greeter).await;
             self.begin(made.map_err(refused)?, drive, sink)
         };
-        let effect = |error: BackendError| error.with_effect(Effect::NotApplied);
-        self.greet(connection, at).await.map_err(effect)
+        let greeted = self.greet(connection, at).await;
+        greeted.map_err(|error| error.with_effect(Effect::NotApplied).into())
     }
 
     /// Finds out who answers.

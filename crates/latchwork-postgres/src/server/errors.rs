@@ -1,6 +1,7 @@
 //! What PostgreSQL and the connection say, in the words of the contract.
 
 use std::error::Error as _;
+use std::time::Duration;
 
 use latchwork_store::{BackendError, BackendErrorKind, Effect};
 use latchwork_wire::tls;
@@ -78,6 +79,18 @@ pub(crate) fn not_reached(at: &str, why: &str) -> BackendError {
         .with_next_step(step)
 }
 
+/// The server did not answer within the limit of the address, on a connection or to a request for one.
+pub(crate) fn late(at: &str, limit: Duration, has_taken_it: bool) -> BackendError {
+    match has_taken_it {
+        true => not_reached(at, &format!("it takes connections, and did not answer within {limit:?}"))
+            .with_next_step(
+                "check that the server, or the one behind a pooler or a balancer, is running; a slow login needs a larger \
+                 connect_timeout in the address",
+            ),
+        false => not_reached(at, &format!("no answer within {limit:?}")),
+    }
+}
+
 /// What the library says if TLS is required, and the server has none.
 const NO_TLS: &str = "server does not support TLS";
 /// What the library says if the server asks for a password and it has none.
@@ -97,6 +110,11 @@ pub(crate) fn is_login_refused(error: &BackendError) -> bool {
     error.kind == BackendErrorKind::Denied
         || says(PASSWORD_MISSING)
         || says("authentication failed")
+}
+
+/// Whether `pg_hba.conf` refuses the user, as opposed to a password.
+pub(crate) fn is_by_rules(error: &Error) -> bool {
+    error.code() == Some(&SqlState::INVALID_AUTHORIZATION_SPECIFICATION)
 }
 
 /// No connection through a socket in the file system.

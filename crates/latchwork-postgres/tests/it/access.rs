@@ -1,9 +1,12 @@
 //! Who may connect, and what such a user needs: passwords, certificates, rights.
 
+use std::io::{Read as _, Write as _};
+use std::net::TcpListener;
 use std::path::Path;
+use std::time::Instant;
 
 use crate::common::*;
-use latchwork_services::{Certificates, Folder, PostgresOptions};
+use latchwork_services::{Certificates, Folder, PostgresOptions, PostgresServer};
 use latchwork_store::doctor::Severity;
 use latchwork_store::{Backend, ErrorKind, Linger, Mode, Released};
 
@@ -149,6 +152,142 @@ fn tls_checks_the_server_and_shows_the_clients_certificate() {
             let report = examine(&format!("{url}?sslmode={mode}")).await;
             let found = report.find("encryption").unwrap();
             assert_eq!((found.severity, &*found.remedy), (severity, remedy), "{report:?}");
+        }
+    });
+}
+
+/// A server with TLS and these lines of `pg_hba.conf`, and an address of its user `app` by the mode.
+fn with_tls_and(lines: &[&str]) -> (PostgresServer, impl Fn(&str) -> String) {
+    let options = PostgresOptions::new()
+        .with_tls()
+        .setting("password_encryption=scram-sha-256")
+        .setting("log_connections=on");
+    let server =
+        server_with(&lines.iter().fold(options, |options, line| options.access(*line)), "");
+    server.psql("CREATE ROLE app LOGIN PASSWORD 'pw'").unwrap();
+    server.psql(&least_rights()).unwrap();
+    let port = server.port();
+    let url =
+        move |mode: &str| format!("postgres://app:pw@127.0.0.1:{port}/postgres?sslmode={mode}");
+    (server, url)
+}
+
+/// How many connections the server has taken.
+fn connections_to(server: &PostgresServer) -> usize {
+    let log = std::fs::read_to_string(server.folder().join("log")).unwrap();
+    log.matches("connection received").count()
+}
+
+const USES_TLS: &str = "SELECT bool_or(s.ssl) FROM pg_stat_ssl s JOIN pg_stat_activity USING (pid) WHERE usename = 'app'";
+
+/// H526: the server has TLS, and lets this user in without it alone. Only `prefer` does so.
+#[test]
+fn h526_prefer_logs_in_without_tls_where_the_server_wants_it_so() {
+    let (server, url) =
+        with_tls_and(&["hostnossl all app all scram-sha-256", "hostssl all app all reject"]);
+    run(async {
+        let (holder, waiter) = (bare(&url("prefer")).await, bare(&url("prefer")).await);
+        let (held, waits) = (claim("k"), claim("k"));
+        holder.granted(&held).await;
+        waiter.blocked(&waits).await;
+        holder.released(&held).await;
+        waiter.acquired(&waits).await;
+        assert_eq!(server.psql(USES_TLS).unwrap(), "f");
+        for mode in ["require", "verify-full"] {
+            let mode = match server.certificates() {
+                Some(files) if mode != "require" => {
+                    format!("{mode}&sslrootcert={}", files.ca_cert.display())
+                }
+                _ => mode.to_owned(),
+            };
+            let before = connections_to(&server);
+            let error = connect(&url(&mode)).await.err().expect("TLS is refused");
+            assert_eq!(error.kind(), ErrorKind::Denied, "{error}");
+            assert_eq!(connections_to(&server) - before, 1, "{mode} tries nothing else");
+        }
+        let wrong = url("prefer").replace(":pw@", ":other@");
+        let error = connect(&wrong).await.err().expect("the password is wrong");
+        assert!(error.to_string().contains("password authentication failed"), "{error}");
+    });
+}
+
+/// H526: the other way round, and if neither way is open.
+#[test]
+fn h526_prefer_uses_tls_alone_where_the_server_wants_it_so() {
+    let (server, url) =
+        with_tls_and(&["hostssl all app all scram-sha-256", "hostnossl all app all reject"]);
+    run(async {
+        let client = bare(&url("prefer")).await;
+        client.granted(&claim("k")).await;
+        assert_eq!(server.psql(USES_TLS).unwrap(), "t");
+    });
+    let (server, url) = with_tls_and(&["host all app all reject"]);
+    run(async {
+        let before = connections_to(&server);
+        let error = connect(&url("prefer")).await.err().expect("nobody is let in");
+        assert!(error.to_string().contains("SSL encryption"), "what TLS was told: {error}");
+        assert!(error.next_step().unwrap().contains("pg_hba.conf"), "{error}");
+        assert_eq!(connections_to(&server) - before, 2);
+    });
+}
+
+/// H526: a password that was given within TLS is not given again without it, as psql would.
+#[test]
+fn h526_no_password_is_repeated_without_tls() {
+    let (server, url) = with_tls_and(&["host all app all password"]);
+    let refused = |url: &str| {
+        let before = connections_to(&server);
+        let error = run(connect(url)).err().expect("it is refused");
+        assert_eq!(error.kind(), ErrorKind::Denied, "{error}");
+        assert_eq!(connections_to(&server) - before, 1, "{error}");
+    };
+    refused(&url("prefer").replace(":pw@", ":wrong@"));
+    // The server says so after it has seen the password, and by the same code as `pg_hba.conf`.
+    server.psql("ALTER ROLE app NOLOGIN").unwrap();
+    refused(&url("prefer"));
+}
+
+/// Takes connections, and answers the request for TLS with this.
+fn mute(word: &'static [u8]) -> u16 {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    std::thread::spawn(move || {
+        let mut open = Vec::new();
+        for stream in listener.incoming() {
+            let mut stream = stream.unwrap();
+            // The request for TLS has eight bytes.
+            if stream.read_exact(&mut [0; 8]).is_ok() {
+                stream.write_all(word).unwrap();
+            }
+            open.push(stream);
+        }
+    });
+    port
+}
+
+/// H527: it stops before the word about TLS, after it, and in the login. The limit counts, and another host is used.
+#[test]
+fn h527_a_server_that_falls_silent_is_given_up_in_time() {
+    let server = server();
+    run(async {
+        for word in [&b""[..], b"S", b"N"] {
+            let port = mute(word);
+            let url =
+                |hosts: &str| format!("postgres://postgres@{hosts}/postgres?connect_timeout=2");
+            let start = Instant::now();
+            let error = connect(&url(&format!("127.0.0.1:{port}"))).await.err().expect("no answer");
+            let took = start.elapsed();
+            assert!(took >= 2 * SEC && took < 3 * SEC, "{took:?}");
+            assert_eq!(error.kind(), ErrorKind::Unreachable, "{error}");
+            let said =
+                format!("127.0.0.1:{port}: it takes connections, and did not answer within 2s");
+            assert!(error.to_string().contains(&said), "{error}");
+            assert!(error.next_step().unwrap().contains("connect_timeout"), "{error}");
+            let start = Instant::now();
+            let both = format!("127.0.0.1:{port},127.0.0.1:{}", server.port());
+            bare(&url(&both)).await.granted(&claim(&format!("{word:?}"))).await;
+            println!("beside a host that falls silent after {word:?}: {:?}", start.elapsed());
+            assert!(start.elapsed() < 2 * SEC, "{:?}", start.elapsed());
         }
     });
 }
