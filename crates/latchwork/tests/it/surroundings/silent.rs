@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use latchwork::connect;
 use latchwork_services::{Cut, Proxy, SentinelOptions, SentinelSet, Silent};
 use latchwork_wire::testing::name_host;
-#[cfg(any(feature = "redis", feature = "etcd", feature = "zookeeper"))]
+#[cfg(any(feature = "redis", feature = "etcd", feature = "zookeeper", feature = "postgres"))]
 use latchwork_wire::testing::{lookups_of, name_host_slowly};
 
 use super::stores;
@@ -87,7 +87,7 @@ async fn a_name_and_a_list(server_port: u16, url: impl Fn(&str, u16) -> String, 
 
 /// A name whose every lookup takes longer than a connection may: the first name server is off. A hold is taken, and its
 /// connections are cut.
-#[cfg(any(feature = "redis", feature = "etcd", feature = "zookeeper"))]
+#[cfg(any(feature = "redis", feature = "etcd", feature = "zookeeper", feature = "postgres"))]
 async fn a_slow_name(server_port: u16, url: impl Fn(&str, u16) -> String) {
     let (proxy, host) = (Proxy::plain(server_port).unwrap(), name(&[HERE]));
     name_host_slowly(&host, &[HERE], Duration::from_secs(5));
@@ -117,6 +117,25 @@ async fn a_mute_address(server_port: u16, url: impl Fn(&str, u16) -> String) {
     guard.release().await.unwrap();
 }
 
+/// What takes connections at an address and says nothing on them costs a first grant less than that, by a name and in
+/// a list; and a hold whose connections are cut outlives it.
+#[cfg(any(feature = "etcd", feature = "postgres"))]
+async fn passes_a_mute(server_port: u16, cost: Duration, url: impl Fn(&str, u16) -> String) {
+    let (proxy, other) = (Proxy::plain(server_port).unwrap(), name(&[HERE]));
+    let port = proxy.port();
+    let usual = first_grant(&url("127.0.0.1", port)).await;
+    let at = |mute: IpAddr| std::net::TcpListener::bind((mute, port)).unwrap();
+    let (one, two) = (unmet(), unmet());
+    let _mute = (at(one), at(two));
+    for hosts in [name(&[one, HERE]), format!("{two}:{port},127.0.0.1")] {
+        let took = first_grant(&url(&hosts, port)).await;
+        assert!(took < usual + cost, "{hosts}: {took:?}; without the mute address {usual:?}");
+    }
+    let mute = unmet();
+    let _held_up = at(mute);
+    outlives(&url(&other, port), &other, mute, &proxy).await;
+}
+
 #[cfg(feature = "redis")]
 #[tokio::test]
 async fn h513_a_slow_name_of_redis_loses_no_hold() {
@@ -136,6 +155,17 @@ async fn h513_a_slow_name_of_etcd_loses_no_hold() {
 async fn h513_a_slow_name_of_zookeeper_loses_no_hold() {
     let (server, _) = stores::zookeeper();
     a_slow_name(server.port(), |host, port| format!("zk://{host}:{port}")).await;
+}
+
+#[cfg(feature = "postgres")]
+#[tokio::test]
+async fn h513_a_slow_name_of_postgres_loses_no_hold() {
+    let server = latchwork_services::PostgresServer::start().unwrap();
+    latchwork::init(&server.url()).await.unwrap();
+    a_slow_name(server.port(), |host, port| {
+        format!("postgres://postgres@{host}:{port}/postgres?connect_timeout=1")
+    })
+    .await;
 }
 
 #[cfg(feature = "redis")]
@@ -169,6 +199,23 @@ async fn h514_a_mute_address_of_redis_loses_no_hold() {
 async fn h514_a_mute_address_of_zookeeper_loses_no_hold() {
     let (server, _) = stores::zookeeper();
     a_mute_address(server.port(), |host, port| format!("zk://{host}:{port}")).await;
+}
+
+#[cfg(feature = "etcd")]
+#[tokio::test]
+async fn h528_a_mute_address_of_etcd_costs_little_and_no_hold() {
+    let (server, _) = stores::etcd();
+    let url = |host: &str, port: u16| format!("etcd://{host}:{port}");
+    passes_a_mute(server.port(), Duration::from_secs(1), url).await;
+}
+
+#[cfg(feature = "postgres")]
+#[tokio::test]
+async fn h528_a_mute_address_of_postgres_costs_little_and_no_hold() {
+    let server = latchwork_services::PostgresServer::start().unwrap();
+    latchwork::init(&server.url()).await.unwrap();
+    let url = |host: &str, port: u16| format!("postgres://postgres@{host}:{port}/postgres");
+    passes_a_mute(server.port(), Duration::from_millis(2_500), url).await;
 }
 
 #[cfg(feature = "redis")]
