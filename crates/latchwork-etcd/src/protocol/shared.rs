@@ -18,6 +18,9 @@ use crate::server::members::Members;
 use crate::server::watch::{Listener, WatchReports};
 use crate::server::watchers::Word;
 
+/// How long a member may take for the first requests of a client. One without a majority says so after 7 s.
+const FIRST_ANSWER: Duration = Duration::from_secs(8);
+
 pub(crate) const DEFAULT_TTL: Duration = Duration::from_secs(30);
 
 /// What the watches of holders tell the holder watch, each with the number of its member.
@@ -57,6 +60,16 @@ impl Shared {
 
     /// Finds out whether a majority answers, and whether it knows us; a lease that it has granted.
     pub(crate) async fn reach(&self) -> Result<i64, Failure> {
+        for _ in 0..self.members.count() {
+            // The next one is asked after one that was given up: a proxy may take requests for a member that hangs.
+            if let Some(reached) = self.io.within(FIRST_ANSWER, self.reach_one()).await {
+                return reached;
+            }
+        }
+        Err(Failure::late(FIRST_ANSWER))
+    }
+
+    async fn reach_one(&self) -> Result<i64, Failure> {
         let seconds = whole_seconds(DEFAULT_TTL);
         let lease = self.grant(seconds, spare(seconds)).await?;
         self.pool.put(seconds, lease);

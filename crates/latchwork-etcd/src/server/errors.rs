@@ -4,6 +4,7 @@ use std::error::Error as StdError;
 use std::fmt;
 use std::io::ErrorKind;
 use std::sync::Arc;
+use std::time::Duration;
 
 use latchwork_store::{BackendError, BackendErrorKind, Effect};
 use latchwork_wire::tls;
@@ -75,6 +76,14 @@ impl Failure {
         let error = BackendError::new(BackendErrorKind::Unsupported, Effect::Unknown, message)
             .with_next_step("raise --max-concurrent-streams of etcd, or the limit of the proxy before it, to 100 or more");
         Self { error, reaction: Reaction::None }
+    }
+
+    /// No member has answered a request that changes nothing that anybody could notice.
+    pub(crate) fn late(limit: Duration) -> Self {
+        let message = format!("connected, but a request had no answer within {limit:?}");
+        let error = BackendError::new(BackendErrorKind::Unreachable, Effect::NotApplied, message)
+            .with_next_step("check the members, and that a proxy before them reaches them");
+        Self { error, reaction: Reaction::Elsewhere }
     }
 
     /// As [`Self::error`] of a request that changes nothing, or nothing that anybody could notice:

@@ -5,7 +5,7 @@
 use std::time::Instant;
 
 use crate::common::*;
-use latchwork_services::{EtcdCluster, EtcdOptions, etcdctl};
+use latchwork_services::{EtcdCluster, EtcdOptions, EtcdServer, etcdctl};
 use latchwork_store::doctor::Severity;
 use latchwork_store::{ErrorKind, LostReason};
 
@@ -85,6 +85,44 @@ fn a_client_gets_past_members_that_do_not_answer() {
         let locks = client(&cluster.url()).await.ttl(8 * SEC);
         let guard = locks.mutex("k").acquire_within(10 * SEC).await.unwrap();
         guard.release().await.unwrap();
+    });
+}
+
+/// Takes requests, answers pings, and nothing else: a proxy whose member hangs.
+async fn hanging_proxy() -> u16 {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let port = listener.local_addr().unwrap().port();
+    tokio::spawn(async move {
+        while let Ok((stream, _)) = listener.accept().await {
+            tokio::spawn(async move {
+                let mut connection = h2::server::handshake(stream).await.unwrap();
+                let mut open = Vec::new();
+                while let Some(Ok(request)) = connection.accept().await {
+                    open.push(request);
+                }
+            });
+        }
+    });
+    port
+}
+
+/// H530: the connection lives, and the first request is not answered.
+#[test]
+fn h530_a_proxy_whose_member_hangs_is_given_up_at_connect() {
+    let server = EtcdServer::start(&EtcdOptions::new()).unwrap();
+    run(async {
+        let port = hanging_proxy().await;
+        let (alone, both) = (
+            format!("etcd://127.0.0.1:{port}"),
+            format!("etcd://127.0.0.1:{port},127.0.0.1:{}", server.port()),
+        );
+        let start = Instant::now();
+        let (refused, locks) = tokio::join!(connect(&alone), client(&both));
+        assert!(start.elapsed() < 10 * SEC, "{:?}", start.elapsed());
+        let error = refused.expect_err("it answers nothing");
+        assert_eq!(error.kind(), ErrorKind::Unreachable, "{error}");
+        assert!(error.next_step().unwrap().contains("proxy"), "{error}");
+        locks.mutex("k").acquire_within(SEC).await.unwrap().release().await.unwrap();
     });
 }
 
