@@ -53,7 +53,7 @@ pub(crate) const LOCAL_PATH: &str = "SET LOCAL search_path = pg_catalog, pg_temp
 const SILENT: [&str; 3] = ["error", "fatal", "panic"];
 /// How long the other servers of an address have to answer after one that takes writes.
 const OTHER_SERVERS_PATIENCE: Duration = Duration::from_secs(1);
-/// A connection takes no longer, as a rule: then another address of the same name is tried beside it.
+/// If a connection takes longer, another address of the same name is tried beside it.
 const ANSWERED: Duration = Duration::from_secs(1);
 /// How long they have to take the connection: a server of the same address that is off costs no more.
 const REACHED: Duration = Duration::from_millis(300);
@@ -103,7 +103,7 @@ struct Manner {
 /// Why there is no connection.
 struct Refusal {
     error: BackendError,
-    /// `pg_hba.conf` has no way in for this user, here and by TLS or without it, as was tried.
+    /// `pg_hba.conf` refuses the user on such a connection, and the server got no password.
     is_by_rules: bool,
 }
 
