@@ -243,7 +243,10 @@ impl Observer for News {
                 self.waits(InTheWay { name: key.as_str().into(), obstacle, ahead: blocked.ahead });
             }
             Event::TryFailed { key, error } if self.verbose || self.is_worth_a_line() => {
-                let message = format!("waiting for {:?}: {error}; trying again", key.as_str());
+                let mut message = format!("waiting for {:?}: {error}; trying again", key.as_str());
+                if let Some(step) = &error.next_step {
+                    message += &format!("; {step}");
+                }
                 self.tell(Heard::TryFailed(message));
             }
             Event::RenewFailed { key, error, .. } => {

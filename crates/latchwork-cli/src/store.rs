@@ -14,7 +14,9 @@ use std::sync::OnceLock;
 
 use latchwork::{Error, ErrorKind, Source};
 use latchwork_store::doctor::word;
+use latchwork_wire::system::refusal_step;
 use percent_encoding::percent_decode_str;
+use rustix::io::Errno;
 
 use self::passed_on::PassedOn;
 
@@ -235,6 +237,9 @@ impl Store {
     /// can succeed.
     pub(crate) fn explained(&self, error: Error) -> Error {
         match error.kind() {
+            ErrorKind::Unreachable if lacks_descriptors(&error) => {
+                error.with_next_step(refusal_step(&Errno::MFILE.into()))
+            }
             ErrorKind::Unreachable => self.other_kind().unwrap_or_else(|| self.blamed(error)),
             _ => self.blamed(error),
         }
@@ -325,6 +330,13 @@ fn is_required() -> Result<bool, Error> {
 /// The value of a variable, unless it is empty.
 fn variable(name: impl AsRef<OsStr>) -> Option<OsString> {
     std::env::var_os(name).filter(|value| !value.is_empty())
+}
+
+/// Whether no connection was tried: this process, or the system, has no descriptor left.
+fn lacks_descriptors(error: &Error) -> bool {
+    let says =
+        |errno: Errno| error.message().contains(&format!("(os error {})", errno.raw_os_error()));
+    says(Errno::MFILE) || says(Errno::NFILE)
 }
 
 #[cfg(test)]

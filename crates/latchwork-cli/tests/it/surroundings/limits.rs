@@ -55,7 +55,8 @@ fn h224_too_few_descriptors_are_named_and_end_no_command_by_a_panic() {
                 assert_eq!(status.signal(), None, "{url:?} {args:?} {limit}: {done:?}");
                 assert!(!done.stderr.contains("panicked"), "{url:?} {args:?} {limit}: {done:?}");
                 let works = status.code() == Some(0);
-                let is_named = done.stderr.to_lowercase().contains("too many open files");
+                let said = done.stderr.to_lowercase();
+                let is_named = said.contains("too many open files") && said.contains("ulimit -n");
                 assert!(works || is_named, "{url:?} {args:?} {limit}: {done:?}");
                 worked = if works { worked + 1 } else { 0 };
                 if worked == ENOUGH {
@@ -65,6 +66,26 @@ fn h224_too_few_descriptors_are_named_and_end_no_command_by_a_panic() {
             assert_eq!(worked, ENOUGH, "{url:?} {args:?}");
         }
     }
+}
+
+/// H529: without `--wait` it waits for a descriptor for ever. The first line says what for, and what to do about it.
+#[test]
+fn h529_a_wait_for_descriptors_says_so_within_seconds() {
+    let store = Store::new();
+    assert_eq!(store.output(&["run", "x", "--", "true"]).code(), 0);
+    let mut waits = 0;
+    for limit in 16..=32 {
+        let command = store.latchwork(&["run", "x", "--", "true"]);
+        let running = limited(command, Resource::Nofile, limit);
+        let Some(line) = running.stderr.next() else { continue };
+        if line.contains("waiting for \"x\"") {
+            waits += 1;
+            let said =
+                "Too many open files (os error 24); trying again; raise the limit of open files";
+            assert!(line.contains(said), "{limit}: {line}");
+        }
+    }
+    assert!(waits > 0, "some of these limits leave room for the start alone");
 }
 
 /// A thread that the system refuses once the runtime for it is there.
