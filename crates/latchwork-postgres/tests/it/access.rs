@@ -193,6 +193,9 @@ fn h526_prefer_logs_in_without_tls_where_the_server_wants_it_so() {
         holder.released(&held).await;
         waiter.acquired(&waits).await;
         assert_eq!(server.psql(USES_TLS).unwrap(), "f");
+        let report = examine(&url("prefer").replace("127.0.0.1", "0.0.0.0")).await;
+        let remedy = &report.find("encryption").unwrap().remedy;
+        assert!(remedy.starts_with("let pg_hba.conf take this user by TLS"), "{report:?}");
         for mode in ["require", "verify-full"] {
             let mode = match server.certificates() {
                 Some(files) if mode != "require" => {
