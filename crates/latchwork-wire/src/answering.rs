@@ -156,9 +156,9 @@ mod tests {
         assert_eq!(taken("e.test", &[None; 9], &io).await, (None, 9_000, MOST));
     }
 
-    /// An attempt that fails beside another one does not end it, and what the last one says is told.
+    /// An attempt that fails beside another one does not end it, and the error is that of the last one.
     #[tokio::test(start_paused = true)]
-    async fn the_last_error_is_told() {
+    async fn the_error_is_that_of_the_last_attempt() {
         let (io, _) = paused_io();
         name_host("f.test", &[address(0).ip(), address(1).ip()]);
         let server = Endpoint { host: "f.test".into(), port: 1 };

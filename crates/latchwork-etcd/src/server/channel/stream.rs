@@ -18,7 +18,7 @@ use crate::server::errors::WORDS;
 pub(crate) struct Pulse {
     heard: AtomicU64,
     heard_at: AtomicU64,
-    /// Who waits for the first bytes.
+    /// Wakes the task that waits for the first bytes.
     waits: AtomicWaker,
     /// Why TLS has ended it: a server refuses a certificate after the handshake.
     refused: OnceLock<Refusal>,
