@@ -12,6 +12,7 @@ use axum::http::{StatusCode, header};
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 use hyper::body::{Body as HttpBody, Frame, SizeHint};
 use serde::de::DeserializeOwned;
+use serde_json::value::RawValue;
 
 use super::error::ApiError;
 use crate::domain::refusal::{Kind, Refusal};
@@ -163,10 +164,55 @@ pub(super) fn options(
 }
 
 /// The same with a session and a value.
+///
+/// # Errors
+///
+/// `Invalid` for a value that readers cannot read.
 pub(super) fn marked(
     options: Options,
     session: Option<String>,
-    value: Option<serde_json::Value>,
-) -> Options {
-    Options { session, value: value.map(|value| value.to_string()), ..options }
+    value: Option<Box<RawValue>>,
+) -> Result<Options, Refusal> {
+    let value = value.map(|value| shortest(value.get())).transpose()?;
+    Ok(Options { session, value, ..options })
+}
+
+/// A value without the spaces between its parts. All else stays as it was written: read as a float, a long number would
+/// be another one.
+fn shortest(value: &str) -> Result<String, Refusal> {
+    // A reader that cannot read one value of a list cannot read the list.
+    serde_json::from_str::<serde_json::Value>(value).map_err(|error| {
+        let step =
+            "write a number that a double can have, and whole characters; or send it as a text";
+        Refusal::invalid(format!("value: {error}"), step)
+    })?;
+    let (mut is_text, mut is_escaped) = (false, false);
+    let is_part = |one: &char| {
+        is_text ^= *one == '"' && !is_escaped;
+        is_escaped = *one == '\\' && !is_escaped;
+        is_text || !one.is_ascii_whitespace()
+    };
+    Ok(value.chars().filter(is_part).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::shortest;
+
+    #[test]
+    fn h535_a_value_stays_as_it_was_written_but_for_spaces_between() {
+        for (written, stays) in [
+            ("12345678901234567890123", "12345678901234567890123"),
+            ("[1.0, -0, 1.10,1E5 ]", "[1.0,-0,1.10,1E5]"),
+            (r#" {"b" : "a \" c\\" , "a" :	1} "#, r#"{"b":"a \" c\\","a":1}"#),
+            (r#"{"b":1,"b":2}"#, r#"{"b":1,"b":2}"#),
+            (r#""\u00e9\/ é""#, r#""\u00e9\/ é""#),
+        ] {
+            assert_eq!(shortest(written).unwrap(), stays);
+        }
+        for bad in ["1e400", "[-1e999]", r#""\ud800""#, r#"{"\udc00": 1}"#] {
+            let refused = shortest(bad).unwrap_err();
+            assert!(refused.message.starts_with("value: "), "{refused:?}");
+        }
+    }
 }

@@ -8,6 +8,7 @@ use axum::extract::State;
 use axum::response::sse::{Event, Sse};
 use futures_util::{Stream, StreamExt};
 use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
 use utoipa::ToSchema;
 
 use super::body::{Json, marked, options};
@@ -38,7 +39,8 @@ pub(crate) struct Candidacy {
     /// The id of the session that keeps the hold, whose ttl it has.
     session: Option<String>,
     /// Any JSON that readers of the lock see, at most 1,024 bytes without spaces.
-    value: Option<serde_json::Value>,
+    #[schema(value_type = Option<serde_json::Value>)]
+    value: Option<Box<RawValue>>,
 }
 
 /// Who leads.
@@ -75,7 +77,7 @@ pub(super) async fn campaign(
     Json(asked): Json<Candidacy>,
 ) -> Result<Answer<HoldView>, ApiError> {
     let options = options(asked.ttl_ms, asked.wait_ms, asked.holder, asked.max_hold_ms);
-    let options = marked(options, asked.session, asked.value);
+    let options = marked(options, asked.session, asked.value)?;
     let target = Target::Leadership { name, candidate: asked.candidate };
     let wish = service.wish(target, options, &caller)?;
     let hold = service.acquire(wish, &caller, claim_name(key)).await?.into_hold()?;

@@ -7,6 +7,7 @@ use axum::Json as Answer;
 use axum::extract::State;
 use axum::response::Response;
 use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
 use utoipa::{IntoParams, ToSchema};
 
 use super::body::{Json, marked, options};
@@ -39,7 +40,8 @@ pub(crate) struct SeveralLocks {
     /// The id of the session that keeps the hold, whose ttl it has.
     session: Option<String>,
     /// Any JSON that readers of the lock see, at most 1,024 bytes without spaces.
-    value: Option<serde_json::Value>,
+    #[schema(value_type = Option<serde_json::Value>)]
+    value: Option<Box<RawValue>>,
 }
 
 /// One of several locks.
@@ -144,7 +146,7 @@ pub(super) async fn acquire(
         .map(|lock| wish_of(lock.name, lock.mode, lock.permits, lock.resize, false))
         .collect();
     let options = options(asked.ttl_ms, asked.wait_ms, asked.holder, asked.max_hold_ms);
-    let options = marked(options, asked.session, asked.value);
+    let options = marked(options, asked.session, asked.value)?;
     let wish = service.wish(Target::Locks(locks?), options, &caller)?;
     let hold = service.acquire(wish, &caller, claim_name(key)).await?.into_hold()?;
     Ok(Answer(hold.into()))

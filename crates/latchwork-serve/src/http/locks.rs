@@ -9,6 +9,7 @@ use axum::response::Response;
 use latchwork::Resize;
 use latchwork_store::Mode;
 use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
 use utoipa::{IntoParams, ToSchema};
 
 use super::body::{Json, marked, options};
@@ -93,7 +94,8 @@ pub(crate) struct OneLock {
     /// The id of the session that keeps the hold, whose ttl it has.
     session: Option<String>,
     /// Any JSON that readers of the lock see, at most 1,024 bytes without spaces.
-    value: Option<serde_json::Value>,
+    #[schema(value_type = Option<serde_json::Value>)]
+    value: Option<Box<RawValue>>,
 }
 
 /// Which locks to list.
@@ -179,7 +181,7 @@ pub(super) async fn acquire(
 ) -> Result<Answer<HoldView>, ApiError> {
     let lock = wish_of(name, asked.mode, asked.permits, asked.resize, asked.fair)?;
     let options = options(asked.ttl_ms, asked.wait_ms, asked.holder, asked.max_hold_ms);
-    let options = marked(options, asked.session, asked.value);
+    let options = marked(options, asked.session, asked.value)?;
     let wish = service.wish(Target::Locks(vec![lock]), options, &caller)?;
     let hold = service.acquire(wish, &caller, claim_name(key)).await?.into_hold()?;
     Ok(Answer(hold.into()))

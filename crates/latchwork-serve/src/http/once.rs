@@ -7,6 +7,7 @@ use axum::extract::State;
 use latchwork::Period;
 use latchwork::once::{Reset, Skipped};
 use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
 use utoipa::ToSchema;
 
 use super::body::{Json, marked, options};
@@ -38,7 +39,8 @@ pub(crate) struct OneTask {
     /// The id of the session that keeps the hold, whose ttl it has.
     session: Option<String>,
     /// Any JSON that readers of the lock see, at most 1,024 bytes without spaces.
-    value: Option<serde_json::Value>,
+    #[schema(value_type = Option<serde_json::Value>)]
+    value: Option<Box<RawValue>>,
 }
 
 /// Whether there is something to do.
@@ -87,7 +89,7 @@ pub(super) async fn begin(
     let every = every.map_err(|error| Refusal::of(&error, Some(&name)))?;
     let period_text = format!("{:?} {:?}", asked.every, asked.tz);
     let options = options(asked.ttl_ms, asked.wait_ms, asked.holder, asked.max_hold_ms);
-    let options = marked(options, asked.session, asked.value);
+    let options = marked(options, asked.session, asked.value)?;
     let may_read = caller.principal.may(Right::Read, &name);
     let wish = service.wish(Target::Task { name, every, period_text }, options, &caller)?;
     let acquisition = service.acquire(wish, &caller, claim_name(key)).await?;

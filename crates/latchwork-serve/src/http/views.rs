@@ -5,6 +5,7 @@ use std::time::Duration;
 use latchwork::FencingToken;
 use latchwork_store::{Mode, Shape};
 use serde::Serialize;
+use serde_json::value::RawValue;
 use utoipa::ToSchema;
 
 use crate::domain::events::event::LockEvent;
@@ -66,7 +67,8 @@ pub(crate) struct PartyView {
     /// Whether it is a Latchwork client; others cannot be evicted.
     latchwork: bool,
     /// What it says to readers of the lock: any JSON. Text of others, as `holder`.
-    value: Option<serde_json::Value>,
+    #[schema(value_type = Option<serde_json::Value>)]
+    value: Option<Box<RawValue>>,
     /// The lock of the session that keeps it.
     session: Option<String>,
 }
@@ -114,7 +116,8 @@ pub(crate) struct OwnHoldView {
     /// What remains of its lease by the store's clock.
     remaining_ms: Option<u64>,
     /// What it says to readers of the lock.
-    value: Option<serde_json::Value>,
+    #[schema(value_type = Option<serde_json::Value>)]
+    value: Option<Box<RawValue>>,
 }
 
 impl OwnHoldView {
@@ -137,9 +140,10 @@ impl OwnHoldView {
     }
 }
 
-/// The value of a holder; `None` for what another program has written, and is no JSON.
-fn value(text: Option<&str>) -> Option<serde_json::Value> {
-    serde_json::from_str(text?).ok()
+/// The value of a holder, as it was written; `None` for what another program has written, and is no JSON.
+fn value(text: Option<&str>) -> Option<Box<RawValue>> {
+    let text = text.filter(|text| serde_json::from_str::<serde_json::Value>(text).is_ok())?;
+    RawValue::from_string(text.to_owned()).ok()
 }
 
 impl From<&PartyStatus> for PartyView {

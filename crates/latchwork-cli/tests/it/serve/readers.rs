@@ -124,6 +124,39 @@ fn readers_of_a_lock_see_the_value_of_its_holder() {
     );
 }
 
+#[test]
+fn h535_a_value_comes_back_as_it_was_written() {
+    let server = redis();
+    let team = Team::at(&server.url());
+    let (one, two) = (team.instance(), team.instance());
+    for (number, value) in [
+        "9007199254740993",
+        "123456789012345678901234567890.10",
+        r#"{"b":1.0,"a":[-0,1E5,{"z":"\u00e9\/","y":null}]}"#,
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let body = format!(r#"{{"ttl_ms": 20000, "value": {value}}}"#);
+        one.hold(&format!("x{number}"), &body);
+        let told = format!(r#""value":{value}"#);
+        for line in [&format!("GET /v1/locks/x{number}"), "GET /v1/locks", "GET /v1/holds"] {
+            for service in [&one, &two] {
+                let answer = service.ask(line, "");
+                assert!(answer.is(200).text.contains(&told), "{told}: {answer:?}");
+            }
+        }
+    }
+    for value in ["1e400", r#""\ud800""#] {
+        let refused = one.lock("y", &format!(r#"{{"value": {value}}}"#));
+        assert!(refused.is(400).get("error").starts_with("value: "), "{refused:?}");
+        refused.step(
+            "write a number that a double can have, and whole characters; or send it as a text",
+        );
+    }
+    assert!(!one.is_held("y"));
+}
+
 /// Those of this service at once, those of other programs when the store shows them.
 #[test]
 fn events_name_the_waiters() {
