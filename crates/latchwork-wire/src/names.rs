@@ -22,6 +22,10 @@ const FRESH: Duration = Duration::from_secs(1);
 /// After this another lookup may start beside one that has not ended.
 const STUCK: Duration = Duration::from_secs(60);
 
+/// The addresses that a name had before count for so long after the first lookup that has not confirmed them. Later they
+/// may be those of another server.
+const UNCONFIRMED: Duration = Duration::from_secs(60 * 60);
+
 /// So many lookups of one name run at most.
 const MOST: usize = 3;
 
@@ -33,6 +37,8 @@ pub(crate) struct Names(Mutex<HashMap<String, Name>>);
 struct Name {
     /// The addresses that the last lookup found, and when.
     known: Option<(Moment, Vec<SocketAddr>)>,
+    /// When the first lookup began that has not found addresses since.
+    unconfirmed: Option<Moment>,
     /// The newest lookup, while it runs, and since when.
     running: Option<(Moment, Answer)>,
     /// The number of the newest lookup.
@@ -90,7 +96,9 @@ impl Names {
         {
             return Ok(Asked::Fresh(addresses.clone()));
         }
-        let known = name.known.as_ref().map(|(_, addresses)| addresses.clone());
+        let unconfirmed = *name.unconfirmed.get_or_insert(now);
+        let known = name.known.as_ref().filter(|_| now.since(unconfirmed) < UNCONFIRMED);
+        let known = known.map(|(_, addresses)| addresses.clone());
         if let Some((since, answer)) = &name.running
             && (now.since(*since) < STUCK || name.open >= MOST)
         {
@@ -116,7 +124,9 @@ impl Names {
         name.open = name.open.saturating_sub(1);
         if name.newest == number {
             name.running = None;
-            name.known = known.or_else(|| name.known.take());
+            if known.is_some() {
+                (name.known, name.unconfirmed) = (known, None);
+            }
         }
     }
 
@@ -225,6 +235,27 @@ mod tests {
         io.sleep(Duration::from_secs(5)).await;
         assert_eq!(found(name, &io).await, Ok(vec![B]));
         assert_eq!(lookups_of(name), 2);
+        name_host(name, &[]);
+    }
+
+    /// H513: no name server answers for more than an hour. Long before, the connection to the server was made.
+    #[tokio::test(start_paused = true)]
+    async fn h513_addresses_that_no_lookup_confirms_count_for_an_hour() {
+        let (io, _) = paused_io();
+        let name = "hours.h513.test";
+        name_host_slowly(name, &[A], Duration::from_millis(1));
+        assert_eq!(found(name, &io).await, Ok(vec![A]));
+        io.sleep(UNCONFIRMED * 10).await;
+        name_host_slowly(name, &[B], UNCONFIRMED * 2);
+        let begun = io.now();
+        while io.now().since(begun) < UNCONFIRMED - 2 * LATE {
+            assert_eq!(found(name, &io).await, Ok(vec![A]));
+            io.sleep(Duration::from_secs(60)).await;
+        }
+        io.sleep(Duration::from_secs(60)).await;
+        assert!(found(name, &io).await.unwrap_err().contains("takes longer than"));
+        io.sleep(UNCONFIRMED * 2).await;
+        assert_eq!(found(name, &io).await, Ok(vec![B]));
         name_host(name, &[]);
     }
 
