@@ -37,15 +37,6 @@ pub fn pushed_valid_until(
     valid_until(stamp.plus(made_after), ttl)
 }
 
-/// Returns the end of the validity of a hold of which a store, asked at `asked_at`, said that so much of its ttl is left.
-///
-/// A store that counts in whole seconds may have rounded it up.
-pub fn seen_until(asked_at: Moment, left: Duration) -> Moment {
-    const GRAIN: Duration = Duration::from_secs(1);
-    let grain = if left.subsec_nanos() == 0 { GRAIN } else { Duration::ZERO };
-    valid_until(asked_at, left.saturating_sub(grain))
-}
-
 /// Returns whether enough of a grant is left to start work with: half of its granted ttl.
 pub fn is_worth_taking(valid_until: Moment, now: Moment, ttl: Duration) -> bool {
     valid_until.since(now) >= ttl / 2

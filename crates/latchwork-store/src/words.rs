@@ -315,7 +315,7 @@ pub struct Party {
     pub holder: Holder,
     /// Its token, if it is a holder.
     pub token: Option<u64>,
-    /// Its remaining ttl by the store's clock; `None` if it never expires.
+    /// Its remaining ttl by the store's clock, rounded down; `None` if it never expires.
     pub remaining: Option<Duration>,
     /// The time since its first try, by the clocks of its process and of this one; `None` if the
     /// store does not keep it.

@@ -224,7 +224,7 @@ impl Unwatched {
             return Ok(None);
         };
         let left = party.remaining.unwrap_or(self.ttl());
-        let until = validity::seen_until(asked_at, left);
+        let until = validity::valid_until(asked_at, left);
         Ok(Some(until.minus(self.holder().room_for_delay())))
     }
 

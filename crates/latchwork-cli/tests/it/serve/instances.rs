@@ -63,6 +63,29 @@ fn h430_no_answer_promises_more_than_the_ttl_on_etcd() {
     }
 }
 
+/// etcd rounds the rest of a lease down to whole seconds, and this one lasts 10. A look elsewhere promises what is left, and
+/// no more.
+#[test]
+fn a_look_at_another_instance_promises_what_is_left_on_etcd() {
+    let server = etcd();
+    let team = Team::at(&server.url());
+    let (one, two) = (team.instance(), team.instance());
+    let asked = Instant::now();
+    let hold = one.hold("x", r#"{"ttl_ms": 9000}"#);
+    let (granted, lease) = (Instant::now(), Duration::from_secs(10));
+    let mut least_left = Duration::MAX;
+    while asked.elapsed() < Duration::from_secs(4) {
+        let looked = Instant::now();
+        let shown = two.ask(&format!("GET /v1/holds/{hold}"), "");
+        let valid = Duration::from_millis(shown.is(200).number("valid_for_ms"));
+        assert!(looked + valid <= granted + lease, "{shown:?}");
+        least_left = least_left.min((asked + lease).saturating_duration_since(looked + valid));
+        sleep(Duration::from_millis(100));
+    }
+    // Just before a second is over, only the drift is missing.
+    assert!(least_left < Duration::from_secs(1), "{least_left:?}");
+}
+
 #[test]
 fn h431_any_instance_keeps_a_hold_on_redlock() {
     let (_servers, url) = redlock(GUARDED);
