@@ -158,7 +158,8 @@ impl Refusal {
     pub(crate) fn closed() -> Self {
         let message = "the service is stopping: it takes and renews no locks";
         let refusal = Self::new(Kind::Closed, message).with_next_step(
-            "finish within what remains of valid_for_ms and release; then ask another instance",
+            "repeat this request at another instance; if none has the same seal key, finish within what remains of \
+             valid_for_ms and release",
         );
         Self { retry_after: Some(PAUSE), ..refusal }
     }

@@ -2,12 +2,13 @@
 
 use std::convert::Infallible;
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::Duration;
 
 use axum::extract::State;
 use axum::http::HeaderMap;
 use axum::response::sse::{Event, KeepAlive, Sse};
-use futures_util::{Stream, StreamExt, stream};
+use futures_util::{FutureExt, Stream, StreamExt, stream};
 use serde::Deserialize;
 use utoipa::IntoParams;
 
@@ -85,19 +86,25 @@ pub(super) async fn follow(
     Ok(Sse::new(until_over(events, &service, &caller)).keep_alive(KEEP_ALIVE()))
 }
 
-/// Ends a stream when the service has stopped, and when its client may no longer do all that it could.
+/// Ends a stream when the service has stopped and all that was told before is sent, and when its client may no longer do
+/// all that it could.
 pub(super) fn until_over<S: Stream>(
     events: S,
     service: &Arc<Service>,
     caller: &Caller,
 ) -> impl Stream<Item = S::Item> + use<S> {
     let mut stopped = service.stopped.subscribe();
+    let mut over = Box::pin(async move { stopped.wait_for(|it| *it).await.map(drop) }.fuse());
     let (service, caller) = (service.clone(), caller.clone());
-    events.take_until(async move {
-        tokio::select! {
-            // An error means that the service has ended.
-            _ = stopped.wait_for(|it| *it) => {}
-            () = service.access.narrowed(&caller) => {}
+    let narrowed = async move { service.access.narrowed(&caller).await };
+    let mut events = Box::pin(events.take_until(narrowed));
+    let mut has_stopped = false;
+    stream::poll_fn(move |context| {
+        // Before the look at the events: those that were told before the stop are there.
+        has_stopped |= over.as_mut().poll(context).is_ready();
+        match events.as_mut().poll_next(context) {
+            Poll::Pending if has_stopped => Poll::Ready(None),
+            next => next,
         }
     })
 }

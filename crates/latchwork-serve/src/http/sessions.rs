@@ -12,6 +12,7 @@ use axum::response::sse::{Event, Sse};
 use futures_util::{Stream, stream};
 use latchwork_store::Moment;
 use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
 use utoipa::{IntoParams, ToSchema};
 
 use super::body::{Json, marked, options};
@@ -37,7 +38,8 @@ pub(crate) struct NewSession {
     /// The text that others see.
     holder: Option<String>,
     /// Any JSON that readers of the session's own lock see, at most 1,024 bytes without spaces.
-    value: Option<serde_json::Value>,
+    #[schema(value_type = Option<serde_json::Value>)]
+    value: Option<Box<RawValue>>,
 }
 
 /// A renewal of a session.
@@ -148,7 +150,7 @@ pub(super) async fn create(
     Json(asked): Json<NewSession>,
 ) -> Result<Answer<SessionView>, ApiError> {
     let options = options(asked.ttl_ms, None, asked.holder, None);
-    let options = marked(options, None, asked.value);
+    let options = marked(options, None, asked.value)?;
     Ok(view(service.create_session(options, &caller).await?))
 }
 
@@ -326,7 +328,15 @@ impl KeptAlive {
             if self.is_over {
                 return None;
             }
-            self.service.clock.sleep_until(self.next_at).await;
+            let mut stopping = self.service.stopping.subscribe();
+            let stops = tokio::select! {
+                () = self.service.clock.sleep_until(self.next_at) => false,
+                _ = stopping.wait_for(|it| *it) => true,
+            };
+            if stops {
+                self.tell(Err(Refusal::closed()));
+                continue;
+            }
             // Later, the clocks of both sides could differ by too much.
             if self.service.clock.now().since(self.caller.arrival) >= self.ttl * LONGEST_WAIT {
                 self.end("again", "{}".to_owned());
