@@ -279,7 +279,7 @@ impl Service {
         }
         drop(reservation);
         // The loop that ends holds does not find one that was lost before it was entered.
-        if let Some((hold, ending)) = self.registry.lost_already(granted.id) {
+        if let Some((_, hold, ending)) = self.registry.lost_already(granted.id) {
             self.publish_end(&hold, ending);
         }
         Ok(Outcome::Hold(Arc::new(granted)))

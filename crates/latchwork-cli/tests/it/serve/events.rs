@@ -1,7 +1,11 @@
 //! The stream of events.
 
+use rustix::process::Signal;
+use serde_json::json;
+
 use super::Service;
 use super::client::{Address, Events};
+use super::tickets::{Team, redis};
 use crate::common::Running;
 
 #[test]
@@ -20,6 +24,62 @@ fn events_tell_the_life_of_a_lock() {
     assert_eq!(events.until("granted")["token"], second.json()["token"]);
     let lost = events.until("lost");
     assert_eq!((&lost["token"], &lost["reason"]), (&second.json()["token"], &"not_renewed".into()));
+}
+
+/// A client ends its session at another instance than that of its stream, and asks for a hold that it has released
+/// elsewhere.
+#[test]
+fn h534_an_end_elsewhere_is_no_loss_in_the_events() {
+    let server = redis();
+    let team = Team::at(&server.url());
+    let (one, two) = (team.instance(), team.instance());
+    let mut events = Events::follow(&one.address, "/v1/events", &[]);
+    let session = one.ask("POST /v1/sessions", r#"{"ttl_ms": 2000}"#).is(200).get("session");
+    one.hold("a", &json!({ "session": session }).to_string());
+    let path = format!("/v1/sessions/{session}/events");
+    let mut stream = Events::follow(&one.address, &path, &[]);
+    stream.until("kept");
+    two.ask(&format!("DELETE /v1/sessions/{session}"), "").is(200);
+    stream.until("ended");
+    let hold = one.hold("b", r#"{"ttl_ms": 60000}"#);
+    two.release(&hold).is(200);
+    one.ask(&format!("GET /v1/holds/{hold}"), "").is(410).kind("Lost");
+    let mut ends = vec!["a".to_owned(), "b".to_owned(), "latchwork-session/".to_owned()];
+    while !ends.is_empty() {
+        let (word, event) = events.next().unwrap();
+        assert_ne!(word, "lost", "{event}");
+        if word == "released" {
+            let name = event["name"].as_str().unwrap();
+            ends.retain(|end| !name.starts_with(end));
+        }
+    }
+}
+
+/// Each stream says that this instance stops, each request that another one is to be asked, and another one goes on.
+#[test]
+fn h536_a_stop_is_told_to_all_that_another_instance_can_serve() {
+    let server = redis();
+    let team = Team::at(&server.url());
+    let (one, two) = (team.instance(), team.instance());
+    let session = one.ask("POST /v1/sessions", r#"{"ttl_ms": 60000}"#).is(200).get("session");
+    let path = format!("/v1/sessions/{session}/events?bound=true");
+    let paths = ["/v1/events", "/v1/events?prefix=other", &*path, &*path];
+    let mut streams = paths.map(|path| Events::follow(&one.address, path, &[]));
+    let hold = one.hold("x", r#"{"ttl_ms": 60000}"#);
+    let waiting = one.wait_for("x", &[], r#"{"ttl_ms": 5000, "wait_ms": 60000}"#);
+    one.process.signal(Signal::TERM);
+    for stream in &mut streams {
+        stream.until("closing");
+        while stream.next().is_some() {}
+    }
+    let refused = waiting.answer();
+    refused.is(503).kind("Closed");
+    assert!(refused.get("next_step").starts_with("repeat this request at another instance"));
+    assert!(refused.head.to_lowercase().contains("retry-after: 1"), "{refused:?}");
+    let Service { process, .. } = one;
+    assert_eq!(process.finish().code(), 0);
+    two.renew(&hold).is(200);
+    two.ask(&format!("POST /v1/sessions/{session}/renew"), "").is(200);
 }
 
 #[test]

@@ -272,6 +272,27 @@ fn h376_a_ticket_that_is_not_whole_and_own_is_unknown() {
     }
 }
 
+/// The same key for two teams: whoever is asked cannot know the hold, says so, and harms it nowhere.
+#[test]
+fn a_ticket_of_another_store_is_lost_there_and_goes_on_here() {
+    let (here, there) = (redis(), redis());
+    let (one, other) = (Team::at(&here.url()).instance(), Team::at(&there.url()).instance());
+    let mut events = Events::follow(&other.address, "/v1/events", &[]);
+    let hold = one.hold("x", r#"{"ttl_ms": 20000}"#);
+    shown(&other, &hold).is(410).kind("Lost");
+    other.renew(&hold).is(410).kind("Lost");
+    other.release(&hold).is(410).kind("Unconfirmed");
+    other.hold("x", "{}");
+    one.renew(&hold).is(200);
+    while let Some((word, event)) = events.next() {
+        assert!(word != "lost" && word != "released", "{event}");
+        if word == "granted" {
+            break;
+        }
+    }
+    one.release(&hold).is(200);
+}
+
 pub(super) fn a_forced_release_shows_at_the_next_renewal(url: &str) {
     let team = Team::at(url);
     let service = team.instance();

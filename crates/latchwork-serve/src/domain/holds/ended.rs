@@ -11,7 +11,7 @@ use super::release::{Confirmation, ReleaseKind, ReleaseOutcome};
 use crate::domain::refusal::{Kind, Refusal};
 
 /// How long the end of a hold is kept.
-const KEPT: Duration = Duration::from_secs(10 * 60);
+pub(super) const KEPT: Duration = Duration::from_secs(10 * 60);
 
 /// The most ends that are kept for one token, so that no client displaces those of another.
 const MOST: usize = 20_000;
@@ -95,6 +95,14 @@ pub(crate) struct EndedHold {
 /// The holds that have ended recently.
 #[derive(Debug, Default)]
 pub(crate) struct EndedHolds {
+    holds: Ends,
+    /// The same for each of several locks but the first, for renewals that find them one by one. They displace no hold.
+    parts: Ends,
+}
+
+/// Some that have ended.
+#[derive(Debug, Default)]
+struct Ends {
     by_id: HashMap<HoldId, EndedHold>,
     /// By owner, the oldest first.
     in_order: HashMap<Arc<str>, OwnerEnds>,
@@ -142,6 +150,43 @@ impl EndedHold {
 
 impl EndedHolds {
     pub(crate) fn add(&mut self, now: Moment, id: HoldId, hold: EndedHold) {
+        self.holds.add(now, id, hold);
+    }
+
+    /// Adds one of several locks of a hold.
+    pub(crate) fn add_part(&mut self, now: Moment, id: HoldId, hold: EndedHold) {
+        self.parts.add(now, id, hold);
+    }
+
+    /// Removes those that ended long ago.
+    pub(crate) fn sweep(&mut self, now: Moment) {
+        self.holds.sweep(now);
+        self.parts.sweep(now);
+    }
+
+    /// Changes how a hold has ended whose release the store had not answered.
+    pub(crate) fn correct(&mut self, id: HoldId, ending: Ending) {
+        for ends in [&mut self.holds, &mut self.parts] {
+            if let Some(hold) = ends.by_id.get_mut(&id)
+                && let Ending::Released(_, ReleaseOutcome::Pending) = hold.ending
+            {
+                hold.ending = ending;
+            }
+        }
+    }
+
+    /// Keeps the id of the hold that has replaced another.
+    pub(crate) fn succeed(&mut self, id: HoldId, by: &str) {
+        self.holds.succeed(id, by);
+    }
+
+    pub(crate) fn find(&self, id: HoldId) -> Option<&EndedHold> {
+        self.holds.by_id.get(&id).or_else(|| self.parts.by_id.get(&id))
+    }
+}
+
+impl Ends {
+    fn add(&mut self, now: Moment, id: HoldId, hold: EndedHold) {
         let in_order = self.in_order.entry(hold.owner.clone()).or_default();
         in_order.bytes += hold.bytes();
         match self.by_id.insert(id, hold) {
@@ -152,8 +197,7 @@ impl EndedHolds {
         in_order.shrink(&mut self.by_id);
     }
 
-    /// Removes those that ended long ago.
-    pub(crate) fn sweep(&mut self, now: Moment) {
+    fn sweep(&mut self, now: Moment) {
         self.in_order.retain(|_, in_order| {
             while in_order.ends.front().is_some_and(|(at, _)| now.since(*at) >= KEPT) {
                 in_order.drop_first(&mut self.by_id);
@@ -162,17 +206,7 @@ impl EndedHolds {
         });
     }
 
-    /// Changes how a hold has ended whose release the store had not answered.
-    pub(crate) fn correct(&mut self, id: HoldId, ending: Ending) {
-        if let Some(hold) = self.by_id.get_mut(&id)
-            && let Ending::Released(_, ReleaseOutcome::Pending) = hold.ending
-        {
-            hold.ending = ending;
-        }
-    }
-
-    /// Keeps the id of the hold that has replaced another.
-    pub(crate) fn succeed(&mut self, id: HoldId, by: &str) {
+    fn succeed(&mut self, id: HoldId, by: &str) {
         let Some(hold) = self.by_id.get_mut(&id) else { return };
         let before = hold.bytes();
         hold.successor = Some(by.into());
@@ -181,10 +215,6 @@ impl EndedHolds {
             in_order.bytes = in_order.bytes - before + after;
             in_order.shrink(&mut self.by_id);
         }
-    }
-
-    pub(crate) fn find(&self, id: HoldId) -> Option<&EndedHold> {
-        self.by_id.get(&id)
     }
 }
 
@@ -261,9 +291,32 @@ mod tests {
         for _ in 0..100 {
             ended.add(now, id, twice.clone());
         }
-        let of_owner = &ended.in_order["twice"];
+        let of_owner = &ended.holds.in_order["twice"];
         assert_eq!((of_owner.ends.len(), of_owner.bytes), (1, 64 * 1024), "one id counts once");
         ended.sweep(now.plus(KEPT));
-        assert!(ended.by_id.is_empty() && ended.in_order.is_empty());
+        assert!(ended.holds.by_id.is_empty() && ended.holds.in_order.is_empty());
+    }
+
+    #[test]
+    fn h532_the_locks_of_a_hold_displace_no_end_of_another_one() {
+        let mut ended = EndedHolds::default();
+        let now = Moment::from_nanos(0);
+        let hold = || EndedHold {
+            owner: "me".into(),
+            name: "x".into(),
+            ending: Ending::NotRenewed,
+            successor: None,
+        };
+        let (first, first_part) = (HoldId::random(), HoldId::random());
+        ended.add(now, first, hold());
+        ended.add_part(now, first_part, hold());
+        for _ in 0..MOST / 63 + 1 {
+            ended.add(now, HoldId::random(), hold());
+            (0..63).for_each(|_| ended.add_part(now, HoldId::random(), hold()));
+        }
+        assert!(ended.find(first).is_some() && ended.find(first_part).is_none());
+        assert_eq!(ended.parts.by_id.len(), MOST);
+        ended.sweep(now.plus(KEPT));
+        assert!(ended.parts.by_id.is_empty() && ended.parts.in_order.is_empty());
     }
 }

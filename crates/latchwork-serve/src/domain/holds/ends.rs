@@ -38,6 +38,9 @@ pub(crate) enum ReleaseState {
     Confirmed(Confirmation),
 }
 
+/// A hold that was removed, and how it has ended.
+type Ended = (HoldId, Hold, Ending);
+
 /// A forced release under way, until it is dropped.
 pub(crate) struct ForcedRelease<'a> {
     registry: &'a Registry,
@@ -117,7 +120,7 @@ impl Registry {
         let mut hold = state.remove(now, id, ending, &self.names);
         // A renewal of the session may have found its locks one by one.
         let others = ticket.into_iter().flat_map(Ticket::ids).filter(|other| *other != id);
-        let parts = others.filter_map(|other| state.forget(other)).collect();
+        let parts = others.filter_map(|other| state.forget(other, now)).collect();
         let is_new = hold.is_none();
         if let (None, Some(ticket)) = (&hold, ticket) {
             let since = now.minus(wall.saturating_sub(ticket.since));
@@ -178,21 +181,16 @@ impl Registry {
     }
 
     /// Removes a hold whose guard in the library was lost, with its ending; `None` if there is no such hold.
-    pub(crate) fn lost(
-        &self,
-        key: &Key,
-        token: FencingToken,
-        reason: LostReason,
-    ) -> Option<(Hold, Ending)> {
+    pub(crate) fn lost(&self, key: &Key, token: FencingToken, reason: LostReason) -> Option<Ended> {
         let (id, ending) = {
             let state = self.lock();
             (*state.by_lock.get(&(key.clone(), token))?, state.loss(key, reason))
         };
-        self.end(id, ending).map(|hold| (hold, ending))
+        self.end(id, ending).map(|hold| (id, hold, ending))
     }
 
     /// Removes a hold if the library has lost it, also before it was entered here.
-    pub(crate) fn lost_already(&self, id: HoldId) -> Option<(Hold, Ending)> {
+    pub(crate) fn lost_already(&self, id: HoldId) -> Option<Ended> {
         let ending = {
             let state = self.lock();
             let hold = state.holds.get(id)?;
@@ -201,7 +199,7 @@ impl Registry {
             let keys = locks.map(|(key, _)| state.loss(&key, lost.reason));
             keys.min_by_key(|ending| *ending != Ending::Forced)?
         };
-        self.end(id, ending).map(|hold| (hold, ending))
+        self.end(id, ending).map(|hold| (id, hold, ending))
     }
 
     /// Begins a forced release of this key: until its end, holds that are taken away were released by force.
@@ -212,7 +210,7 @@ impl Registry {
 
     /// Removes the holds of this key that the library has lost by now: those that a forced release has ended,
     /// and none that the store has granted since.
-    pub(crate) fn evicted(&self, key: &Key) -> Vec<(Hold, Ending)> {
+    pub(crate) fn evicted(&self, key: &Key) -> Vec<Ended> {
         let of_key: Vec<_> = {
             let state = self.lock();
             let of_key = state.by_lock.iter().filter(|((held, _), _)| held == key);
@@ -260,12 +258,21 @@ impl Registry {
         self.lock().sweep(now);
     }
 
-    /// The guards of a lost hold keep its other locks from now on, or no longer.
-    pub(crate) fn leave_guards(&self, is_left: bool) {
+    /// The guards of a lost hold keep its other locks from now on.
+    pub(crate) fn keep_others(&self, id: HoldId, lost: Hold) {
+        self.lock().left.insert(id, lost);
+    }
+
+    /// Takes the guards of a lost hold of this owner, if they keep its other locks. Dropping them releases these.
+    pub(crate) fn take_others(&self, id: HoldId, owner: &str) -> Option<Hold> {
         let mut state = self.lock();
-        state.left = if is_left { state.left + 1 } else { state.left.saturating_sub(1) };
+        let lost = match state.left.entry(id) {
+            Entry::Occupied(lost) if *lost.get().of.owner == *owner => Some(lost.remove()),
+            _ => None,
+        };
         drop(state);
         self.fewer.notify_waiters();
+        lost
     }
 
     /// Leaves the holds that this process keeps to their leases: they end by their ttl at the store. They must not be
@@ -273,8 +280,8 @@ impl Registry {
     /// Returns their number, and that of the holds that are left to their clients.
     pub(crate) fn leave(&self) -> (usize, usize) {
         let mut state = self.lock();
-        let (all, left) = (state.holds.len(), state.left);
-        let holds = state.holds.take();
+        let all = state.holds.len();
+        let (holds, left) = (state.holds.take(), std::mem::take(&mut state.left));
         state.by_lock.clear();
         // They count by the numbers of the table.
         state.sessions.clear();
@@ -283,6 +290,7 @@ impl Registry {
         let guards = holds.filter(|hold| hold.kept.known().is_none());
         // Dropping a guard would release it.
         let guards = guards.map(std::mem::forget).count();
+        let left = left.into_values().map(std::mem::forget).count();
         (guards + left, all - guards)
     }
 }

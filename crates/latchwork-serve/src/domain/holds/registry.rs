@@ -46,7 +46,9 @@ pub(crate) struct Common {
 
 impl Hash for Common {
     fn hash<H: Hasher>(&self, state: &mut H) {
-        (&self.owner, self.holder.as_ref().map(|holder| &holder.text)).hash(state);
+        // Of all texts: many holds may differ in one of them alone.
+        let texts = self.holder.as_ref().map(|it| (&it.text, &it.candidate, &it.origin, &it.value));
+        (&self.owner, texts).hash(state);
     }
 }
 
@@ -95,6 +97,11 @@ impl Hold {
     /// The client's ttl.
     pub(super) fn ttl(&self) -> Duration {
         Duration::from_millis(self.ttl_millis.into())
+    }
+
+    /// The name of the token that made it.
+    pub(crate) fn owner(&self) -> &Arc<str> {
+        &self.of.owner
     }
 
     /// Whether this process keeps it for this owner. Of another hold, a request has the ticket.
@@ -152,7 +159,7 @@ pub(super) struct State {
     pub(super) forcing: HashMap<Key, usize>,
     counts: HashMap<Arc<str>, Counts>,
     /// The lost holds of several locks whose guards keep the others until their clients' ttls are over.
-    pub(super) left: usize,
+    pub(super) left: HashMap<HoldId, Hold>,
     is_closing: bool,
 }
 
@@ -215,12 +222,12 @@ impl State {
         ending: Ending,
         names: &Names,
     ) -> Option<Hold> {
-        let hold = self.forget(id)?;
+        let hold = self.forget(id, now)?;
         let (owner, name) = (hold.of.owner.clone(), hold.name(names).into());
         let ended = EndedHold { owner, name, ending, successor: None };
         // A renewal of its session finds each of several locks by itself.
         for lock in hold.kept.known().into_iter().flat_map(|known| known.packed.locks().skip(1)) {
-            self.ended.add(now, HoldId::of(lock.id), ended.clone());
+            self.ended.add_part(now, HoldId::of(lock.id), ended.clone());
         }
         self.ended.add(now, id, ended);
         Some(hold)
@@ -231,9 +238,11 @@ impl State {
         let first = ticket.tokens().next().map(|(key, _)| names.name_of(key.as_str()));
         let (owner, name) = (ticket.owner.clone(), first.unwrap_or_default().into());
         let ended = EndedHold { owner, name, ending, successor: None };
-        for id in ticket.ids() {
-            if self.ended.find(id).is_none() {
-                self.ended.add(now, id, ended.clone());
+        for (at, id) in ticket.ids().enumerate() {
+            match (self.ended.find(id), at) {
+                (Some(_), _) => {}
+                (None, 0) => self.ended.add(now, id, ended.clone()),
+                (None, _) => self.ended.add_part(now, id, ended.clone()),
             }
         }
     }
@@ -244,8 +253,8 @@ impl State {
     }
 
     /// Removes a hold, of whose end nothing is known.
-    pub(super) fn forget(&mut self, id: HoldId) -> Option<Hold> {
-        let hold = self.holds.remove(id)?;
+    pub(super) fn forget(&mut self, id: HoldId, now: Moment) -> Option<Hold> {
+        let hold = self.holds.remove(id, now)?;
         let mut locks = 0;
         for (key, token) in hold.kept.locks() {
             locks += weight(key.as_str());
@@ -272,7 +281,7 @@ impl State {
     /// Removes what is of no use any more.
     pub(super) fn sweep(&mut self, now: Moment) {
         self.ended.sweep(now);
-        self.sweep_sessions();
+        self.sweep_sessions(now);
         self.commons.retain(|common| Arc::strong_count(common) > 1);
     }
 
@@ -369,13 +378,14 @@ impl Registry {
     ///
     /// `Closed` if the service stops.
     pub(super) fn keep(&self, ids: &[HoldId], hold: Hold) -> Result<Vec<Hold>, Refusal> {
+        let now = self.clock.now();
         let mut state = self.lock();
         if state.is_closing {
             // Not under the lock: dropping the guards releases them.
             drop(state);
             return Err(Refusal::closed());
         }
-        let before = ids.iter().filter_map(|id| state.forget(*id)).collect();
+        let before = ids.iter().filter_map(|id| state.forget(*id, now)).collect();
         let is_first = state.enter(ids, hold);
         drop(state);
         if is_first {
@@ -510,7 +520,7 @@ impl Registry {
     pub(crate) fn is_idle(&self) -> bool {
         let state = self.lock();
         let goes_on = |hold: &Hold| self.is_shared && hold.kept.known().is_some();
-        let is_settled = state.releasing.is_empty() && state.left == 0;
+        let is_settled = state.releasing.is_empty() && state.left.is_empty();
         is_settled && state.holds.iter().all(|(_, hold)| goes_on(hold))
     }
 
@@ -569,11 +579,30 @@ mod tests {
     async fn holds_that_are_left_are_not_released() {
         let dir = tempfile::tempdir().unwrap();
         let (_driver, registry, locks) = held(&dir).await;
-        registry.leave_guards(true);
+        let (of, now) = (registry.lock().common(&"me".into(), None), registry.clock.now());
+        let others = Kept::guards(Granted::One(locks.mutex("b").acquire().await.unwrap()));
+        let lost = Hold::new(of, others, Duration::from_secs(60), now, now);
+        registry.keep_others(HoldId::random(), lost);
         assert!(!registry.is_idle());
         assert_eq!(registry.leave(), (2, 0), "one of them was lost before");
-        let mutex = locks.mutex("a");
-        assert!(mutex.acquire_within(Duration::from_millis(300)).await.is_err(), "released");
+        for name in ["a", "b"] {
+            let waited = locks.mutex(name).acquire_within(Duration::from_millis(300)).await;
+            assert!(waited.is_err(), "{name} was released");
+        }
+    }
+
+    /// A repeated request needs the texts of its hold's claims, and each claim may have a value of its own.
+    #[test]
+    fn holds_with_values_of_their_own_are_not_all_alike() {
+        use std::hash::BuildHasher as _;
+        let (mut state, owner) = (State::default(), Arc::<str>::from("me"));
+        let hash = state.commons.hasher().clone();
+        let value =
+            |number: usize| Holder::new("me").with(|it| it.value = Some(number.to_string().into()));
+        let of = |number| state.common(&owner, Some(&value(number)));
+        let all: Vec<_> = (0..100).map(of).collect();
+        let hashes: HashSet<_> = all.iter().map(|one| hash.hash_one(one)).collect();
+        assert_eq!(hashes.len(), all.len());
     }
 
     #[tokio::test]

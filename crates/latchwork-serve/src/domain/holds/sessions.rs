@@ -5,6 +5,7 @@ use std::collections::HashSet;
 use latchwork::Unwatched;
 use latchwork_store::Moment;
 
+use super::ended::KEPT;
 use super::id::HoldId;
 use super::origin::SessionNumber;
 use super::registry::{Hold, Registry, State};
@@ -15,9 +16,15 @@ use super::ticket::Ticket;
 pub(super) struct KnownSession {
     /// The hold that is the session itself.
     own: HoldId,
-    /// The numbers of its holds in the table. Those that have ended are among them until a renewal has reported it.
+    /// The numbers of its holds in the table. Those that have ended are among them until a renewal has reported it, or
+    /// for as long as their ends are kept: another instance may renew the session.
     holds: Vec<u32>,
+    /// With so many numbers, those of ended holds are removed at once.
+    most: usize,
 }
+
+/// How many ended holds of a session are remembered at least, if they ended within the time for which ends are kept.
+const ENDED: usize = 1_000;
 
 /// The streams of one session at this instance, while there are some.
 #[derive(Debug, Default)]
@@ -35,7 +42,7 @@ impl State {
         let hold = Hold::of_ticket(of, ticket, since, end, since);
         let (place, was_there) = self.holds.remember(ticket.id(), hold);
         if !was_there {
-            let new = || KnownSession { own: session, holds: Vec::new() };
+            let new = || KnownSession { own: session, holds: Vec::new(), most: ENDED };
             self.sessions.entry(number).or_insert_with(new).holds.push(place);
         }
     }
@@ -66,8 +73,27 @@ impl State {
         }
     }
 
-    /// Removes the sessions of which this instance no longer sees anything.
-    pub(super) fn sweep_sessions(&mut self) {
+    /// Forgets the holds of a session that ended at a time of this kind. A renewal finds at the store what there is.
+    fn forget_ended(&mut self, number: SessionNumber, is_over: impl Fn(Moment) -> bool) {
+        let Some(known) = self.sessions.get_mut(&number) else { return };
+        let holds = std::mem::take(&mut known.holds);
+        let is_ended = |place: &u32| self.holds.ended_at(*place).is_some_and(&is_over);
+        let (ended, mut goes_on): (Vec<_>, Vec<_>) = holds.into_iter().partition(is_ended);
+        goes_on.shrink_to_fit();
+        (known.most, known.holds) = (2 * goes_on.len() + ENDED, goes_on);
+        for place in ended {
+            if let Some((id, _)) = self.holds.at(place) {
+                self.holds.forget(id);
+            }
+        }
+    }
+
+    /// Removes the sessions of which this instance no longer sees anything, and of the others the holds that ended long
+    /// ago.
+    pub(super) fn sweep_sessions(&mut self, now: Moment) {
+        for number in self.sessions.keys().copied().collect::<Vec<_>>() {
+            self.forget_ended(number, |end| now.since(end) >= KEPT);
+        }
         let goes_on = |id| self.holds.get(id).is_some();
         let is_seen = |known: &KnownSession| {
             let mut holds = known.holds.iter().filter_map(|place| self.holds.at(*place));
@@ -107,6 +133,9 @@ impl Registry {
         let mut state = self.lock();
         state.leave(number, hold);
         state.remember(number, session.id(), hold);
+        if state.sessions.get(&number).is_some_and(|known| known.holds.len() > known.most) {
+            state.forget_ended(number, |_| true);
+        }
     }
 
     /// Adds locks that were found at the store, each a hold by itself, and returns all holds that are not among those
@@ -162,10 +191,13 @@ mod tests {
     use std::time::Duration;
 
     use latchwork::{Driver, FencingToken};
-    use latchwork_store::{ClaimId, Holder, Key, Mode};
+    use latchwork_services::hostile::held;
+    use latchwork_store::testing::PausedClock;
+    use latchwork_store::{ClaimId, Clock as _, Holder, Key, Mode};
 
     use super::super::origin::Origin;
     use super::super::registry::Limits;
+    use super::super::tickets::Sighting;
     use super::*;
     use crate::domain::names::Names;
 
@@ -186,6 +218,38 @@ mod tests {
             max_end: None,
             period: None,
         }
+    }
+
+    /// H531: a client keeps its session at another instance, and releases there what this one has granted.
+    #[test]
+    fn h531_a_session_that_is_kept_elsewhere_takes_bounded_memory() {
+        let clock = PausedClock::start();
+        let limits = Limits { holds: 9, waiters: 1 };
+        let registry = Registry::new(clock.clone(), limits, Names::new(""), true);
+        let number = SessionNumber(1);
+        let (session, kept) = (hold(1, number), hold(1, number));
+        let grant = |hold: &Ticket| {
+            registry.insert_ticket(hold, clock.now().plus(hold.ttl), false).unwrap();
+        };
+        grant(&session);
+        let remembered = || registry.holds_of(number).len();
+        let (before, mut most) = (held(), 0);
+        for at in 0..20 * ENDED {
+            let one = if at == 0 { kept.clone() } else { hold(1, number) };
+            grant(&one);
+            registry.remember(&session, &one);
+            if at > 0 {
+                assert!(matches!(registry.sighted(one.id(), &Sighting::Gone), Some((_, None))));
+            }
+            most = most.max(held().wrapping_sub(before));
+        }
+        assert!((1..=ENDED + 3).contains(&remembered()), "{}", remembered());
+        assert!(most < 300 * ENDED, "{most} bytes");
+        registry.sweep();
+        assert!(remembered() > 1, "the next renewal here tells of them");
+        clock.suspend(KEPT);
+        registry.sweep();
+        assert_eq!(registry.holds_of(number), [kept], "the one that goes on");
     }
 
     /// H451: a renewal finds the locks of a hold at the store, each by itself, while the acquire enters it.

@@ -111,8 +111,14 @@ impl Table {
         number
     }
 
+    /// When a hold has ended that is only remembered for its session; `None` for one that was never here.
+    pub(super) fn ended_at(&self, number: u32) -> Option<Moment> {
+        let (_, hold) = self.slot(number).filter(|_| !self.is_held(number))?;
+        Some(hold.end).filter(|end| *end != Moment::NEVER)
+    }
+
     /// Removes a hold. Its session goes on remembering it.
-    pub(super) fn remove(&mut self, id: HoldId) -> Option<Hold> {
+    pub(super) fn remove(&mut self, id: HoldId, now: Moment) -> Option<Hold> {
         let number = self.find(id).filter(|number| self.is_held(*number))?;
         let place = std::mem::replace(&mut self.places[number as usize], NOWHERE) as usize;
         self.by_end.swap_remove(place);
@@ -120,8 +126,13 @@ impl Table {
             self.places[*moved as usize] = place as u32;
             self.settle(place);
         }
-        let remembered = self.slot(number).and_then(|(_, hold)| hold.remembered());
-        remembered.or_else(|| self.free(number))
+        if let Some((_, hold)) = &mut self.slots[number as usize]
+            && let Some(removed) = hold.remembered()
+        {
+            hold.end = now;
+            return Some(removed);
+        }
+        self.free(number)
     }
 
     fn free(&mut self, number: u32) -> Option<Hold> {
@@ -264,7 +275,8 @@ mod tests {
                     model.insert(number, end);
                 }
                 (2, Some(number)) => {
-                    assert!(table.remove(HoldId::of(ClaimId::from_u128(number))).is_some());
+                    let now = Moment::from_nanos(0);
+                    assert!(table.remove(HoldId::of(ClaimId::from_u128(number)), now).is_some());
                     model.remove(&number);
                 }
                 _ if ids.len() < 100 => {
@@ -284,16 +296,18 @@ mod tests {
     #[test]
     fn a_session_remembers_an_ended_hold() {
         let (mut table, one) = (Table::default(), ticket("x", None));
-        let id = one.id();
+        let (id, now) = (one.id(), Moment::from_nanos(7));
         table.insert(id, hold(&one, 1));
         let (number, was_there) = table.remember(id, hold(&one, 9));
         assert!(!was_there && table.remember(id, hold(&one, 9)) == (number, true));
-        assert!(table.remove(id).is_some() && table.remove(id).is_none());
+        assert_eq!(table.ended_at(number), None);
+        assert!(table.remove(id, now).is_some() && table.remove(id, now).is_none());
+        assert_eq!(table.ended_at(number), Some(now));
         assert!(table.get(id).is_none() && table.at(number).is_some() && table.first().is_none());
         table.insert(id, hold(&one, 2));
         assert_eq!((table.len(), table.get(id).unwrap().in_session), (1, true));
         assert_eq!(table.forget(id), Some(number));
-        assert!(table.forget(id).is_none() && table.remove(id).is_some());
+        assert!(table.forget(id).is_none() && table.remove(id, now).is_some());
         assert!(table.at(number).is_none() && table.slots.is_empty());
     }
 

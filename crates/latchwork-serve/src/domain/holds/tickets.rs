@@ -20,6 +20,13 @@ use crate::domain::refusal::Refusal;
 /// When a hold that nobody renews is looked for at the store before its end: a tenth of its lease.
 const LAST_PART: u32 = 10;
 
+/// When it is looked for once more: a fiftieth of its lease before its end, and the drift of the clocks is half of that.
+/// A hold that another instance has released before is not lost.
+const LAST_LOOK: u32 = 50;
+
+/// The shortest pause between two looks, as a part of the ttl: a store may count in whole seconds, and say 0.
+const SHORTEST_PAUSE: u32 = 100;
+
 /// How soon the store is asked again that has not answered.
 const AGAIN: Duration = Duration::from_secs(1);
 
@@ -197,7 +204,7 @@ impl Registry {
 
     /// Removes a hold that another instance may have released. Returns it if this instance had it.
     pub(crate) fn forget_ticket(&self, ticket: &Ticket) -> Option<Hold> {
-        let hold = self.lock().forget(ticket.id());
+        let hold = self.lock().forget(ticket.id(), self.clock.now());
         self.fewer.notify_waiters();
         hold
     }
@@ -250,22 +257,21 @@ impl Registry {
         let now = self.clock.now();
         let mut state = self.lock();
         let hold = state.holds.get_mut(id)?;
-        let last = hold.ttl() / LAST_PART;
+        let ttl = hold.ttl();
         let Kept::Ticket(known) = &mut hold.kept else { return None };
         let end = match sighting {
             Sighting::Held { left, until } => {
                 known.until = known.until.max(*until);
-                let end = now.plus(*left).plus(drift(*left));
                 // With more than the last part, another instance has renewed it.
-                hold.is_seen = *left <= last + last / 2;
-                match hold.is_seen {
-                    true => end,
-                    false => now.plus(left.saturating_sub(last)),
-                }
+                let next = [LAST_PART, LAST_LOOK].map(|part| ttl / part);
+                let next = next.into_iter().find(|next| *left > *next + *next / 2);
+                hold.is_seen = next.is_none();
+                let pause = next.map_or_else(|| *left + drift(*left), |next| *left - next);
+                now.plus(pause.max(ttl / SHORTEST_PAUSE))
             }
             Sighting::Silence if now.since(known.until) < PATIENCE => now.plus(AGAIN),
             // Other instances may have renewed it all the time: only the store knows.
-            Sighting::Silence => return state.forget(id).map(|hold| (hold, None)),
+            Sighting::Silence => return state.forget(id, now).map(|hold| (hold, None)),
             Sighting::Gone => {
                 let is_late = hold.is_seen || known.until <= now;
                 if is_late {
@@ -273,7 +279,7 @@ impl Registry {
                     let hold = state.remove(now, id, ending, &self.names)?;
                     return Some((hold, Some(ending)));
                 }
-                return state.forget(id).map(|hold| (hold, None));
+                return state.forget(id, now).map(|hold| (hold, None));
             }
         };
         state.holds.set_end(id, end);
@@ -331,6 +337,33 @@ mod tests {
             period: None,
         };
         (driver, registry, ticket)
+    }
+
+    /// H534: a client has not renewed for nine tenths of its ttl, and releases through another instance. The store has not
+    /// the hold any more, as after its end.
+    #[test]
+    fn h534_a_release_elsewhere_shortly_before_the_end_is_no_loss() {
+        let (_driver, registry, ticket) = registry_of(1, 1);
+        let now = registry.clock.now();
+        let sight = |left: u64| {
+            let left = Duration::from_millis(left);
+            registry.sighted(ticket.id(), &Sighting::Held { left, until: now.plus(left) })
+        };
+        for (looks, is_lost) in
+            [(vec![1_000], false), (vec![1_400, 180], true), (vec![9_000], false)]
+        {
+            registry.insert_ticket(&ticket, now.plus(ticket.ttl), false).unwrap();
+            looks.iter().for_each(|left| assert!(sight(*left).is_none()));
+            let (_, ending) = registry.sighted(ticket.id(), &Sighting::Gone).unwrap();
+            assert_eq!(ending, is_lost.then_some(Ending::NotRenewed), "{looks:?}");
+        }
+        registry.insert_ticket(&ticket, now.plus(ticket.ttl), false).unwrap();
+        assert!(sight(0).is_none());
+        let (.., next) = registry.remove_late();
+        assert!(
+            next >= now.plus(ticket.ttl / 100),
+            "a store that says 0 is not asked at once again"
+        );
     }
 
     /// H441: a renewal of the session finds the claim at the store before the acquire has entered it.

@@ -442,7 +442,7 @@ impl Service {
         let changed = self.registry.exchange(id, owner, exchange, caller.arrival)?;
         let status = self.publish_change(changed, name, &holder, ttl, change).await;
         // The loop that ends holds does not find one that was lost before its token was entered.
-        if let Some((hold, ending)) = self.registry.lost_already(id) {
+        if let Some((_, hold, ending)) = self.registry.lost_already(id) {
             self.publish_end(&hold, ending);
         }
         Ok(status)

@@ -1,6 +1,5 @@
 //! The ends of holds: released, not renewed, lost, or taken away; and the loop that notices them.
 
-use std::mem::ManuallyDrop;
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
@@ -84,29 +83,27 @@ impl Service {
     }
 
     fn lost(&self, loss: &Loss) {
-        if let Some((hold, ending)) = self.registry.lost(&loss.key, loss.token, loss.reason) {
+        if let Some((id, hold, ending)) = self.registry.lost(&loss.key, loss.token, loss.reason) {
             let (name, reason) = (self.names.name_of(loss.key.as_str()), ending.reason());
             tracing::warn!(name, token = %loss.token, reason, "a hold was lost");
             self.publish_end(&hold, ending);
-            self.leave_to_its_ttl(hold);
+            self.leave_to_its_ttl(id, hold);
         }
     }
 
-    /// Keeps the other locks of a lost hold until its client's ttl is over, as the client relies on it until
-    /// it learns of the loss.
-    fn leave_to_its_ttl(&self, hold: Hold) {
+    /// Keeps the other locks of a lost hold until its client's ttl is over or the client deletes it: it relies on them
+    /// until it learns of the loss.
+    fn leave_to_its_ttl(&self, id: HoldId, hold: Hold) {
         let has_others = hold.kept.known().is_none() && hold.kept.locks().len() > 1;
         if !has_others {
             return;
         }
-        let (clock, registry) = (self.clock.clone(), self.registry.clone());
-        // The end of the service does not release it.
-        let hold = ManuallyDrop::new(hold);
-        registry.leave_guards(true);
+        let (clock, registry, end) = (self.clock.clone(), self.registry.clone(), hold.end);
+        let owner = hold.owner().clone();
+        registry.keep_others(id, hold);
         spawn(async move {
-            clock.sleep_until(hold.end).await;
-            drop(ManuallyDrop::into_inner(hold));
-            registry.leave_guards(false);
+            clock.sleep_until(end).await;
+            drop(registry.take_others(id, &owner));
         });
     }
 
@@ -134,9 +131,9 @@ impl Service {
         }
         // The library has ended the holds that the store evicted, also if it could not evict all. Meanwhile the store
         // may have granted the lock again, even to a client of this service.
-        for (hold, ending) in self.registry.evicted(key) {
+        for (id, hold, ending) in self.registry.evicted(key) {
             self.publish_end(&hold, ending);
-            self.leave_to_its_ttl(hold);
+            self.leave_to_its_ttl(id, hold);
         }
         let tokens = done.iter().flat_map(|done| &done.evicted).filter_map(|one| one.token);
         let tokens: Vec<_> = tokens.map(FencingToken::from_grant).collect();
@@ -180,6 +177,7 @@ impl Service {
                 {
                     self.abandon_once(*ticket);
                 }
+                drop(self.registry.take_others(id, &caller.principal.name));
                 return Err(refusal);
             }
             Ok(state) => state,

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use latchwork::{FencingToken, Resize};
-use latchwork_store::validity::seen_until;
+use latchwork_store::validity::valid_until;
 use latchwork_store::{Mode, Moment, random_u128};
 
 use super::Service;
@@ -150,11 +150,26 @@ impl Service {
         marks: Option<Marks>,
         caller: &Caller,
     ) -> Result<SessionStatus, Refusal> {
+        self.renew_for(text, marks, caller, true).await
+    }
+
+    /// The same; no event tells of a loss of the session if its client has not asked, who may have ended it elsewhere.
+    async fn renew_for(
+        &self,
+        text: &str,
+        marks: Option<Marks>,
+        caller: &Caller,
+        is_asked: bool,
+    ) -> Result<SessionStatus, Refusal> {
         caller.principal.check_right(Right::Lock)?;
         let session = self.open_session(text, caller)?;
         let Some(number) = session.session() else { return Err(no_session()) };
         // The holds of a session that has ended are left to their leases, on which the client relies until it has read that.
-        let own = self.renew_ticket(&session, caller).await.map_err(of_session)?;
+        let own = match is_asked {
+            true => self.renew_ticket(&session, caller).await,
+            false => self.renew_in_session(&session, caller).await,
+        };
+        let own = own.map_err(of_session)?;
         let mut renewals = Renewals::default();
         let known = self.registry.holds_of(number);
         self.renew_holds(&known, caller, &mut renewals).await;
@@ -196,7 +211,7 @@ impl Service {
     ) -> Result<SessionStatus, Refusal> {
         let now = self.clock.now();
         let fresh = Caller { arrival: now, ..caller.clone() };
-        let kept = self.renew_session(text, None, &fresh).await?;
+        let kept = self.renew_for(text, None, &fresh, false).await?;
         let valid_for = promised(caller.arrival, now.plus(kept.valid_for), kept.ttl);
         Ok(SessionStatus { valid_for, ..kept })
     }
@@ -389,7 +404,7 @@ impl Service {
                 seen.lost.push(LostLock { name, token, reason: "forbidden" });
                 continue;
             }
-            let until = seen_until(caller.arrival, claim.remaining.unwrap_or_default());
+            let until = valid_until(caller.arrival, claim.remaining.unwrap_or_default());
             let until = renewed_until(caller.arrival, until, own.ttl);
             let valid_for = promised(caller.arrival, until, own.ttl);
             seen.valid_for = Some(valid_for.min(seen.valid_for.unwrap_or(valid_for)));

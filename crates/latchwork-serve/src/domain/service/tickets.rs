@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use latchwork::{Error, ErrorKind, Event, FencingToken, Lost, LostReason, Observer};
-use latchwork_store::validity::seen_until;
+use latchwork_store::validity::valid_until;
 use latchwork_store::{Key, Moment};
 
 use super::Service;
@@ -258,7 +258,7 @@ impl Service {
                 last.left = longest.saturating_sub(age);
             }
             let lease = own.remaining.unwrap_or(lock.ttl());
-            let until = seen_until(asked, lease).minus(lock.holder().room_for_delay());
+            let until = valid_until(asked, lease).minus(lock.holder().room_for_delay());
             last.lease = last.lease.min(lease);
             last.until = last.until.min(until);
         }
@@ -281,8 +281,8 @@ impl Service {
         renewed.map_err(|error| self.not_renewed(ticket, &error))
     }
 
-    /// Renews a hold of a session. If the store does not have it, its client may have released it elsewhere: the answer
-    /// tells of a loss, and no event does.
+    /// Renews a session, or a hold of one. If the store does not have it, its client may have released it elsewhere: the
+    /// answer tells of a loss, and no event does.
     pub(super) async fn renew_in_session(
         &self,
         ticket: &Ticket,
@@ -292,11 +292,7 @@ impl Service {
             Ok(status) => return Ok(status),
             Err(error) => error,
         };
-        let is_elsewhere = self.outlived()
-            && error.kind() == ErrorKind::Lost
-            && self.registry.ended(ticket.id(), &ticket.owner).is_none()
-            && self.registry.gone(ticket) == Ending::Lost("taken");
-        if !is_elsewhere {
+        if error.kind() != ErrorKind::Lost || !self.may_be_released_elsewhere(ticket) {
             return Err(self.not_renewed(ticket, &error));
         }
         // The others of several locks are not renewed again. They end with their leases: the client still relies on them.
@@ -308,6 +304,13 @@ impl Service {
             self.publish_elsewhere(&hold);
         }
         Err(Ending::Lost("taken").refusal(&self.name_of(ticket)))
+    }
+
+    /// Whether another instance may have released a hold that the store does not have.
+    fn may_be_released_elsewhere(&self, ticket: &Ticket) -> bool {
+        self.outlived()
+            && self.registry.ended(ticket.id(), &ticket.owner).is_none()
+            && self.registry.gone(ticket) == Ending::Lost("taken")
     }
 
     /// Renews a hold, or returns the error of the store.
@@ -367,6 +370,14 @@ impl Service {
             Ok(Some(until)) => {
                 let until = renewed_until(caller.arrival, until, ticket.ttl);
                 self.confirmed(ticket, until, caller, false)
+            }
+            Ok(None) if self.may_be_released_elsewhere(ticket) => {
+                self.registry.leave_session(ticket);
+                let taken = Ending::Lost("taken");
+                for hold in self.registry.end_ticket(ticket, taken) {
+                    self.publish_elsewhere(&hold);
+                }
+                Err(taken.refusal(&self.name_of(ticket)))
             }
             Ok(None) => Err(self.lose(ticket, self.registry.gone(ticket))),
             Err(error) => Err(Refusal::of(&error, Some(&self.name_of(ticket)))),
@@ -499,7 +510,7 @@ impl Service {
         match seen.holders.iter().find(|party| party.id == claim) {
             Some(party) => {
                 let left = party.remaining.unwrap_or_default();
-                Sighting::Held { left, until: seen_until(asked, left) }
+                Sighting::Held { left, until: valid_until(asked, left) }
             }
             None => Sighting::Gone,
         }
@@ -534,6 +545,7 @@ mod tests {
     use crate::domain::access::caller::Peer;
     use crate::domain::access::policy::AccessPolicy;
     use crate::domain::access::principal::Principal;
+    use crate::domain::events::event::Forced;
     use crate::domain::events::hub::Hub;
     use crate::domain::holds::registry::{Limits, Registry};
     use crate::domain::holds::seal::Seals;
@@ -562,6 +574,37 @@ mod tests {
         });
         let principal = Arc::new(Principal::local(&rights));
         (driver, service, Caller { principal, arrival, peer: Peer::Unix })
+    }
+
+    /// H533: the names are too long for a ticket, and one of the locks was taken away.
+    #[tokio::test]
+    async fn h533_a_delete_frees_what_is_left_of_a_lost_hold_at_once() {
+        let dir = tempfile::tempdir().unwrap();
+        let (_driver, service, caller) = service(&dir).await;
+        let long = "n".repeat(6_000);
+        let (mode, resize) = (Mode::Exclusive, Resize::Never);
+        let lock = |name: &str| LockWish { name: name.into(), mode, resize, is_fair: false };
+        let options = Options { ttl: Some(Duration::from_secs(60)), ..Options::default() };
+        let target = Target::Locks(vec![lock("a"), lock(&long)]);
+        let wish = service.wish(target, options, &caller).unwrap();
+        let taken = service.acquire(wish, &caller, None).await.unwrap().into_hold().unwrap();
+        let (key, of) =
+            (service.names.key("a").unwrap(), Forced { by: "me".into(), why: "".into() });
+        service.force_release("a", &key, of).await.unwrap();
+        let is_free = |limit| {
+            let other = service.locks.mutex(&long);
+            async move { other.acquire_within(Duration::from_millis(limit)).await.is_ok() }
+        };
+        assert_eq!(service.renew(&taken.id, &caller).await.unwrap_err().kind, Kind::Lost);
+        let name = "another".into();
+        let another = Principal { name, ..Principal::local(&[Right::Lock]) };
+        let another = Caller { principal: Arc::new(another), ..caller.clone() };
+        let deleted = service.release(&taken.id, &another, ReleaseKind::Release).await;
+        assert_eq!(deleted.unwrap_err().kind, Kind::NotFound);
+        assert!(!is_free(300).await, "its client may not have read that it is lost");
+        let deleted = service.release(&taken.id, &caller, ReleaseKind::Release).await;
+        assert_eq!(deleted.unwrap_err().kind, Kind::Lost);
+        assert!(is_free(10_000).await && service.registry.is_idle());
     }
 
     /// H450: between the look at the session and the entry of the hold, which its end cannot see.
