@@ -132,7 +132,8 @@ fn merged(listed: &[PathBuf]) -> Result<Kubeconfig, KubeconfigError> {
     whole.ok_or_else(|| missing.unwrap_or(KubeconfigError::FindPath))
 }
 
-/// The proxy that the environment names for a server, as kubectl reads it.
+/// The proxy that the environment names for a server, as kubectl reads it. The matcher of hyper-util reads it as curl does:
+/// without ports, `*.name` and the exemption of this machine.
 fn of_environment(
     server: &http::Uri,
     variable: impl Fn(&str) -> Option<String>,
