@@ -63,7 +63,7 @@ fn h430_no_answer_promises_more_than_the_ttl_on_etcd() {
     }
 }
 
-/// etcd rounds the rest of a lease down to whole seconds, and this one lasts 10. A look elsewhere promises what is left, and
+/// etcd rounds the rest of a lease down to whole seconds, and this one lasts 6. A look elsewhere promises what is left, and
 /// no more.
 #[test]
 fn a_look_at_another_instance_promises_what_is_left_on_etcd() {
@@ -71,8 +71,8 @@ fn a_look_at_another_instance_promises_what_is_left_on_etcd() {
     let team = Team::at(&server.url());
     let (one, two) = (team.instance(), team.instance());
     let asked = Instant::now();
-    let hold = one.hold("x", r#"{"ttl_ms": 9000}"#);
-    let (granted, lease) = (Instant::now(), Duration::from_secs(10));
+    let hold = one.hold("x", r#"{"ttl_ms": 5000}"#);
+    let (granted, lease) = (Instant::now(), Duration::from_secs(6));
     let mut least_left = Duration::MAX;
     while asked.elapsed() < Duration::from_secs(4) {
         let looked = Instant::now();
