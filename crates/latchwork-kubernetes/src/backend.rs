@@ -94,6 +94,10 @@ impl Backend for KubernetesBackend {
         Box::pin(self.store.resize(claim))
     }
 
+    fn counts_for_all(&self) -> bool {
+        false
+    }
+
     fn renews_for_others(&self) -> bool {
         true
     }

@@ -194,6 +194,12 @@ pub trait Backend: fmt::Debug + Send + Sync + 'static {
         false
     }
 
+    /// Returns whether all clients count the rest of a lease ([`Party::remaining`](crate::Party::remaining)) from the same
+    /// moment. `false` if each counts from when it first saw the claim: others may see its end sooner.
+    fn counts_for_all(&self) -> bool {
+        true
+    }
+
     /// Lets go of a claim that this process holds: from now on any process may renew and release it.
     /// Returns the id by which they do.
     fn detach(&self, claim: &Claim) -> ClaimId {

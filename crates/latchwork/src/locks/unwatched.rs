@@ -224,8 +224,17 @@ impl Unwatched {
             return Ok(None);
         };
         let left = party.remaining.unwrap_or(self.ttl());
-        let until = validity::valid_until(asked_at, left);
+        let until = Self::seen_until(locks, asked_at, left);
         Ok(Some(until.minus(self.holder().room_for_delay())))
+    }
+
+    /// Until when a hold is valid of which the store, asked at `asked_at`, said that so much of its ttl is left. Not longer
+    /// than until then if other clients may see its end sooner.
+    pub fn seen_until(locks: &LockManager, asked_at: Moment, left: Duration) -> Moment {
+        match locks.engine().backend.counts_for_all() {
+            true => validity::valid_until(asked_at, left),
+            false => asked_at,
+        }
     }
 
     /// Lends the hold to a guard, which renews it from now on; the first time before this returns.

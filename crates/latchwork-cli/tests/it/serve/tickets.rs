@@ -141,6 +141,35 @@ fn h375_any_instance_keeps_a_hold_on_kubernetes() {
 }
 
 /// A balancer sends each request to the next instance; each is stopped and started again in turn.
+/// Each client of the API server counts a lease from when it first saw it. An instance that has seen it late must not
+/// promise what others no longer see.
+#[test]
+fn a_look_at_another_instance_promises_no_more_than_others_see_on_kubernetes() {
+    let server = KubernetesServer::start().unwrap();
+    server.make_namespace("looks").unwrap();
+    let team = Team::at(&server.url("looks").unwrap());
+    let one = team.instance();
+    let ttl = Duration::from_secs(8);
+    let session = one.ask("POST /v1/sessions", r#"{"ttl_ms": 8000}"#).is(200).get("session");
+    one.hold("in", &json!({ "session": session }).to_string());
+    let hold = one.hold("x", r#"{"ttl_ms": 8000}"#);
+    let granted = Instant::now();
+    let own = shown(&one, &hold).is(200).number("valid_for_ms");
+    assert!(own > 5_000, "the instance that has granted it knows: {own}");
+    let two = team.instance();
+    sleep(Duration::from_secs(2));
+    for line in [format!("GET /v1/holds/{hold}"), format!("GET /v1/sessions/{session}")] {
+        for service in [&one, &two] {
+            let looked = Instant::now();
+            let valid =
+                Duration::from_millis(service.ask(&line, "").is(200).number("valid_for_ms"));
+            assert!(looked + valid <= granted + ttl, "{line}: {valid:?}");
+        }
+    }
+    two.renew(&hold).is(200);
+    assert!(shown(&two, &hold).is(200).number("valid_for_ms") > 5_000);
+}
+
 pub(super) fn a_rolling_restart_loses_no_hold(url: &str) {
     let team = Team::at(url);
     let mut services = vec![team.instance(), team.instance()];

@@ -52,6 +52,17 @@ impl Hash for Common {
     }
 }
 
+/// What the store has said of a hold that this instance did not renew since.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Seen {
+    /// It was not asked.
+    No,
+    /// Another instance has renewed it, or its end is not near.
+    Held,
+    /// It was there shortly before its end.
+    NearEnd,
+}
+
 /// A hold of a client. There may be many, so it is small.
 #[derive(Debug)]
 pub(crate) struct Hold {
@@ -61,8 +72,8 @@ pub(crate) struct Hold {
     pub(in crate::domain) end: Moment,
     pub(crate) since: Moment,
     pub(super) ttl_millis: u32,
-    /// The store had the hold of this ticket when this instance asked shortly before its end.
-    pub(super) is_seen: bool,
+    /// What the store said of the hold of this ticket when this instance asked since its renewal here.
+    pub(super) seen: Seen,
     /// How many guards keep the hold of this ticket meanwhile, each for a change.
     pub(super) lent: u16,
     /// A session keeps the hold of this ticket.
@@ -78,8 +89,8 @@ impl Hold {
         since: Moment,
     ) -> Self {
         let ttl_millis = u32::try_from(ttl.as_millis()).unwrap_or(u32::MAX);
-        let (is_seen, lent, in_session) = (false, 0, false);
-        Self { of, kept, end, since, ttl_millis, is_seen, lent, in_session }
+        let (seen, lent, in_session) = (Seen::No, 0, false);
+        Self { of, kept, end, since, ttl_millis, seen, lent, in_session }
     }
 
     /// The hold of a ticket that is valid until `until`.
@@ -494,6 +505,11 @@ impl Registry {
     pub(crate) fn knows(&self, id: HoldId) -> bool {
         let state = self.lock();
         state.holds.get(id).is_some() || state.ended.find(id).is_some()
+    }
+
+    /// Until when a hold of a ticket is valid, as far as this instance knows.
+    pub(crate) fn known_until(&self, id: HoldId) -> Option<Moment> {
+        Some(self.lock().holds.get(id)?.kept.known()?.until)
     }
 
     /// The ticket of a hold, if it exists and this instance has all of its ticket.

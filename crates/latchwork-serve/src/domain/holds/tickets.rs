@@ -11,7 +11,7 @@ use super::ended::{EndedHold, Ending};
 use super::hold_status::HoldStatus;
 use super::id::HoldId;
 use super::kept::Kept;
-use super::registry::{Hold, Registry, State, weight};
+use super::registry::{Hold, Registry, Seen, State, weight};
 use super::release::{ReleaseKind, ReleaseOutcome};
 use super::ticket::{Packed, PackedLock, Ticket};
 use super::validity::promised;
@@ -134,7 +134,9 @@ impl Registry {
                     // Its end may stand by the clock of another instance.
                     known.packed = Packed::new(ticket);
                 }
-                hold.is_seen &= !renewed;
+                if renewed {
+                    hold.seen = Seen::No;
+                }
                 let end = if renewed { review } else { hold.end.max(until.min(review)) };
                 is_first = state.holds.set_end(id, end);
             }
@@ -265,15 +267,19 @@ impl Registry {
                 // With more than the last part, another instance has renewed it.
                 let next = [LAST_PART, LAST_LOOK].map(|part| ttl / part);
                 let next = next.into_iter().find(|next| *left > *next + *next / 2);
-                hold.is_seen = next.is_none();
-                let pause = next.map_or_else(|| *left + drift(*left), |next| *left - next);
+                hold.seen = if next.is_none() { Seen::NearEnd } else { Seen::Held };
+                let pause = next.map_or_else(|| *left + drift(ttl), |next| *left - next);
                 now.plus(pause.max(ttl / SHORTEST_PAUSE))
             }
             Sighting::Silence if now.since(known.until) < PATIENCE => now.plus(AGAIN),
             // Other instances may have renewed it all the time: only the store knows.
             Sighting::Silence => return state.forget(id, now).map(|hold| (hold, None)),
             Sighting::Gone => {
-                let is_late = hold.is_seen || known.until <= now;
+                let is_late = match hold.seen {
+                    Seen::No => known.until <= now,
+                    Seen::Held => false,
+                    Seen::NearEnd => true,
+                };
                 if is_late {
                     let ending = Ending::NotRenewed;
                     let hold = state.remove(now, id, ending, &self.names)?;

@@ -10,7 +10,6 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use latchwork::{FencingToken, Resize};
-use latchwork_store::validity::valid_until;
 use latchwork_store::{Mode, Moment, random_u128};
 
 use super::Service;
@@ -404,7 +403,8 @@ impl Service {
                 seen.lost.push(LostLock { name, token, reason: "forbidden" });
                 continue;
             }
-            let until = valid_until(caller.arrival, claim.remaining.unwrap_or_default());
+            let left = claim.remaining.unwrap_or_default();
+            let until = self.seen_until(HoldId::of(claim.id), caller.arrival, left);
             let until = renewed_until(caller.arrival, until, own.ttl);
             let valid_for = promised(caller.arrival, until, own.ttl);
             seen.valid_for = Some(valid_for.min(seen.valid_for.unwrap_or(valid_for)));

@@ -4,8 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use latchwork::{Error, ErrorKind, Event, FencingToken, Lost, LostReason, Observer};
-use latchwork_store::validity::valid_until;
+use latchwork::{Error, ErrorKind, Event, FencingToken, Lost, LostReason, Observer, Unwatched};
 use latchwork_store::{Key, Moment};
 
 use super::Service;
@@ -258,11 +257,18 @@ impl Service {
                 last.left = longest.saturating_sub(age);
             }
             let lease = own.remaining.unwrap_or(lock.ttl());
-            let until = valid_until(asked, lease).minus(lock.holder().room_for_delay());
+            let seen = lease.saturating_sub(lock.holder().room_for_delay());
+            let until = self.seen_until(HoldId::of(lock.id()), asked, seen);
             last.lease = last.lease.min(lease);
             last.until = last.until.min(until);
         }
         Ok(Some(last))
+    }
+
+    /// Until when a hold is valid, by what the store has said or by what this instance knows.
+    pub(super) fn seen_until(&self, id: HoldId, asked: Moment, left: Duration) -> Moment {
+        let seen = Unwatched::seen_until(&self.locks, asked, left);
+        self.registry.known_until(id).map_or(seen, |known| known.max(seen))
     }
 
     /// Releases a hold that no client has learned of.
@@ -510,7 +516,7 @@ impl Service {
         match seen.holders.iter().find(|party| party.id == claim) {
             Some(party) => {
                 let left = party.remaining.unwrap_or_default();
-                Sighting::Held { left, until: valid_until(asked, left) }
+                Sighting::Held { left, until: self.seen_until(doubtful.id, asked, left) }
             }
             None => Sighting::Gone,
         }
