@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use latchwork_store::{Blocked, ClaimId, Key, Moment};
 
+use crate::protocol::left::LeftClaims;
 use crate::protocol::names;
 use crate::protocol::pool::{Lease, Reading};
 use crate::protocol::queue::Target;
@@ -60,9 +61,13 @@ struct Entry {
 }
 
 impl Entry {
-    /// Whether this process has not renewed a claim of any process for so long that its lease may have ended.
-    fn is_stale(&self, now: Reading) -> bool {
-        self.is_left && !self.own.lease.may_be_alive(now)
+    fn new(own: OwnClaim, is_left: bool) -> Self {
+        Self { own, far: None, held: None, watch: None, is_left }
+    }
+
+    /// Whether it is no more than a claim of any process.
+    fn is_left_alone(&self) -> bool {
+        self.is_left && self.far.is_none() && self.held.is_none() && self.watch.is_none()
     }
 
     /// The key that it holds, and its create revision.
@@ -72,8 +77,58 @@ impl Entry {
     }
 }
 
-/// Boxed, for a map has room for up to twice as many as are in it.
-type Entries = HashMap<ClaimId, Box<Entry>>;
+#[derive(Debug, Default)]
+struct Entries {
+    /// Boxed, for a map has room for up to twice as many as are in it.
+    kept: HashMap<ClaimId, Box<Entry>>,
+    /// Those that are no more than claims of any process, if they fit.
+    left: LeftClaims,
+}
+
+impl Entries {
+    fn len(&self) -> usize {
+        self.kept.len() + self.left.len()
+    }
+
+    /// A claim, and whether any process may renew and release it.
+    fn get(&self, id: ClaimId) -> Option<(OwnClaim, bool)> {
+        match self.kept.get(&id) {
+            Some(entry) => Some((entry.own, entry.is_left)),
+            None => self.left.get(id).map(|own| (own, true)),
+        }
+    }
+
+    fn change(&mut self, id: ClaimId, change: impl FnOnce(&mut Entry)) {
+        if let Some(entry) = self.kept.get_mut(&id) {
+            change(entry);
+            if entry.is_left_alone() && self.left.put(id, &entry.own) {
+                self.kept.remove(&id);
+                shrink::give_back(&mut self.kept);
+            }
+        } else if let Some(own) = self.left.get(id) {
+            let mut entry = Entry::new(own, true);
+            change(&mut entry);
+            if !entry.is_left_alone() || !self.left.put(id, &entry.own) {
+                self.left.remove(id);
+                self.kept.insert(id, Box::new(entry));
+            }
+        }
+    }
+
+    fn remove(&mut self, id: ClaimId) {
+        match self.kept.remove(&id) {
+            Some(_) => shrink::give_back(&mut self.kept),
+            None => self.left.remove(id),
+        }
+    }
+
+    /// Removes the claims of any process that this one has not renewed for so long that their leases may have ended.
+    fn remove_stale(&mut self, now: Reading) {
+        self.kept.retain(|_, entry| !entry.is_left || entry.own.lease.may_be_alive(now));
+        shrink::give_back(&mut self.kept);
+        self.left.retain(|own| own.lease.may_be_alive(now));
+    }
+}
 
 /// With fewer entries none is looked through.
 const FEW: usize = 256;
@@ -87,50 +142,48 @@ pub(crate) struct Claims {
 
 impl Claims {
     pub(crate) fn get(&self, id: ClaimId) -> Option<OwnClaim> {
-        self.lock().get(&id).map(|entry| entry.own)
-    }
-
-    /// The same, and whether any process may renew and release it.
-    pub(crate) fn place(&self, id: ClaimId) -> Option<(OwnClaim, bool)> {
-        self.lock().get(&id).map(|entry| (entry.own, entry.is_left))
+        self.lock().get(id).map(|(own, _)| own)
     }
 
     /// A request is sent that may change the key of this claim.
     pub(crate) fn begin(&self, id: ClaimId, lease: Lease, seconds: i64) {
         let fresh = || {
             let (revision, matches, granted, unsure, is_adopted) = (None, false, false, 0, false);
-            let own = OwnClaim { lease, seconds, revision, matches, granted, unsure, is_adopted };
-            Box::new(Entry { own, far: None, held: None, watch: None, is_left: false })
+            OwnClaim { lease, seconds, revision, matches, granted, unsure, is_adopted }
         };
         let mut claims = self.lock();
         self.clear_up(&mut claims, lease.alive_at);
-        claims.entry(id).or_insert_with(fresh).own.unsure += 1;
+        if claims.get(id).is_none() {
+            claims.kept.insert(id, Box::new(Entry::new(fresh(), false)));
+        }
+        claims.change(id, |entry| entry.own.unsure += 1);
     }
 
     /// Any process may renew and release this claim from now on.
     pub(crate) fn leave(&self, id: ClaimId) {
-        if let Some(entry) = self.lock().get_mut(&id) {
+        self.lock().change(id, |entry| {
             (entry.held, entry.watch, entry.is_left) = (None, None, true);
-        }
+        });
     }
 
     /// Remembers where the store has a claim that another process may have acquired.
     pub(crate) fn adopt(&self, id: ClaimId, lease: Lease, revision: i64) {
         let mut claims = self.lock();
         self.clear_up(&mut claims, lease.alive_at);
-        claims.entry(id).or_insert_with(|| {
+        if claims.get(id).is_none() {
             let (revision, is_adopted) = (NonZeroI64::new(revision), true);
             let (seconds, matches, granted, unsure) = (0, true, true, 0);
             let own = OwnClaim { lease, seconds, revision, matches, granted, unsure, is_adopted };
-            Box::new(Entry { own, far: None, held: None, watch: None, is_left: true })
-        });
+            if !claims.left.put(id, &own) {
+                claims.kept.insert(id, Box::new(Entry::new(own, true)));
+            }
+        }
     }
 
     fn clear_up(&self, claims: &mut Entries, now: Reading) {
         if claims.len() >= self.crowd.load(Ordering::Relaxed).max(FEW) {
-            claims.retain(|_, entry| !entry.is_stale(now));
+            claims.remove_stale(now);
             self.crowd.store(2 * claims.len(), Ordering::Relaxed);
-            shrink::give_back(claims);
         }
     }
 
@@ -149,7 +202,7 @@ impl Claims {
 
     /// Returns the last answer to a claim that is far behind.
     pub(crate) fn far(&self, id: ClaimId) -> Option<LastAnswer> {
-        self.lock().get(&id).and_then(|entry| entry.far.as_deref().cloned())
+        self.lock().kept.get(&id).and_then(|entry| entry.far.as_deref().cloned())
     }
 
     /// Notes that a claim got this answer, or is no longer far behind.
@@ -187,22 +240,15 @@ impl Claims {
 
     /// Notes that the claim is being released: its end is no news to anybody.
     pub(crate) fn let_go(&self, id: ClaimId) {
-        if let Some(entry) = self.lock().get_mut(&id) {
-            (entry.held, entry.watch) = (None, None);
-        }
+        self.lock().change(id, |entry| (entry.held, entry.watch) = (None, None));
     }
 
     /// Forgets a claim that has this lease.
     pub(crate) fn forget(&self, id: ClaimId, lease: i64) -> Option<OwnClaim> {
         let mut claims = self.lock();
-        match claims.get(&id) {
-            Some(entry) if entry.own.lease.id == lease => {
-                let forgotten = claims.remove(&id);
-                shrink::give_back(&mut claims);
-                forgotten.map(|entry| entry.own)
-            }
-            _ => None,
-        }
+        let (own, _) = claims.get(id).filter(|(own, _)| own.lease.id == lease)?;
+        claims.remove(id);
+        Some(own)
     }
 
     /// Has those watched that have held their keys since before a moment and are not watched; says
@@ -213,7 +259,7 @@ impl Claims {
         watch: impl Fn(Vec<u8>, ClaimId, NonZeroI64) -> Listener,
     ) -> bool {
         let mut younger = false;
-        for (id, entry) in self.lock().iter_mut().filter(|(_, entry)| entry.watch.is_none()) {
+        for (id, entry) in self.lock().kept.iter_mut().filter(|(_, entry)| entry.watch.is_none()) {
             let Some((at, _)) = &entry.held else { continue };
             if *at > since {
                 younger = true;
@@ -228,23 +274,21 @@ impl Claims {
     pub(crate) fn unwatched(&self, ids: &[ClaimId]) {
         let mut claims = self.lock();
         for id in ids {
-            if let Some(entry) = claims.get_mut(id) {
-                entry.watch = None;
-            }
+            claims.change(*id, |entry| entry.watch = None);
         }
     }
 
     /// This one is watched no more, if it is by this listener.
     pub(crate) fn unwatched_by(&self, listener: i64, id: ClaimId) {
-        if let Some(entry) = self.lock().get_mut(&id) {
+        self.lock().change(id, |entry| {
             entry.watch.take_if(|watch| watch.id() == listener);
-        }
+        });
     }
 
     /// The key that this claim holds, its create revision, and who listens to its watch.
     pub(crate) fn watched_place(&self, id: ClaimId) -> Option<(Vec<u8>, NonZeroI64, i64)> {
         let claims = self.lock();
-        let entry = claims.get(&id)?;
+        let entry = claims.kept.get(&id)?;
         let (key, revision) = entry.place()?;
         Some((key, revision, entry.watch.as_ref()?.id()))
     }
@@ -253,6 +297,7 @@ impl Claims {
     pub(crate) fn key_created_at(&self, revision: i64) -> Option<Vec<u8>> {
         let claims = self.lock();
         let mut places = claims
+            .kept
             .values()
             .filter(|entry| entry.own.revision.is_some_and(|own| own.get() == revision));
         places.find_map(|entry| entry.place()).map(|(key, _)| key)
@@ -260,13 +305,15 @@ impl Claims {
 
     /// Ends all watches.
     pub(crate) fn close(&self) {
-        self.lock().clear();
+        *self.lock() = Entries::default();
     }
 
     fn change(&self, id: ClaimId, lease: i64, change: impl FnOnce(&mut Entry)) {
-        if let Some(entry) = self.lock().get_mut(&id).filter(|e| e.own.lease.id == lease) {
-            change(entry);
-        }
+        self.lock().change(id, |entry| {
+            if entry.own.lease.id == lease {
+                change(entry);
+            }
+        });
     }
 
     fn lock(&self) -> MutexGuard<'_, Entries> {
@@ -276,7 +323,7 @@ impl Claims {
 
 #[cfg(test)]
 mod tests {
-    use std::cell::RefCell;
+    use std::cell::{Cell, RefCell};
 
     use super::*;
 
@@ -291,6 +338,7 @@ mod tests {
         let alive_at = Reading::of(since);
         claims.begin(id, Lease { id: lease, ttl, spare, alive_at }, 9);
         claims.answered(id, lease, |own| own.revision = NonZeroI64::new(7));
+        claims.matched(id, lease);
         claims.granted(id, lease, Key::new("k").unwrap(), since, None);
         id
     }
@@ -318,6 +366,56 @@ mod tests {
         assert!(claims.get(kept).is_some(), "a hold of this process stays");
     }
 
+    /// The put of its first try may still come, under a lease that the release must end then.
+    #[test]
+    fn h537_a_left_claim_keeps_its_request_without_an_answer() {
+        let claims = Claims::default();
+        let (sure, unsure) = (held(&claims, 1, at(0)), held(&claims, 2, at(0)));
+        claims.begin(unsure, claims.get(unsure).unwrap().lease, 9);
+        for id in [sure, unsure] {
+            claims.leave(id);
+        }
+        let count = || {
+            let claims = claims.lock();
+            (claims.kept.len(), claims.left.len())
+        };
+        assert_eq!(count(), (0, 2));
+        let of = |id| claims.get(id).map(|own| own.unsure);
+        assert_eq!((of(sure), of(unsure)), (Some(0), Some(1)));
+        // A release is a request, too.
+        claims.begin(sure, claims.get(sure).unwrap().lease, 9);
+        claims.begin(unsure, claims.get(unsure).unwrap().lease, 9);
+        claims.answered(unsure, 2, |_| {});
+        assert_eq!((of(sure), of(unsure)), (Some(1), Some(1)));
+        for _ in 0..9 {
+            claims.begin(unsure, claims.get(unsure).unwrap().lease, 9);
+        }
+        assert_eq!((of(unsure), count()), (Some(10), (1, 1)), "it did not fit");
+        assert!(claims.forget(sure, 2).is_none() && claims.forget(sure, 1).is_some());
+        assert!(claims.get(sure).is_none());
+    }
+
+    /// As a guard does that the hold was lent to.
+    #[test]
+    fn a_left_claim_can_be_watched_again() {
+        let claims = Claims::default();
+        let id = held(&claims, 0x1f, at(0));
+        let count = || {
+            let watched = Cell::new(0);
+            claims.watch(at(1_000), |_, _, _| {
+                watched.set(watched.get() + 1);
+                Listener::of_nothing()
+            });
+            watched.get()
+        };
+        claims.leave(id);
+        assert_eq!((count(), claims.lock().left.len()), (0, 1));
+        claims.granted(id, 0x1f, Key::new("k").unwrap(), at(500), None);
+        assert_eq!((count(), claims.lock().left.len()), (1, 0));
+        claims.leave(id);
+        assert_eq!((count(), claims.lock().left.len()), (0, 1));
+    }
+
     #[test]
     fn a_claim_is_watched_once_until_its_release() {
         let (claims, asked) = (Claims::default(), RefCell::new(Vec::new()));
@@ -342,7 +440,7 @@ mod tests {
         claims.let_go(second);
         assert_eq!(watch(at(200)), (vec![("k/1f".into(), first, 7)], false));
         claims.let_go(first);
-        assert!(claims.lock().values().all(|entry| entry.watch.is_none()));
+        assert!(claims.lock().kept.values().all(|entry| entry.watch.is_none()));
         assert_eq!(watch(at(200)), (vec![], false), "they are being released");
     }
 }

@@ -6,7 +6,7 @@
 //! | `replace.rs` | the try of a claim that is to replace a hold |
 //! | `wait.rs`, `renew.rs`, `release.rs`, `inspect.rs`, `observe.rs`, `resize.rs` | the other verbs |
 //! | `holder_watch.rs` | watches the keys of held claims, so that a loss is known early |
-//! | `claims.rs`, `pool.rs` | this client's claims, and the leases that it has to spare |
+//! | `claims.rs`, `left.rs`, `pool.rs` | this client's claims, and the leases that it has to spare |
 //! | `requests.rs`, `pages.rs` | transactions and reads; answers in pages |
 //! | `names.rs`, `queue.rs` | formats: the names of keys, and the queue of a lock |
 //! | `shared.rs` | what all verbs share |
@@ -18,6 +18,7 @@ pub(crate) mod claims;
 pub(crate) mod far_behind;
 pub(crate) mod holder_watch;
 pub(crate) mod inspect;
+mod left;
 pub(crate) mod names;
 pub(crate) mod observe;
 pub(crate) mod pages;

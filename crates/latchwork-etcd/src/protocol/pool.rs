@@ -19,9 +19,9 @@ const MOST: usize = 64;
 /// while. Then the wall clock has run ahead of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Reading {
-    at: Moment,
+    pub(super) at: Moment,
     /// Wall minus boot time.
-    offset: i64,
+    pub(super) offset: i64,
 }
 
 impl Reading {

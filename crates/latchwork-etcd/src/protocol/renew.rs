@@ -38,8 +38,8 @@ struct HeldClaim<'a> {
     lease: i64,
     /// What its server grants beyond what claims count on.
     spare: Duration,
-    /// Another process may have released it, and given its lease to another claim: it is kept alive after a look.
-    is_left: bool,
+    /// Another process was granted its lease, and may have given it to another claim: it is kept alive after a look.
+    is_adopted: bool,
 }
 
 type Answer = Result<Renewal, BackendError>;
@@ -119,7 +119,7 @@ impl Shared {
         number: usize,
         claim: &'a Claim,
     ) -> Option<Result<HeldClaim<'a>, BackendError>> {
-        let (own, is_left) = self.claims.place(claim.id).filter(|(own, _)| own.granted)?;
+        let own = self.claims.get(claim.id).filter(|own| own.granted)?;
         let Lease { id, spare, .. } = own.lease;
         let key = names::claim(&names::queue(&claim.key), id);
         Some(held_at(HeldClaim {
@@ -129,7 +129,7 @@ impl Shared {
             revision: own.revision?.get(),
             lease: id,
             spare,
-            is_left,
+            is_adopted: own.is_adopted,
         }))
     }
 
@@ -148,8 +148,8 @@ impl Shared {
         }
         let (key, revision, id) = (place.key.clone(), place.revision, place.lease);
         // It was there a moment ago, and another process may have released it since.
-        let (spare, is_left) = (Duration::ZERO, true);
-        let held = HeldClaim { number, claim, key, revision, lease: id, spare, is_left };
+        let (spare, is_adopted) = (Duration::ZERO, true);
+        let held = HeldClaim { number, claim, key, revision, lease: id, spare, is_adopted };
         let held = held_at(held)?;
         let lease = Lease { id, ttl: claim.ttl, spare, alive_at: self.clocks() };
         self.claims.adopt(claim.id, lease, revision);
@@ -180,8 +180,8 @@ impl Shared {
         })
     }
 
-    /// Reads the keys of those that are open and keeps their leases alive, in the same flight; those of claims that
-    /// another process may have released, if their keys are there.
+    /// Reads the keys of those that are open and keeps their leases alive, in the same flight; leases that another
+    /// process was granted, if the keys are there.
     async fn ask_for_all(
         &self,
         link: std::sync::Arc<Link>,
@@ -195,7 +195,7 @@ impl Shared {
             let asks = link.keep_alive(Purpose::Renew, held[asked[at]].lease);
             async move { (at, asks.await) }
         };
-        let own = (0..asked.len()).filter(|at| !held[asked[*at]].is_left);
+        let own = (0..asked.len()).filter(|at| !held[asked[*at]].is_adopted);
         let mut keeps: FuturesUnordered<_> = own.map(keep).collect();
         let mut kept: Vec<_> = asked.iter().map(|_| None).collect();
         let mut keys = None;
@@ -205,11 +205,11 @@ impl Shared {
                 found = &mut reads, if keys.is_none() => {
                     let found = found.map_err(Failure::of_a_read)?;
                     let found: Vec<_> = requests::found(found).collect();
-                    let left = (0..asked.len()).filter(|at| {
+                    let adopted = (0..asked.len()).filter(|at| {
                         let (held, key) = (held[asked[*at]], found.get(*at));
-                        held.is_left && key.is_some_and(|key| is_there(held, key.as_ref()))
+                        held.is_adopted && key.is_some_and(|key| is_there(held, key.as_ref()))
                     });
-                    keeps.extend(left.map(keep));
+                    keeps.extend(adopted.map(keep));
                     keys = Some(found);
                     (0..asked.len()).collect()
                 }
@@ -381,7 +381,7 @@ mod tests {
             revision: 7,
             lease: 5,
             spare: Duration::ZERO,
-            is_left: false,
+            is_adopted: false,
         };
         let lost = |answer| matches!(answer, Ok(Renewal::Lost));
         let first = verdict(&held, Some(&key(7, 7)), Some(TTL)).unwrap().unwrap();
@@ -408,7 +408,7 @@ mod tests {
             revision: 7,
             lease: 5,
             spare: Duration::ZERO,
-            is_left: false,
+            is_adopted: false,
         };
         let sizes = |of: &[usize]| {
             let all: Vec<_> = of.iter().map(|bytes| held(*bytes)).collect();
