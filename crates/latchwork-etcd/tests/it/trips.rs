@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use crate::common::*;
 use latchwork_services::{Direction, EtcdOptions, EtcdServer, Proxy};
+use latchwork_store::Backend;
 
 const TRIP: Duration = Duration::from_millis(120);
 
@@ -59,5 +60,33 @@ fn a_try_at_a_held_lock_is_one_trip() {
             tries.push(start.elapsed());
         }
         assert_eq!(trips(&tries), 1, "{tries:?}");
+    });
+}
+
+/// Any process may renew a claim that was left. Where its lease was granted, no other claim can have the lease; elsewhere
+/// the key is read first, so that no other lock is lengthened.
+#[test]
+fn a_left_claim_is_renewed_in_one_trip_where_it_was_granted() {
+    let server = EtcdServer::start(&EtcdOptions::new()).unwrap();
+    let proxy = Proxy::plain(server.port()).unwrap();
+    run(async {
+        let url = format!("etcd://127.0.0.1:{}", proxy.port());
+        let (here, elsewhere) = (bare(&url).await, bare(&url).await);
+        let claim = claim("k").with(|it| it.ttl = 30 * SEC);
+        here.granted(&claim).await;
+        here.detach(&claim);
+        assert!(elsewhere.held(&claim).await, "it has found the place");
+        for direction in [Direction::ToServer, Direction::ToClient] {
+            proxy.delay(direction, TRIP / 2);
+        }
+        for (client, expected) in [(&here, 1), (&elsewhere, 2)] {
+            let mut renewals = Vec::new();
+            for _ in 0..4 {
+                let start = Instant::now();
+                assert!(client.held(&claim).await);
+                renewals.push(start.elapsed());
+            }
+            assert_eq!(trips(&renewals), expected, "{renewals:?}");
+        }
     });
 }
