@@ -4,6 +4,8 @@
 mod domain;
 mod http;
 mod logs;
+#[cfg(test)]
+mod memory_tests;
 mod metrics;
 mod page;
 mod server;

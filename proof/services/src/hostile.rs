@@ -11,6 +11,7 @@
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 const INPUTS: u64 = 10_000;
@@ -31,7 +32,11 @@ thread_local! {
     static PEAK: Cell<usize> = const { Cell::new(0) };
 }
 
+/// What all threads have allocated and not freed.
+static ALL: AtomicUsize = AtomicUsize::new(0);
+
 fn took(bytes: usize) {
+    ALL.fetch_add(bytes, Ordering::Relaxed);
     // A thread that is ending has no counters any more.
     let _ = HELD.try_with(|held| {
         held.set(held.get().wrapping_add(bytes));
@@ -46,6 +51,7 @@ fn took(bytes: usize) {
 }
 
 fn gave_back(bytes: usize) {
+    ALL.fetch_sub(bytes, Ordering::Relaxed);
     let _ = HELD.try_with(|held| held.set(held.get().wrapping_sub(bytes)));
 }
 
@@ -68,6 +74,11 @@ unsafe impl GlobalAlloc for Metered {
 /// The bytes that this thread has allocated and not freed: only differences count, modulo 2^64.
 pub fn held() -> usize {
     HELD.with(Cell::get)
+}
+
+/// The bytes that all threads have allocated and not freed.
+pub fn held_by_all() -> usize {
+    ALL.load(Ordering::Relaxed)
 }
 
 /// Feeds `parse` with hostile inputs that are made from `samples` of good input, and from nothing.
