@@ -71,6 +71,8 @@ struct Hold {
     /// Whether it ends with `succeed` and not with a release.
     is_task: bool,
     mode: Mode,
+    /// A request for a change had no answer: it may yet be granted, and a repeat has what it was granted.
+    is_unsettled: bool,
 }
 
 /// Works until the shop closes.
@@ -111,7 +113,9 @@ impl Client {
             3 => (Kind::Shared, Wanted::Lock(Mode::Write)),
             4 => {
                 let take = 1 + u32::from(self.luck.percent(40));
-                (Kind::Permits, Wanted::Lock(Mode::Permits { take, of: LIMITS[0] }))
+                let can = self.shop.locks.capabilities();
+                let of = LIMITS[usize::from(can.mixed_limits && self.luck.percent(40))];
+                (Kind::Permits, Wanted::Lock(Mode::Permits { take, of }))
             }
             5 => (Kind::Lead, Wanted::Leadership),
             _ => (Kind::Once, Wanted::Task),
@@ -170,7 +174,8 @@ impl Client {
                     Mode::Permits { take, of } => {
                         body["mode"] = "permits".into();
                         body["permits"] = json!({"take": take, "of": of});
-                        body["resize"] = "to-mine".into();
+                        let follows = self.luck.percent(30);
+                        body["resize"] = if follows { "follow" } else { "to-mine" }.into();
                     }
                 }
                 format!("POST /v1/locks/{key}")
@@ -189,11 +194,13 @@ impl Client {
         // What was granted in the moment of the cut is held until its ttl: on these keys alone.
         let cut = kind == Kind::Long && self.luck.percent(30);
         let tries = if name.is_some() { 4 } else { 1 };
-        for _ in 0..tries {
+        // The instance that had the first request knows its name. The last repeat may be a claim of its own.
+        let mut turn = self.sent.fetch_add(1, Ordering::Relaxed);
+        for repeat in 0..tries {
             let limit = if cut { wait / 4 } else { wait + ttl };
             let sent = self.clock.now();
             let text = body.to_string();
-            let asked = self.ask(&path, &text, name.as_deref());
+            let asked = self.ask_at(turn + repeat / 3, &path, &text, name.as_deref());
             let said = tokio::select! {
                 said = self.shop.io.within(limit, asked) => said,
                 _ = closed(&self.shop) => return Err("cancelled"),
@@ -206,7 +213,10 @@ impl Client {
                 Some(Ok(said)) if said.status == 410 => return Err("over"),
                 None if cut => return Err("cancelled"),
                 // The service is away, or what it said was lost.
-                _ => self.shop.io.sleep(ttl / 10).await,
+                said => {
+                    turn += usize::from(matches!(said, Some(Ok(_))));
+                    self.shop.io.sleep(ttl / 10).await;
+                }
             }
         }
         Err("failed")
@@ -241,7 +251,8 @@ impl Client {
         }
         self.note_grant(attempt, token, valid_until);
         let (id, mode) = (text("hold"), wish.what.mode());
-        Ok(Hold { attempt, key, id, token, valid_until, renew_at, is_task, mode })
+        let is_unsettled = false;
+        Ok(Hold { attempt, key, id, token, valid_until, renew_at, is_task, mode, is_unsettled })
     }
 
     fn note_grant(&self, attempt: u64, token: u64, valid_until: Moment) {
@@ -250,9 +261,10 @@ impl Client {
         self.note(What::Granted { attempt, token, ttl, valid_until });
     }
 
-    /// Upgrades or downgrades a hold. Whether it is held after that, as before or changed.
+    /// Upgrades or downgrades a hold. Of several instances, the next one is asked again while there is no answer: a repeat
+    /// with the old id has the new one. Whether it is held after that, as before or changed.
     async fn change(&mut self, hold: &mut Hold) -> bool {
-        let (ttl, before) = (self.shop.orders.ttl, hold.attempt);
+        let (ttl, before, several) = (self.shop.orders.ttl, hold.attempt, self.addresses.len() > 1);
         let attempt = self.shop.attempts.fetch_add(1, Ordering::Relaxed);
         let upgrades = hold.mode == Mode::Read;
         let (verb, mode) =
@@ -263,30 +275,47 @@ impl Client {
             // Others may read before the answer comes.
             self.note(releasing.clone());
         }
-        let wait = self.luck.times(ttl, 0.0..0.25);
+        // An instance that is silent leaves time to ask another one.
+        let part = if several { ttl / 8 } else { ttl / 4 };
+        let wait = self.luck.times(ttl / 4, 0.0..1.0);
         let body = match upgrades {
             true => json!({"wait_ms": wait.as_millis() as u64}).to_string(),
             false => String::new(),
         };
-        let (path, sent) = (format!("POST /v1/holds/{}/{verb}", hold.id), self.clock.now());
-        let limit = hold.valid_until.since(sent).min(wait + ttl / 4);
-        let said = self.shop.io.within(limit, self.ask(&path, &body, None)).await;
-        let why = match said {
-            Some(Ok(said)) if said.status == 200 && self.clock.now() < hold.valid_until => {
-                let token = said.body["token"].as_str().and_then(|token| token.parse().ok());
-                (hold.valid_until, hold.renew_at) = self.until(sent, &said);
-                (hold.attempt, hold.mode) = (attempt, mode);
-                hold.token = token.unwrap_or_default();
-                hold.id = said.body["hold"].as_str().unwrap_or_default().to_owned();
-                self.note_grant(attempt, hold.token, hold.valid_until);
-                if upgrades {
-                    self.note(releasing);
+        let path = format!("POST /v1/holds/{}/{verb}", hold.id);
+        let why = loop {
+            let sent = self.clock.now();
+            let limit = hold.valid_until.since(sent).min(wait + part);
+            let said = self.shop.io.within(limit, self.ask(&path, &body)).await;
+            let left = hold.valid_until.since(self.clock.now());
+            let is_over = left.is_zero();
+            match said {
+                Some(Ok(said)) if said.status == 200 && !is_over => {
+                    let token = said.body["token"].as_str().and_then(|token| token.parse().ok());
+                    (hold.valid_until, hold.renew_at) = self.until(sent, &said);
+                    (hold.attempt, hold.mode, hold.is_unsettled) = (attempt, mode, false);
+                    hold.token = token.unwrap_or_default();
+                    hold.id = said.body["hold"].as_str().unwrap_or_default().to_owned();
+                    self.note_grant(attempt, hold.token, hold.valid_until);
+                    if upgrades {
+                        self.note(releasing);
+                    }
+                    return true;
                 }
-                return true;
+                Some(Ok(Said { status: 409, body })) => {
+                    break if body["kind"] == "UpgradeConflict" { "conflict" } else { "timed_out" };
+                }
+                Some(Ok(Said { status: 404 | 410, .. })) => break "failed",
+                _ if is_over || !several => break "failed",
+                _ => {
+                    hold.is_unsettled = upgrades;
+                    if upgrades && left < ttl / 2 {
+                        // It is renewed first.
+                        break "failed";
+                    }
+                    self.shop.io.sleep(ttl / 20).await;
+                }
             }
-            Some(Ok(Said { status: 409, body })) if body["kind"] == "UpgradeConflict" => "conflict",
-            Some(Ok(Said { status: 409, .. })) => "timed_out",
-            _ => "failed",
         };
         self.note(What::GaveUp { attempt, why: why.into() });
         if !upgrades {
@@ -297,13 +326,12 @@ impl Client {
 
     async fn hold(&mut self, mut hold: Hold, length: Duration) -> Result<(), Trouble> {
         let until = self.clock.now().plus(length);
-        // The new id of an upgrade is lost if its instance is killed before it answers.
-        let changes = self.addresses.len() == 1
-            && matches!(hold.mode, Mode::Read | Mode::Write)
-            && self.shop.locks.capabilities().upgrade;
-        let step = self.shop.orders.ttl / 10;
+        let changes =
+            matches!(hold.mode, Mode::Read | Mode::Write) && self.shop.locks.capabilities().upgrade;
+        let (ttl, several) = (self.shop.orders.ttl, self.addresses.len() > 1);
+        let (step, least) = (ttl / 10, if several { ttl / 4 * 3 } else { ttl / 2 });
         // Some clients just stop to renew.
-        let forgets = self.addresses.len() == 1 && self.luck.percent(15);
+        let forgets = !several && self.luck.percent(15);
         let lost = loop {
             let (asked, stamp) = (self.clock.now(), boot_time());
             if asked >= hold.valid_until {
@@ -314,8 +342,8 @@ impl Client {
             self.shop.log.note_at(stamp, Some(self.task), what);
             self.write(&hold).await?;
             if changes
-                && self.luck.percent(30)
-                && hold.valid_until.since(self.clock.now()) > self.shop.orders.ttl / 2
+                && (hold.is_unsettled || self.luck.percent(if several { 60 } else { 30 }))
+                && hold.valid_until.since(self.clock.now()) > least
                 && !self.change(&mut hold).await
             {
                 return Ok(());
@@ -334,7 +362,11 @@ impl Client {
                 && (!forgets || self.clock.now() < until)
                 && let Some(why) = self.renew(&mut hold).await
             {
-                break Some(why);
+                let before = hold.attempt;
+                // The change was granted after all: only its repeat has the new id.
+                if !hold.is_unsettled || !self.change(&mut hold).await || hold.attempt == before {
+                    break Some(why);
+                }
             }
         };
         let attempt = hold.attempt;
@@ -368,7 +400,7 @@ impl Client {
             left = left.min(self.shop.orders.ttl / 8);
         }
         let path = format!("POST /v1/holds/{}/renew", hold.id);
-        let said = self.shop.io.within(left, self.ask(&path, "", None)).await;
+        let said = self.shop.io.within(left, self.ask(&path, "")).await;
         match said {
             Some(Ok(said)) if said.status == 200 && self.clock.now() < hold.valid_until => {
                 (hold.valid_until, hold.renew_at) = self.until(sent, &said);
@@ -385,12 +417,21 @@ impl Client {
     }
 
     async fn request(&self, line: &str) -> Option<Said> {
-        self.shop.io.within(self.shop.orders.ttl, self.ask(line, "", None)).await?.ok()
+        self.shop.io.within(self.shop.orders.ttl, self.ask(line, "")).await?.ok()
     }
 
-    /// Sends one request on a connection of its own.
-    async fn ask(&self, line: &str, body: &str, name: Option<&str>) -> std::io::Result<Said> {
-        let turn = self.sent.fetch_add(1, Ordering::Relaxed);
+    async fn ask(&self, line: &str, body: &str) -> std::io::Result<Said> {
+        self.ask_at(self.sent.fetch_add(1, Ordering::Relaxed), line, body, None).await
+    }
+
+    /// Sends one request on a connection of its own, to the instance whose turn it is.
+    async fn ask_at(
+        &self,
+        turn: usize,
+        line: &str,
+        body: &str,
+        name: Option<&str>,
+    ) -> std::io::Result<Said> {
         let address = &self.addresses[turn % self.addresses.len()];
         let mut stream = TcpStream::connect(address).await?;
         let mut text = format!("{line} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n");

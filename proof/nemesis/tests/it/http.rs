@@ -129,6 +129,8 @@ fn clients_of_two_instances_lose_no_hold(servers: &dyn Store, (most, renewals): 
     let renewed = outcome.history.events.iter();
     let renewed = renewed.filter(|event| matches!(event.what, What::Renewed { .. })).count();
     assert!(held.count() > most && renewed > renewals, "{outcome}");
+    let changed = outcome.verdict("beside").is_some_and(|beside| beside.examined > 3);
+    assert!(changed || servers.url().starts_with("redlock"), "no change: {outcome}");
     // An instance that was stopped may answer an acquire when there is no time left for a renewal.
     let mut late = HashSet::new();
     for event in &outcome.history.events {
