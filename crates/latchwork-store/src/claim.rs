@@ -38,8 +38,9 @@ pub struct Claim {
     ///
     /// A write claim beside a read hold is an upgrade. It waits for the other readers, ahead of the
     /// whole queue, and no reader is admitted while it waits. One upgrade of a key is under way at
-    /// a time: another is blocked by [`Cause::Upgrade`](crate::Cause::Upgrade) and leaves nothing. A
-    /// read claim beside a write hold is a downgrade, and is granted at once. Beside a hold that is
+    /// a time: another is blocked by [`Cause::Upgrade`](crate::Cause::Upgrade) and leaves nothing. So
+    /// is one by [`Cause::Earlier`](crate::Cause::Earlier) that would overtake a claim that came before
+    /// its hold. A read claim beside a write hold is a downgrade, and is granted at once. Beside a hold that is
     /// no longer at the store, the claim is blocked by [`Cause::Gone`](crate::Cause::Gone) and leaves
     /// nothing.
     pub beside: Option<ClaimId>,

@@ -128,7 +128,8 @@ pub enum ErrorKind {
     TimedOut,
     /// Another reader, which the message names, is upgrading its hold of the read-write lock. Each
     /// would wait for the other's read hold, so this one has to be released. Or a client of another
-    /// kind waits for the hold, and an upgrade or a downgrade cannot go ahead of it.
+    /// kind waits for the hold, and an upgrade or a downgrade cannot go ahead of it; or one that came
+    /// before the hold waits, and an upgrade does not go ahead of it.
     UpgradeConflict,
     /// The store did not answer, or answered with an error.
     Unreachable,

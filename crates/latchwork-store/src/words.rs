@@ -105,6 +105,8 @@ pub enum Cause {
     /// Another reader is upgrading its hold: the claim would wait for it, and it for the claim's own
     /// hold.
     Upgrade,
+    /// A claim that came before the hold waits for it, and was overtaken before. The upgrade would overtake it again.
+    Earlier,
     /// The hold that the claim was to replace is no longer at the store.
     Gone,
 }

@@ -109,7 +109,11 @@ impl Shared {
         let key = names::claim(prefix, lease.id);
         let limit = claim.mode.limit().map(|_| names::limit(prefix));
         let limit = limit.as_deref();
-        let value = value(claim, self.io.clock().wall());
+        let rank = match claim.beside {
+            Some(hold) => self.claims.get(hold).and_then(|hold| hold.rank),
+            None => known.and_then(|own| own.rank),
+        };
+        let value = value(claim, self.io.clock().wall(), rank);
         let sent_at = self.clocks();
         let is_fresh = is_new || lease.lasts(sent_at);
         let newest = self.newest();
@@ -173,6 +177,7 @@ impl Shared {
         let me = queue.find(&key);
         self.claims.answered(claim.id, lease.id, |own| {
             own.revision = me.and_then(|me| NonZeroI64::new(queue.places[me].revision));
+            own.rank = me.map_or(own.rank, |me| NonZeroI64::new(queue.places[me].rank));
         });
         if queue.revision < newest {
             return Err(went_back(newest, queue.revision));

@@ -23,6 +23,8 @@ pub(crate) struct OwnClaim {
     pub(crate) seconds: i64,
     /// The create revision of its key, once an answer told it.
     pub(crate) revision: Option<NonZeroI64>,
+    /// Its rank in the queue, from its first place on.
+    pub(crate) rank: Option<NonZeroI64>,
     /// Whether its place was found to match those ahead. It keeps its limit from then on.
     pub(crate) matches: bool,
     /// Whether an answer said that it holds the key.
@@ -148,8 +150,9 @@ impl Claims {
     /// A request is sent that may change the key of this claim.
     pub(crate) fn begin(&self, id: ClaimId, lease: Lease, seconds: i64) {
         let fresh = || {
-            let (revision, matches, granted, unsure, is_adopted) = (None, false, false, 0, false);
-            OwnClaim { lease, seconds, revision, matches, granted, unsure, is_adopted }
+            let (revision, rank, is_adopted) = (None, None, false);
+            let (matches, granted, unsure) = (false, false, 0);
+            OwnClaim { lease, seconds, revision, rank, matches, granted, unsure, is_adopted }
         };
         let mut claims = self.lock();
         self.clear_up(&mut claims, lease.alive_at);
@@ -167,13 +170,14 @@ impl Claims {
     }
 
     /// Remembers where the store has a claim that another process may have acquired.
-    pub(crate) fn adopt(&self, id: ClaimId, lease: Lease, revision: i64) {
+    pub(crate) fn adopt(&self, id: ClaimId, lease: Lease, revision: i64, rank: i64) {
         let mut claims = self.lock();
         self.clear_up(&mut claims, lease.alive_at);
         if claims.get(id).is_none() {
-            let (revision, is_adopted) = (NonZeroI64::new(revision), true);
-            let (seconds, matches, granted, unsure) = (0, true, true, 0);
-            let own = OwnClaim { lease, seconds, revision, matches, granted, unsure, is_adopted };
+            let (revision, rank) = (NonZeroI64::new(revision), NonZeroI64::new(rank));
+            let (seconds, matches, granted, unsure, is_adopted) = (0, true, true, 0, true);
+            let own =
+                OwnClaim { lease, seconds, revision, rank, matches, granted, unsure, is_adopted };
             if !claims.left.put(id, &own) {
                 claims.kept.insert(id, Box::new(Entry::new(own, true)));
             }
@@ -360,7 +364,7 @@ mod tests {
         for number in 0..1_000 {
             let lease = Lease { id: number, ..claims.get(kept).unwrap().lease };
             let alive_at = Reading::of(at(1_000_000 + number as u64 * 100));
-            claims.adopt(ClaimId::random(), Lease { alive_at, ..lease }, 7);
+            claims.adopt(ClaimId::random(), Lease { alive_at, ..lease }, 7, 7);
         }
         assert!(claims.lock().len() < 1_000);
         assert!(claims.get(kept).is_some(), "a hold of this process stays");

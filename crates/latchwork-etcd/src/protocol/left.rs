@@ -123,12 +123,15 @@ impl LeftClaims {
     }
 
     fn packed(&mut self, id: u64, own: &OwnClaim) -> Option<Slot> {
-        let OwnClaim { lease, seconds, revision, matches, granted, unsure, is_adopted } = *own;
+        let OwnClaim { lease, seconds, revision, rank, .. } = *own;
+        let OwnClaim { matches, granted, unsure, is_adopted, .. } = *own;
         let seconds = match is_adopted {
             true => lease.ttl.as_secs().try_into().ok()?,
             false => seconds.try_into().ok()?,
         };
         let fits = seconds < 1 << SECONDS && unsure < 1 << UNSURE && matches && granted;
+        // No upgrade has removed its first place.
+        let fits = fits && rank.is_none_or(|rank| Some(rank) == revision);
         if !fits || lease.spare != spare_of(seconds, is_adopted) || lease.ttl < ttl_of(seconds) {
             return None;
         }
@@ -148,7 +151,7 @@ impl LeftClaims {
         let lease = Lease { id: slot.lease, ttl, spare, alive_at };
         let (revision, seconds) = (Some(slot.revision), seconds.into());
         let (matches, granted) = (true, true);
-        OwnClaim { lease, seconds, revision, matches, granted, unsure, is_adopted }
+        OwnClaim { lease, seconds, revision, rank: revision, matches, granted, unsure, is_adopted }
     }
 
     /// The number of an offset that is this one or a little less, as if the machine had been paused since.
@@ -192,7 +195,7 @@ mod tests {
         let lease = Lease { id: lease, ttl, spare, alive_at };
         let (revision, seconds) = (NonZeroI64::new(lease.id), seconds.into());
         let (matches, granted, unsure) = (true, true, 0);
-        OwnClaim { lease, seconds, revision, matches, granted, unsure, is_adopted }
+        OwnClaim { lease, seconds, revision, rank: revision, matches, granted, unsure, is_adopted }
     }
 
     /// It may be believed to end earlier than it does, and never later.
@@ -224,6 +227,7 @@ mod tests {
             OwnClaim { granted: false, ..claim },
             OwnClaim { matches: false, ..claim },
             OwnClaim { revision: None, ..claim },
+            OwnClaim { rank: NonZeroI64::new(4), ..claim },
             OwnClaim { seconds: 1 << SECONDS, ..claim },
             OwnClaim { lease: short, ..claim },
             OwnClaim { lease: odd, ..claim },

@@ -5,8 +5,11 @@
 //! with a linger stays, under a lease of its own, with `lwc` in front: it lets nobody pass who was
 //! not there before, and keeps its create revision, so that clients of all kinds respect it.
 //!
-//! The holder of a claim that replaces a hold ends with U+001F, `beside=` and the id of that hold.
+//! The holder of a claim that replaces a hold ends with U+001F, `beside=` and the id of that hold. Before that, or at
+//! the end, is U+001F, `rank=` and a create revision: where the claim first stood, if an upgrade has removed that
+//! place, or the rank of the hold that it replaces.
 
+use std::num::NonZeroI64;
 use std::time::Duration;
 
 use latchwork_store::kit::limit::Limit;
@@ -47,11 +50,16 @@ pub(crate) struct Place {
     pub(crate) since: Option<Duration>,
     /// The hold that it is to replace.
     pub(crate) beside: Option<ClaimId>,
+    /// The create revision of its first place, or of that of the hold that it replaces or has replaced.
+    pub(crate) rank: i64,
 }
 
-/// What is stored in the key of a claim.
-pub(crate) fn value(claim: &Claim, now: Duration) -> Vec<u8> {
+/// What is stored in the key of a claim. Its rank is that of the new place unless it has another one.
+pub(crate) fn value(claim: &Claim, now: Duration, rank: Option<NonZeroI64>) -> Vec<u8> {
     let mut value = written("lw1", claim, now);
+    if let Some(rank) = rank {
+        value.extend(format!("{RANK}{rank}").bytes());
+    }
     if let Some(hold) = claim.beside {
         value.extend(format!("{BESIDE}{hold}").bytes());
     }
@@ -70,6 +78,8 @@ pub(crate) fn closed_value(claim: &Claim, until: Duration, term: u64) -> Vec<u8>
 const TERM: &str = "\u{1f}term=";
 /// Stands before the id of the hold that a claim is to replace, likewise.
 const BESIDE: &str = "\u{1f}beside=";
+/// Stands before the rank of a claim, likewise.
+const RANK: &str = "\u{1f}rank=";
 
 fn read_term(holder: &str) -> Option<u64> {
     holder.rsplit_once(TERM)?.1.parse().ok()
@@ -77,6 +87,10 @@ fn read_term(holder: &str) -> Option<u64> {
 
 fn read_beside(holder: &str) -> Option<ClaimId> {
     ClaimId::parse(holder.rsplit_once(BESIDE)?.1.get(..32)?)
+}
+
+fn read_rank(holder: &str) -> Option<i64> {
+    holder.rsplit_once(RANK)?.1.split('\u{1f}').next()?.parse().ok()
 }
 
 fn written(kind: &str, claim: &Claim, at: Duration) -> Vec<u8> {
@@ -127,16 +141,18 @@ impl Place {
             let holder = words.next()?;
             let term = read_term(holder).filter(|_| closes);
             let beside = read_beside(holder).filter(|_| !closes);
-            Some((Some(id), mode, Holder::from_stored(holder), since, closes, term, beside))
+            let rank = read_rank(holder);
+            Some((Some(id), mode, Holder::from_stored(holder), since, closes, term, beside, rank))
         });
         let foreign = || {
             let holder = Holder::new("a client of another kind");
-            (None, Mode::Exclusive, holder, None, false, None, None)
+            (None, Mode::Exclusive, holder, None, false, None, None, None)
         };
-        let (id, mode, holder, since, closes, term, beside) = ours.unwrap_or_else(foreign);
+        let (id, mode, holder, since, closes, term, beside, rank) = ours.unwrap_or_else(foreign);
         let closed = closes.then_some(entry.mod_revision);
         let KeyValue { key, create_revision: revision, lease, .. } = entry;
-        Self { key, revision, closed, term, lease, mode, id, holder, since, beside }
+        let rank = rank.unwrap_or(revision).min(revision);
+        Self { key, revision, closed, term, lease, mode, id, holder, since, beside, rank }
     }
 }
 
@@ -272,6 +288,8 @@ impl Queue {
             mode: node.mode,
             beside: place.beside.and_then(|hold| self.place_of(hold)),
             yields: place.id.is_some() && place.closed.is_none(),
+            rank: place.rank,
+            replaces: place.beside.is_some(),
         };
         self.places.iter().zip(self.seen_at(revision, View::Holder)).map(queued).collect()
     }
@@ -294,7 +312,9 @@ impl Queue {
     pub(crate) fn replacing_as_newcomer(&self, mode: Mode, hold: ClaimId) -> Verdict {
         let mut queued_claims = self.queued_at(i64::MAX);
         let hold = self.place_of(hold);
-        queued_claims.push(QueuedClaim { mode, beside: hold, yields: true });
+        let newcomer =
+            QueuedClaim { mode, beside: hold, yields: true, rank: i64::MAX, replaces: true };
+        queued_claims.push(newcomer);
         replace::verdict(&queued_claims, self.places.len(), hold)
     }
 
@@ -544,8 +564,12 @@ mod tests {
             it.holder = "host a, pid 7".into();
             it.beside = Some(ClaimId::from_u128(9));
         });
-        let value = value(&claim, Duration::from_millis(1_234));
-        let place = Place::read(entry("k/1", 3, &value));
+        let rank = |rank| {
+            let value = value(&claim, Duration::from_millis(1_234), NonZeroI64::new(rank));
+            Place::read(entry("k/1", 3, &value))
+        };
+        assert_eq!((rank(0).rank, rank(2).rank), (3, 2));
+        let place = rank(2);
         assert_eq!((place.id, place.mode), (Some(claim.id), claim.mode));
         assert_eq!(place.beside, claim.beside);
         assert_eq!(

@@ -147,12 +147,13 @@ impl Shared {
             return Ok(None);
         }
         let (key, revision, id) = (place.key.clone(), place.revision, place.lease);
+        let rank = place.rank;
         // It was there a moment ago, and another process may have released it since.
         let (spare, is_adopted) = (Duration::ZERO, true);
         let held = HeldClaim { number, claim, key, revision, lease: id, spare, is_adopted };
         let held = held_at(held)?;
         let lease = Lease { id, ttl: claim.ttl, spare, alive_at: self.clocks() };
-        self.claims.adopt(claim.id, lease, revision);
+        self.claims.adopt(claim.id, lease, revision, rank);
         Ok(Some(held))
     }
 

@@ -118,6 +118,7 @@ fn refusal(
         Verdict::Gone => Some(Ok(Blocked::by(Cause::Gone))),
         Verdict::Rival(place) => by(Cause::Upgrade, place),
         Verdict::Stuck(place) => by(Cause::Foreign, place),
+        Verdict::Earlier(place) => by(Cause::Earlier, place),
         Verdict::Mismatch(held) => Some(Err(cannot_replace(held.word(), claim.mode))),
         Verdict::Granted | Verdict::Behind(_) | Verdict::Overtakes(_) => None,
     }

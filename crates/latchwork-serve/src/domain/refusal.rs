@@ -209,7 +209,7 @@ impl Refusal {
     pub(crate) fn without_holders(self) -> Self {
         let message = match self.kind {
             Kind::UpgradeConflict => {
-                "another client waits for this hold: an upgrade, or one of another kind"
+                "another client waits for this hold: an upgrade, one of another kind, or an earlier one"
             }
             _ => "the lock is not free",
         };

@@ -111,6 +111,7 @@ fn words_and_small_types_have_their_forms() {
         (Cause::Linger, "linger"),
         (Cause::Quarantine, "quarantine"),
         (Cause::Foreign, "foreign"),
+        (Cause::Earlier, "earlier"),
     ] {
         is_written(cause, &format!("{word:?}"));
     }

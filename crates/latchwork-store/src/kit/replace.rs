@@ -9,6 +9,10 @@
 //! A place that is read as a waiter's may be a holder's when it is removed. [`Verdict::Overtakes`] says what
 //! the store has to compare in the same transaction: while the hold and the first of the waiters are
 //! there, none of the places from the first waiter on holds the key.
+//!
+//! A claim whose place was removed keeps its rank: where it first stood. Readers may become holders
+//! before it is back. An upgrade of such a hold does not remove it again, so a waiter is overtaken
+//! only by holds that came before it.
 
 use crate::claim::Mode;
 use crate::kit::lineup::{self, Node};
@@ -23,6 +27,10 @@ pub struct QueuedClaim {
     pub beside: Option<usize>,
     /// Whether its client takes another place when this one is removed while it waits.
     pub yields: bool,
+    /// Its order when it first took a place. A claim that replaces a hold has the rank of the hold.
+    pub rank: i64,
+    /// Whether it is to replace a hold, or has replaced one, which need not be in the queue.
+    pub replaces: bool,
 }
 
 /// The judgement of a claim that is to replace a hold.
@@ -38,6 +46,9 @@ pub enum Verdict {
     /// It would wait for the claim at this place, and that one for the hold: its client does not take
     /// another place.
     Stuck(usize),
+    /// The claim at this place came before the hold, and is not overtaken: the hold was granted while an
+    /// upgrade had removed the place of this claim.
+    Earlier(usize),
     /// The claim at this place is upgrading another hold.
     Rival(usize),
     /// The hold does not hold the key.
@@ -105,8 +116,16 @@ pub fn verdict(queue: &[QueuedClaim], me: usize, hold: Option<usize>) -> Verdict
         },
         (held, _) => return Verdict::Mismatch(held),
     };
-    match (waiter..me).find(|place| !ahead[*place].yields) {
-        Some(stays) => Verdict::Stuck(stays),
+    if let Some(stays) = (waiter..me).find(|place| !ahead[*place].yields) {
+        return Verdict::Stuck(stays);
+    }
+    // A downgrade is always granted at once. A claim whose hold has ended waits for nothing.
+    let is_earlier = |place: &usize| {
+        let waiter = &ahead[*place];
+        !waiter.replaces && waiter.rank < ahead[hold].rank
+    };
+    match (waiter..me).find(is_earlier).filter(|_| queue[me].mode == Mode::Write) {
+        Some(earlier) => Verdict::Earlier(earlier),
         None => Verdict::Overtakes(waiter),
     }
 }

@@ -13,7 +13,7 @@ use latchwork_store::{
 use crate::protocol::answers::{lives_for, pulse_in, queue_of, reads, token_of};
 use crate::protocol::claims::{Entry, LastAnswer, Node, OwnClaim};
 use crate::protocol::lingers::closed_by;
-use crate::protocol::queue::{Queue, Told, behind, data_of, name_of};
+use crate::protocol::queue::{Place, Queue, Told, behind, data_of, name_of};
 use crate::protocol::release::read;
 use crate::protocol::replace::beside;
 use crate::protocol::shared::Shared;
@@ -76,6 +76,8 @@ impl Shared {
         let lock = self.names.lock(&claim.key);
         let mut rounds = ROUNDS;
         let mut followed = None;
+        // Of a claim whose node an upgrade has removed.
+        let mut rank = None;
         loop {
             rounds -= 1;
             if asked.resize == Resize::Follow && self.claims.get(asked.id).is_none() {
@@ -92,6 +94,7 @@ impl Shared {
                     (own.session, Ok(Round::Gone))
                 }
                 Some(own) => {
+                    rank = rank_of(&own, claim.mode);
                     self.claims.asked(claim.id, self.io.now());
                     let session = own.session.clone();
                     let round = match &own.entry {
@@ -101,7 +104,9 @@ impl Shared {
                     (session, round)
                 }
                 None => {
-                    let name = name_of(claim);
+                    let hold = claim.beside.and_then(|hold| self.claims.get(hold));
+                    let rank = hold.map_or(rank, |hold| rank_of(&hold, claim.mode));
+                    let name = name_of(claim, rank);
                     let room = self.sessions.room(claim.ttl, length_of(&lock, &name));
                     let round = self.enter(claim, &lock, &name, &room).await;
                     (room.session().clone(), round)
@@ -119,7 +124,7 @@ impl Shared {
                 Ok(Round::Gone) if rounds > 0 => {}
                 Ok(Round::Gone) => return Err(restless()),
                 // The servers have said that it is over, so nothing of it is left.
-                Err(error) if session.is_over() && rounds > 0 && is_passing(&error) => {}
+                Err(error) if session.is_over() && rounds > 0 && is_passing(&error) => rank = None,
                 Err(error) => return Err(error),
             }
         }
@@ -232,7 +237,7 @@ impl Shared {
             }
             Ok(Err(refusal)) => {
                 self.claims.forget(claim.id);
-                return Err(not_created(refusal, &format!("{lock}/{}", name_of(claim))));
+                return Err(not_created(refusal, &format!("{lock}/{}", name_of(claim, None))));
             }
             Err(error) => {
                 if error.effect == Effect::NotApplied {
@@ -519,6 +524,12 @@ impl Shared {
 pub(super) fn data_in(landed: &mut Landed) -> Option<Vec<u8>> {
     let body = landed.next().ok()?.ok()?;
     messages::data(&body).map(|(data, _)| data)
+}
+
+/// The rank of a claim that has a node in the queue of a read-write lock.
+fn rank_of(own: &OwnClaim, mode: Mode) -> Option<i64> {
+    let node = own.node.as_ref().filter(|_| mode.shape() == Shape::ReadWrite)?;
+    Place::rank_of(&node.name)
 }
 
 /// Whether it was the end of the session, and not something that a new one would meet as well.

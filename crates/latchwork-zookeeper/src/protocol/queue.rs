@@ -3,7 +3,9 @@
 //! A claim is an ephemeral sequential node, named as Curator names them: `_c_<uuid>-lock-<number>`
 //! for a mutex, `_c_<uuid>-__READ__<number>` and `_c_<uuid>-__WRIT__<number>` for a read-write lock,
 //! where the uuid is the claim's id. Permits are ours: `_c_<uuid>-permits-<take>-<of>-<number>`. A claim
-//! that replaces a hold names it: `_c_<uuid>-beside-<uuid>-__WRIT__<number>`. A key that was released with a linger has a child `closed-<until>-<uuid>`, which outlives every session.
+//! that replaces a hold names it: `_c_<uuid>-beside-<uuid>-__WRIT__<number>`. One whose node an upgrade has removed
+//! names the number of its first node, `_c_<uuid>-rank-<number>-__WRIT__<number>`, and so does a claim that replaces
+//! its hold, behind the id of that. A key that was released with a linger has a child `closed-<until>-<uuid>`, which outlives every session.
 //!
 //! The data of the lock's node is its changed limit of permits, if it has one ([`Limit`]).
 //!
@@ -20,8 +22,9 @@ use latchwork_store::{
     BackendError, BackendErrorKind, Claim, ClaimId, Effect, Holder, Mode, Shape,
 };
 
-/// What the name of a claim's node starts with; the server appends a number.
-pub(crate) fn name_of(claim: &Claim) -> String {
+/// What the name of a claim's node starts with; the server appends a number. The rank is that of the new node
+/// unless it has another one.
+pub(crate) fn name_of(claim: &Claim, rank: Option<i64>) -> String {
     let kind = match claim.mode {
         Mode::Exclusive => "lock-".to_owned(),
         Mode::Read => "__READ__".to_owned(),
@@ -29,11 +32,14 @@ pub(crate) fn name_of(claim: &Claim) -> String {
         Mode::Permits { take, of } => format!("permits-{take}-{of}-"),
     };
     let beside = claim.beside.map(|hold| format!("{BESIDE}{}-", uuid(hold))).unwrap_or_default();
-    format!("{}{beside}{kind}", id_part(claim.id))
+    let rank = rank.map(|rank| format!("{RANK}{rank}-")).unwrap_or_default();
+    format!("{}{beside}{rank}{kind}", id_part(claim.id))
 }
 
 /// Stands before the id of the hold that a claim is to replace.
 const BESIDE: &str = "beside-";
+/// Stands before the number of the first node of a claim, behind that.
+const RANK: &str = "rank-";
 
 /// The hold that the claim of this node is to replace, if it is to replace one.
 fn beside_in(name: &str) -> Option<ClaimId> {
@@ -43,6 +49,16 @@ fn beside_in(name: &str) -> Option<ClaimId> {
     }
     let (_, rest) = id_in(name)?;
     parse_uuid(rest.strip_prefix('-')?.strip_prefix(BESIDE)?.get(..36)?)
+}
+
+/// The rank in the name of a node.
+fn rank_in(name: &str) -> Option<i64> {
+    let rest = name.get(40..)?;
+    let rest = match rest.strip_prefix(BESIDE) {
+        Some(rest) => rest.get(37..)?,
+        None => rest,
+    };
+    rest.strip_prefix(RANK)?.split_once('-')?.0.parse().ok()
 }
 
 /// What the names of all nodes of a claim start with.
@@ -83,6 +99,8 @@ pub(crate) struct Place {
     pub(crate) number: i32,
     /// The hold that it is to replace.
     pub(crate) beside: Option<ClaimId>,
+    /// The order of its first node, or of that of the hold that it replaces or has replaced.
+    pub(crate) rank: i64,
 }
 
 impl Place {
@@ -96,7 +114,14 @@ impl Place {
         // What is no sign is part of the kind.
         let (mode, end) = mode_of(head).or_else(|| mode_of(head.strip_suffix('-')?))?;
         let number = read_number(&name[end..])?;
-        Some(Self { name: name.into(), mode, number, beside: beside_in(name) })
+        let order = i64::from(number as u32);
+        let rank = rank_in(name).unwrap_or(order).min(order);
+        Some(Self { name: name.into(), mode, number, beside: beside_in(name), rank })
+    }
+
+    /// The rank of the claim with this node.
+    pub(crate) fn rank_of(name: &str) -> Option<i64> {
+        Self::read(name).map(|place| place.rank)
     }
 
     /// Its id; `None` for clients that name their nodes in another way.
@@ -290,6 +315,8 @@ impl Queue {
             mode: node.mode,
             beside: self.hold_of(me),
             yields: true,
+            rank: self.places[me].rank,
+            replaces: self.places[me].beside.is_some(),
         };
         nodes.map(queued).collect()
     }
@@ -437,7 +464,7 @@ mod tests {
             (Mode::Permits { take: 2, of: 5 }, "permits-2-5-"),
         ] {
             let claim = claim(mode);
-            let name = name_of(&claim);
+            let name = name_of(&claim, None);
             assert_eq!(name, format!("{start}{kind}"));
             let place = Place::read(&format!("{name}0000000042")).unwrap();
             assert_eq!((place.mode, place.id(), place.number), (mode, Some(claim.id), 42));
@@ -447,13 +474,17 @@ mod tests {
     #[test]
     fn a_claim_that_replaces_a_hold_names_it() {
         let claim = claim(Mode::Write).with(|it| it.beside = Some(ClaimId::from_u128(7)));
-        let name = format!("{}0000000042", name_of(&claim));
+        let named = |rank| format!("{}0000000042", name_of(&claim, rank));
+        let ranks = [None, Some(7), Some(99)].map(|rank| Place::rank_of(&named(rank)));
+        assert_eq!(ranks, [Some(42), Some(7), Some(42)]);
+        let name = named(Some(7));
         let place = Place::read(&name).unwrap();
         assert_eq!(
             (place.mode, place.id(), place.beside),
             (Mode::Write, Some(claim.id), claim.beside)
         );
-        let hold = "_c_00000000-0000-0000-0000-000000000007-__READ__0000000041";
+        let hold = "_c_00000000-0000-0000-0000-000000000007-rank-7-__READ__0000000041";
+        assert_eq!(Place::rank_of(hold), Some(7));
         let both = queue(&[hold, &name]);
         assert_eq!((both.hold_of(1), both.holding()), (Some(0), vec![true, true]));
         assert_eq!(queue(&[&name]).hold_of(0), None);

@@ -54,7 +54,9 @@ impl Shared {
             };
             let Some(cause) = cause_of(verdict) else { return Ok(None) };
             let by = match verdict {
-                Verdict::Rival(place) | Verdict::Stuck(place) => found.queue.places.get(place),
+                Verdict::Rival(place) | Verdict::Stuck(place) | Verdict::Earlier(place) => {
+                    found.queue.places.get(place)
+                }
                 _ => None,
             };
             let path = |name: &str| format!("{}/{name}", found.lock);
@@ -152,6 +154,7 @@ fn cause_of(verdict: Verdict) -> Option<Cause> {
         Verdict::Gone => Some(Cause::Gone),
         Verdict::Rival(_) => Some(Cause::Upgrade),
         Verdict::Stuck(_) => Some(Cause::Foreign),
+        Verdict::Earlier(_) => Some(Cause::Earlier),
         Verdict::Mismatch(_) => Some(Cause::Held),
         Verdict::Granted | Verdict::Behind(_) | Verdict::Overtakes(_) => None,
     }

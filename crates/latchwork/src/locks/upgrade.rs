@@ -63,8 +63,9 @@ impl Guard {
     /// After each of them but `Lost`, the guard has its read hold as before.
     ///
     /// - [`UpgradeConflict`](ErrorKind::UpgradeConflict) if another reader is upgrading, or a client
-    ///   of another kind (Curator, Go's `concurrency`) waits for this hold; the message names it.
-    ///   Release this guard, then acquire the lock for writing.
+    ///   of another kind (Curator, Go's `concurrency`) waits for this hold, or one that came before
+    ///   it and was overtaken (etcd, ZooKeeper); the message names it. Release this guard, then
+    ///   acquire the lock for writing.
     /// - [`Lost`](ErrorKind::Lost) if the read hold was lost meanwhile.
     /// - `Invalid` for a guard that is no reader's; `Unsupported` if the store cannot do it: Redlock,
     ///   and plain mode of Redis.
@@ -286,6 +287,12 @@ impl Guard {
                 Admission::Refused(Some(Blocked { cause: Cause::Upgrade, holder, .. })) => {
                     let holder = holder.map_or("another reader".into(), |it| it.shown());
                     let message = format!("{holder} is upgrading its hold, and waits for this one");
+                    Err(refused(&engine, key, ErrorKind::UpgradeConflict, message)
+                        .with_next_step("release this hold, then acquire the lock for writing"))
+                }
+                Admission::Refused(Some(Blocked { cause: Cause::Earlier, holder, .. })) => {
+                    let holder = holder.map_or("another client".into(), |it| it.shown());
+                    let message = format!("{holder} waits for this hold, and came before it");
                     Err(refused(&engine, key, ErrorKind::UpgradeConflict, message)
                         .with_next_step("release this hold, then acquire the lock for writing"))
                 }

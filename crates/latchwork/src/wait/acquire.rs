@@ -281,7 +281,10 @@ impl<'a> Pending<'a> {
                         engine.habits.hear(&self.claim.key, usual);
                     }
                     let is_final = self.claim.beside.is_some()
-                        && matches!(blocked.cause, Cause::Upgrade | Cause::Foreign | Cause::Gone);
+                        && matches!(
+                            blocked.cause,
+                            Cause::Upgrade | Cause::Earlier | Cause::Foreign | Cause::Gone
+                        );
                     if is_final || self.patience == Patience::Once {
                         return Ok(Admission::Refused(Some(blocked)));
                     }

@@ -36,6 +36,8 @@ struct State {
     queue: Vec<(Place, bool)>,
     /// How often each has come.
     came: [u8; 5],
+    /// In which order they have come first; a claim that replaces a hold has the rank of that.
+    ranks: [i64; 5],
     /// Those that have read at any time that they hold the key, and have not released it.
     hold: [bool; 5],
     left: [bool; 5],
@@ -54,6 +56,7 @@ enum Mistake {
     FirstIsNotCompared,
     FirstIsRemovedFirst,
     UpgradeKeepsWaiters,
+    RanksAreForgotten,
 }
 
 impl World<'_> {
@@ -80,6 +83,11 @@ impl World<'_> {
             mode: self.mode(*claim),
             beside: self.hold(*claim).and_then(find),
             yields: self.parts[*claim] != Part::Stays,
+            rank: match self.mistake {
+                Some(Mistake::RanksAreForgotten) => 0,
+                _ => state.ranks[*claim],
+            },
+            replaces: self.hold(*claim).is_some(),
         };
         state.queue.iter().map(queued).collect()
     }
@@ -145,6 +153,10 @@ impl World<'_> {
                     && matches!(after, Verdict::Granted | Verdict::Behind(_))
             }
             Verdict::Stuck(place) => !holding[place] && !queued_claims[place].yields,
+            Verdict::Earlier(place) => {
+                let is_earlier = |hold: usize| queued_claims[place].rank < queued_claims[hold].rank;
+                !holding[place] && hold.is_some_and(is_earlier)
+            }
             Verdict::Rival(place) => !holding[place] && queued_claims[place].beside.is_some(),
             Verdict::Gone => hold.is_none_or(|hold| hold > me || !holding[hold]),
             Verdict::Mismatch(held) => held == queued_claims[me].mode,
@@ -172,6 +184,11 @@ impl World<'_> {
             if place.is_none() && !state.left[claim] && state.came[claim] < 2 {
                 let mut then = state.clone();
                 then.came[claim] += 1;
+                if then.came[claim] == 1 {
+                    let last = state.ranks.iter().max().map_or(0, |last| *last);
+                    let of_hold = self.hold(claim).map_or(0, |hold| state.ranks[hold]);
+                    then.ranks[claim] = if of_hold > 0 { of_hold } else { last + 1 };
+                }
                 then.queue.push(((then.came[claim], claim), false));
                 next.push(then);
             }
@@ -225,8 +242,12 @@ impl World<'_> {
         if !is_done {
             return Ok(then);
         }
+        let upgrades = self.mode(removal.own.1) == Mode::Write;
+        let rank = state.ranks[removal.hold.1];
         for (_, claim) in &removed {
             check(!state.hold[*claim], || format!("{claim} held, and was removed"))?;
+            let is_later = !upgrades || self.hold(*claim).is_some() || state.ranks[*claim] >= rank;
+            check(is_later, || format!("{claim} came before {}", removal.hold.1))?;
         }
         then.queue.retain(|(place, _)| !removed.contains(place));
         then.removal = Some(removal).filter(|it| !it.waiters.is_empty());
@@ -251,6 +272,12 @@ fn check(is_well: bool, what: impl Fn() -> String) -> Result<(), String> {
     if is_well { Ok(()) } else { Err(what()) }
 }
 
+/// All parts that four claims may have, and those of a reader that passes a writer and upgrades.
+fn all_casts() -> Vec<Vec<Part>> {
+    let passes = vec![Part::Reads, Part::Writes, Part::Replaces(0), Part::Reads, Part::Replaces(3)];
+    [casts(4), vec![passes]].concat()
+}
+
 /// All parts that so many claims may have.
 fn casts(claims: usize) -> Vec<Vec<Part>> {
     let mut all = vec![Vec::new()];
@@ -268,7 +295,7 @@ fn casts(claims: usize) -> Vec<Vec<Part>> {
 #[test]
 fn no_history_of_four_claims_lets_two_hold() {
     let mut states = 0;
-    for parts in casts(4) {
+    for parts in all_casts() {
         states += World { parts: &parts, mistake: None }.explore().unwrap();
     }
     assert!(states > 100_000, "{states}");
@@ -278,17 +305,28 @@ fn no_history_of_four_claims_lets_two_hold() {
 #[test]
 fn each_mistake_in_a_removal_is_found() {
     use Mistake::*;
-    for mistake in [HoldIsNotCompared, FirstIsNotCompared, FirstIsRemovedFirst, UpgradeKeepsWaiters]
-    {
+    for mistake in [
+        HoldIsNotCompared,
+        FirstIsNotCompared,
+        FirstIsRemovedFirst,
+        UpgradeKeepsWaiters,
+        RanksAreForgotten,
+    ] {
         let is_found =
             |parts: &Vec<Part>| World { parts, mistake: Some(mistake) }.explore().is_err();
-        assert!(casts(4).iter().any(is_found), "{mistake:?}");
+        assert!(all_casts().iter().any(is_found), "{mistake:?}");
     }
 }
 
 #[test]
 fn a_claim_replaces_a_hold_of_the_other_mode() {
-    let queued = |mode, beside| QueuedClaim { mode, beside, yields: true };
+    let queued = |mode, beside| QueuedClaim {
+        mode,
+        beside,
+        yields: true,
+        rank: 0,
+        replaces: beside.is_some(),
+    };
     for (held, wanted) in [(Mode::Read, Mode::Write), (Mode::Write, Mode::Read)] {
         let queue = [queued(held, None), queued(wanted, Some(0))];
         assert_eq!(verdict(&queue, 1, Some(0)), Verdict::Granted);
