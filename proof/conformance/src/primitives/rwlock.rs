@@ -13,6 +13,7 @@ pub(crate) fn cases() -> Vec<Case> {
         case!(a_reader_after_a_writer_has_a_larger_token, |e| e.shared),
         case!(a_guard_changes_ahead_of_a_writer_that_waits, |e| e.shared && e.upgrade && e.fifo),
         case!(a_failed_upgrade_lets_no_reader_pass_a_writer, |e| e.shared && e.upgrade && e.fifo),
+        case!(an_upgrade_conflict_names_an_earlier_writer, |e| e.shared && e.upgrade && e.fifo),
         case!(a_forced_release_ends_an_upgrade_that_waits, |e| e.shared && e.upgrade),
         case!(a_forced_release_ends_the_upgrade_of_a_frozen_process, |e| e.shared && e.upgrade),
         case!(is_refused_by_a_store_without_readers, |e| !e.shared),
@@ -133,6 +134,35 @@ async fn a_failed_upgrade_lets_no_reader_pass_a_writer(stage: Stage) {
     guard.release().await.unwrap();
     other.release().await.unwrap();
     writer.await.unwrap().release().await.unwrap();
+}
+
+/// H546: a reader has passed a writer whose place an upgrade had removed. Its own upgrade does not go ahead of that.
+async fn an_upgrade_conflict_names_an_earlier_writer(stage: Stage) {
+    let (a, b) = (stage.client().await, stage.peer().await);
+    let [read, other] = [(); 2].map(|()| stage.claim(Mode::Read));
+    let writer = stage.claim(Mode::Write);
+    for reader in [&read, &other] {
+        stage.granted(&a, reader, "readers share").await;
+    }
+    a.blocked(&writer, "others read").await;
+    let upgrade = stage.claim(Mode::Write).with(|it| it.beside = Some(read.id));
+    a.blocked(&upgrade, "another reads").await;
+    a.released(&upgrade, "it waited").await;
+    let passed = b.locks.rwlock(NAME).read().try_acquire().await.unwrap();
+    a.blocked(&writer, "others read").await;
+    if let Some(mut guard) = passed {
+        let waits = guard.upgrade_within(stage.a_while()).await;
+        for error in [waits.unwrap_err(), guard.try_upgrade().await.unwrap_err()] {
+            assert_eq!(error.kind(), ErrorKind::UpgradeConflict, "{error}");
+            let said = format!("{} waits for this hold, and came before it", writer.holder);
+            assert!(error.to_string().contains(&said), "{error}");
+        }
+        guard.release().await.unwrap();
+    }
+    for reader in [&read, &other] {
+        a.released(reader, "it was held").await;
+    }
+    stage.granted(&a, &writer, "it is its turn").await;
 }
 
 /// H507: the process of an evicted reader is frozen while its upgrade waits. The upgrade does not become the holder.

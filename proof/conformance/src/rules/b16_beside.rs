@@ -23,6 +23,9 @@ pub(crate) fn cases() -> Vec<Case> {
         case!(later_readers_wait_behind_an_upgrade, |e| e.upgrade && e.fifo),
         case!(a_second_upgrade_is_refused, |e| e.upgrade),
         case!(an_upgrade_goes_ahead_of_the_queue, |e| e.upgrade && e.fifo),
+        case!(a_later_reader_overtakes_no_earlier_waiter, |e| e.upgrade && e.fifo),
+        case!(a_hold_keeps_its_rank_through_changes, |e| e.upgrade && e.fifo),
+        case!(an_upgrade_without_its_hold_stops_no_other, |e| e.upgrade),
         case!(a_withdrawn_upgrade_lets_readers_in, |e| e.upgrade && e.push),
         case!(an_upgrade_that_is_not_repeated_lets_readers_in, |e| e.upgrade),
         case!(a_lost_hold_is_not_replaced, |e| e.upgrade),
@@ -178,6 +181,77 @@ async fn an_upgrade_goes_ahead_of_the_queue(stage: Stage) {
     stage.granted(&b, &writer, "it is its turn").await;
     b.released(&writer, "it was held").await;
     stage.granted(&b, &reader, "it is its turn").await;
+}
+
+/// H546: an upgrade that is given up may let a later reader pass a waiter, but that reader's upgrade goes ahead of no
+/// claim that came before it. So the waiter is passed by one generation of readers at most.
+async fn a_later_reader_overtakes_no_earlier_waiter(stage: Stage) {
+    for waits in [true, false] {
+        let stage = stage.again().await;
+        let (a, b, c) = (stage.client().await, stage.client().await, stage.client().await);
+        let [read, other, later] = [(); 3].map(|()| stage.claim(Mode::Read));
+        let writer = stage.claim(Mode::Write);
+        stage.granted(&a, &read, "the key is free").await;
+        stage.granted(&a, &other, "readers share").await;
+        b.blocked(&writer, "others read").await;
+        let upgrade = replacing(&stage, Mode::Write, &read);
+        a.blocked(&upgrade, "another reads").await;
+        c.blocked(&later, "a writer waits").await;
+        a.released(&upgrade, "it waited").await;
+        // Where the upgrade has removed the writer's place, it is behind the reader until it asks again.
+        let passes = matches!(c.attempt(&later).await, Ok(Attempt::Granted(_)));
+        b.blocked(&writer, "others read").await;
+        if passes {
+            let upgrade = replacing(&stage, Mode::Write, &later).with(|it| it.waits = waits);
+            for _ in 0..2 {
+                assert_eq!(c.blocked(&upgrade, "a writer waits").await.cause, Cause::Earlier);
+                c.held(&later, "a refused upgrade keeps it").await;
+            }
+            assert_eq!(c.release(&upgrade).await, Released::NotHeld, "it left nothing");
+        }
+        for mode in [Mode::Read, Mode::Write] {
+            c.blocked(&stage.passer(mode), "a writer waits").await;
+        }
+        // Its own hold came before the writer.
+        let upgrade = replacing(&stage, Mode::Write, &read);
+        assert_eq!(a.blocked(&upgrade, "another reads").await.cause, Cause::Held);
+        a.released(&upgrade, "it waited").await;
+        b.blocked(&writer, "others read").await;
+        for (client, reader) in [(&a, &read), (&a, &other), (&c, &later)] {
+            client.release(reader).await;
+        }
+        stage.granted(&b, &writer, "it is its turn").await;
+    }
+}
+
+/// A hold that came before a waiter goes ahead of it each time, however often it has become another hold.
+async fn a_hold_keeps_its_rank_through_changes(stage: Stage) {
+    let (a, b) = (stage.client().await, stage.client().await);
+    let (mut hold, writer) = (stage.claim(Mode::Read), stage.claim(Mode::Write));
+    stage.granted(&a, &hold, "the key is free").await;
+    for mode in [Mode::Write, Mode::Read].into_iter().cycle().take(6) {
+        b.blocked(&writer, "somebody holds").await;
+        let next = replacing(&stage, mode, &hold);
+        stage.granted(&a, &next, "it is ahead of the writer").await;
+        a.released(&hold, "it was held").await;
+        hold = next;
+    }
+    b.blocked(&writer, "somebody reads").await;
+    a.released(&hold, "it was held").await;
+    stage.granted(&b, &writer, "it is its turn").await;
+}
+
+/// An upgrade waits, and is not repeated after its hold has ended. A later reader upgrades all the same.
+async fn an_upgrade_without_its_hold_stops_no_other(stage: Stage) {
+    let (a, b) = (stage.client().await, stage.client().await);
+    let [read, other] = [(); 2].map(|()| stage.claim(Mode::Read));
+    stage.granted(&a, &read, "the key is free").await;
+    stage.granted(&b, &other, "readers share").await;
+    a.blocked(&replacing(&stage, Mode::Write, &read), "another reads").await;
+    a.released(&read, "it was held").await;
+    let write = replacing(&stage, Mode::Write, &other);
+    stage.granted(&b, &write, "nobody else reads").await;
+    b.held(&other, "it was not released").await;
 }
 
 /// An upgrade that gives up leaves the key to readers, and the read hold to its holder.
@@ -479,14 +553,18 @@ impl Worker {
         self.io.sleep(random_between(Duration::ZERO, Duration::from_millis(2))).await;
     }
 
-    /// Replaces a hold; none if another upgrade is under way.
+    /// Replaces a hold; none if another upgrade is under way, or would overtake an earlier claim.
     async fn replace(&self, claim: &Claim) -> Option<Grant> {
         let mut claim = claim.clone();
         for _ in 0..10_000 {
             claim.stamp = Stamp::new(self.io.now());
             match self.client.attempt(&claim).await.expect("contention is no error") {
                 Attempt::Granted(grant) => return Some(grant),
-                Attempt::Blocked(blocked) if blocked.cause == Cause::Upgrade => return None,
+                Attempt::Blocked(blocked)
+                    if matches!(blocked.cause, Cause::Upgrade | Cause::Earlier) =>
+                {
+                    return None;
+                }
                 Attempt::Blocked(blocked) => {
                     assert_ne!(blocked.cause, Cause::Gone, "it is held");
                     let third = claim.ttl / 3;
