@@ -78,6 +78,20 @@ impl World {
         tokio::join!(request, cuts).0
     }
 
+    /// As [`Self::lost`], on a connection that is made for the request: the server's first words pass.
+    async fn lost_on_its_way<T>(&self, method: &str, request: impl Future<Output = T>) -> T {
+        let label = format!("grpc_method=\"{method}\"");
+        let handled = "grpc_server_handled_total";
+        let before = self.server.measure(handled, &label).unwrap();
+        self.proxy.delay(Direction::ToClient, SEC);
+        let cuts = async {
+            counted(&self.server, handled, &label, |n| n > before).await;
+            self.proxy.begin_anew().unwrap();
+            self.proxy.delay(Direction::ToClient, std::time::Duration::ZERO);
+        };
+        tokio::join!(request, cuts).0
+    }
+
     fn keys(&self, name: &str) -> Vec<String> {
         keys_of(&self.server, name)
     }
@@ -264,7 +278,7 @@ fn h19_a_revocation_with_a_lost_answer_is_repeated() {
         let client = world.client().await;
         let one = claim("k");
         unknown(world.lost("Txn", client.try_acquire(&one)).await);
-        unknown(world.lost("LeaseRevoke", client.release(&one, Linger::None)).await);
+        unknown(world.lost_on_its_way("LeaseRevoke", client.release(&one, Linger::None)).await);
         assert_eq!(world.keys("k").len(), 0, "it was applied");
         assert_eq!(client.released(&one).await, Released::NotHeld);
         client.granted(&claim("k")).await;
@@ -334,7 +348,7 @@ fn h19_a_login_whose_answer_is_lost_is_made_again() {
     let world = World::new(&EtcdOptions::new().root_password("secret"));
     run(async {
         let url = format!("etcd://root:secret@127.0.0.1:{}", world.proxy.port());
-        let error = world.lost("Authenticate", connect(&url)).await.unwrap_err();
+        let error = world.lost_on_its_way("Authenticate", connect(&url)).await.unwrap_err();
         assert_eq!(error.kind(), latchwork_store::ErrorKind::Unreachable, "{error}");
         let locks = client(&url).await;
         locks.mutex("k").acquire().await.unwrap().release().await.unwrap();

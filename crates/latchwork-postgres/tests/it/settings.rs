@@ -6,8 +6,9 @@ use crate::common::*;
 use latchwork_services::{PostgresOptions, PostgresServer};
 use latchwork_store::{Attempt, Backend, BackendError, BackendErrorKind, Effect};
 
-/// What a try for a key gets whose row a transaction changes meanwhile, for a shorter time than a try waits for it.
-fn meanwhile(settings: &[&str], change: &str) -> BackendError {
+/// What a try for a key gets whose row a transaction changes meanwhile, for so many seconds. A try waits for it for
+/// half a second at most.
+fn meanwhile(settings: &[&str], change: &str, seconds: f64) -> BackendError {
     let server = server();
     server.psql("CREATE ROLE app LOGIN SUPERUSER").unwrap();
     for setting in settings {
@@ -16,7 +17,7 @@ fn meanwhile(settings: &[&str], change: &str) -> BackendError {
     let url = format!("postgres://app@127.0.0.1:{}/postgres?pooler=true", server.port());
     let held = claim("k").with(|it| it.ttl = 60 * SEC);
     run(async { bare(&url).await.granted(&held).await });
-    let statements = format!("BEGIN; {change}; SELECT pg_sleep(0.45); COMMIT");
+    let statements = format!("BEGIN; {change}; SELECT pg_sleep({seconds}); COMMIT");
     let error = std::thread::scope(|scope| {
         let changes = scope.spawn(|| server.psql(&statements));
         let tried = run(try_beside(&server, &url, &held));
@@ -54,7 +55,7 @@ const LOCKS: &str = "SELECT FROM latchwork WHERE k = 'k' FOR UPDATE";
 
 #[test]
 fn h143_a_statement_timeout_has_no_effect_and_says_so() {
-    let error = meanwhile(&["statement_timeout = '400ms'"], LOCKS);
+    let error = meanwhile(&["statement_timeout = '400ms'"], LOCKS, 2.0);
     assert_nothing_applied(&error, "57014");
 }
 
@@ -92,7 +93,7 @@ fn h143_a_serialization_failure_has_no_effect_and_says_so() {
     let change = "UPDATE latchwork SET asked = asked WHERE k = 'k'";
     for level in ["repeatable read", "serializable"] {
         let setting = format!("default_transaction_isolation = '{level}'");
-        let error = meanwhile(&[&setting], change);
+        let error = meanwhile(&[&setting], change, 0.45);
         assert_nothing_applied(&error, "40001");
     }
 }
