@@ -92,7 +92,8 @@ impl Period {
     /// time zone is a name of the IANA database. Default: UTC.
     ///
     /// Also `0 3 * * *`, the five fields of cron, and `@daily` and the like: a period begins at each of their moments. A
-    /// time that clocks skip counts as much later, and one that they show twice counts once.
+    /// time that clocks skip counts as much later. One that they show twice counts once, or each time if minute or hour
+    /// has a `*`.
     ///
     /// # Errors
     ///

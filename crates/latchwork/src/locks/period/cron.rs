@@ -35,6 +35,8 @@ pub(super) struct Cron {
     weekdays: u64,
     /// Both kinds of days are restricted, and one that matches is enough.
     either_day: bool,
+    /// It has a `*` in minute or hour, so it goes on in an hour that clocks repeat.
+    is_repeated: bool,
     text: String,
 }
 
@@ -62,6 +64,7 @@ impl Cron {
             months: set(month, "month", 1..13, &MONTHS, 1)?,
             weekdays: weekdays & 0x7f,
             either_day: !is_any(day) && !is_any(weekday),
+            is_repeated: is_any(minute) || is_any(hour),
             text: fields.join(" "),
         };
         if !cron.either_day
@@ -110,13 +113,16 @@ impl Cron {
                 if self.minutes >> (minute % 60) & 1 == 0 || self.hours >> (minute / 60) & 1 == 0 {
                     continue;
                 }
-                // A time that clocks skip is as much later; of one that comes twice it is the first.
+                // A time that clocks skip is as much later.
                 let time = date.at((minute / 60) as i8, (minute % 60) as i8, 0, 0);
-                let moment = time.to_zoned(zone.clone())?.timestamp();
-                let is_nearer =
-                    |best: Timestamp| if step < 0 { moment > best } else { moment < best };
-                if counts(moment) && best.is_none_or(|(best, _)| is_nearer(best)) {
-                    best = Some((moment, minute));
+                let shown = zone.to_ambiguous_timestamp(time);
+                let second = if self.is_repeated { Some(shown.later()?) } else { None };
+                for moment in [Some(shown.compatible()?), second].into_iter().flatten() {
+                    let is_nearer =
+                        |best: Timestamp| if step < 0 { moment > best } else { moment < best };
+                    if counts(moment) && best.is_none_or(|(best, _)| is_nearer(best)) {
+                        best = Some((moment, minute));
+                    }
                 }
             }
             if let Some((moment, _)) = best {
@@ -247,7 +253,7 @@ mod tests {
         );
     }
 
-    /// A time that clocks skip comes an hour later, and one that they show twice counts once.
+    /// A time that clocks skip comes an hour later, and a fixed one that they show twice counts once.
     #[test]
     fn clocks_that_are_changed_skip_and_repeat_no_moment() {
         let zone = "Europe/Berlin";
@@ -291,19 +297,71 @@ mod tests {
         );
     }
 
+    /// Minutes, quarters and hours go on at both changes of the clock, by the time that passes.
+    #[test]
+    fn h541_fields_with_a_star_pause_for_no_repeated_hour() {
+        let zone = TimeZone::get("Europe/Berlin").unwrap();
+        let minutes = |text: &str, from: &str, to: &str| {
+            let (cron, to) = (Cron::parse(text).unwrap(), to.parse::<Timestamp>().unwrap());
+            let mut now: Timestamp = from.parse().unwrap();
+            let mut lengths = Vec::new();
+            while now < to {
+                let found = cron.around(now, &zone).unwrap();
+                assert_eq!(found.start, now, "{text}");
+                lengths.push((found.end - found.start).get_seconds() / 60);
+                now = found.end;
+            }
+            lengths
+        };
+        // From 1:00 to 4:00 by the clock.
+        let spring = ["2026-03-29T00:00:00Z", "2026-03-29T02:00:00Z"];
+        let autumn = ["2026-10-24T23:00:00Z", "2026-10-25T03:00:00Z"];
+        for (text, in_spring, in_autumn) in [
+            ("* * * * *", vec![1; 120], vec![1; 240]),
+            ("*/15 * * * *", vec![15; 8], vec![15; 16]),
+            ("@hourly", vec![60; 2], vec![60; 4]),
+            ("0 1-3 * * *", vec![60, 22 * 60], vec![60, 120, 22 * 60]),
+            (
+                "0,30 1-3 * * *",
+                vec![30, 30, 30, 21 * 60 + 30],
+                vec![30, 30, 30, 90, 30, 21 * 60 + 30],
+            ),
+        ] {
+            assert_eq!(minutes(text, spring[0], spring[1]), in_spring, "{text}");
+            assert_eq!(minutes(text, autumn[0], autumn[1]), in_autumn, "{text}");
+        }
+        // A star in the minutes alone: each pass of the hour that is asked for.
+        let second = "2026-10-25T01:15:00Z";
+        is_around("*/15 2 * * *", "Europe/Berlin", second, second, "2026-10-25T01:30:00Z");
+    }
+
     #[test]
     fn periods_follow_each_other_without_a_gap() {
         for zone in ["UTC", "Europe/Berlin", "America/Santiago", "Australia/Lord_Howe"] {
             let zone = TimeZone::get(zone).unwrap();
-            for text in ["*/7 * * * *", "0 3 * * *", "15 0,2,23 * * 0", "0 0 31 * *"] {
+            for text in [
+                "* * * * *",
+                "*/7 * * * *",
+                "*/9 2 * * *",
+                "0 3 * * *",
+                "15 0,2,23 * * 0",
+                "0 0 31 * *",
+            ] {
                 let cron = Cron::parse(text).unwrap();
-                let mut now: Timestamp = "2026-03-27T00:00:00Z".parse().unwrap();
-                for _ in 0..400 {
-                    let found = cron.around(now, &zone).unwrap();
-                    assert!(found.contains(&now), "{text}: {found:?} at {now}");
-                    let next = cron.around(found.end, &zone).unwrap();
-                    assert_eq!(next.start, found.end, "{text} at {now}");
-                    now = found.end;
+                // Before changes in Berlin, on Lord Howe Island, in Santiago and in Berlin.
+                for from in ["03-29T00:00", "04-04T14:00", "04-05T02:00", "10-24T23:00"] {
+                    let from: Timestamp = format!("2026-{from}:00Z").parse().unwrap();
+                    let (mut now, mut rounds) = (from, 0);
+                    while rounds < 60 || now < from + 3.hours() {
+                        rounds += 1;
+                        let found = cron.around(now, &zone).unwrap();
+                        assert!(found.contains(&now), "{text}: {found:?} at {now}");
+                        let last = cron.around(found.end - 1.nanosecond(), &zone).unwrap();
+                        assert_eq!(last, found, "{text} at {now}");
+                        let next = cron.around(found.end, &zone).unwrap();
+                        assert_eq!(next.start, found.end, "{text} at {now}");
+                        now = found.end;
+                    }
                 }
             }
         }

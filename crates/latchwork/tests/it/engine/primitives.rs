@@ -482,6 +482,31 @@ async fn h114_a_task_done_with_another_period_is_not_done() {
     }
 }
 
+/// Two hosts that try three times a minute, from half past two to after the hour that is repeated.
+#[tokio::test(start_paused = true)]
+async fn h541_a_task_of_each_minute_runs_in_both_passes() {
+    const FROM: Duration = Duration::from_secs(1_824_942_600);
+    const MINUTE: Duration = Duration::from_secs(60);
+    let world = World::new();
+    let (_, other) = world.another();
+    world.clock.pause_machine(FROM - world.io.clock().wall());
+    // At 3:00 on 2027-10-31 the clocks go back to 2:00.
+    let every = Period::parse("* * * * *", Some("Europe/Berlin")).unwrap();
+    let tasks = [world.locks.once("k", every.clone()), other.once("k", every)];
+    let mut starts = Vec::new();
+    while world.io.clock().wall() < FROM + 100 * MINUTE {
+        for task in &tasks {
+            if let Begun::Run(run) = task.try_begin().await.unwrap() {
+                starts.push(run.period().start);
+                run.succeed().await.unwrap();
+            }
+        }
+        world.io.sleep(20 * SEC).await;
+    }
+    let each: Vec<_> = (0..100).map(|minute| FROM + minute * MINUTE).collect();
+    assert_eq!(starts, each);
+}
+
 /// A host may be some minutes off, and the hour of another time zone shows.
 #[tokio::test(start_paused = true)]
 async fn h114_a_clock_off_by_minutes_is_tolerated() {
