@@ -6,15 +6,16 @@
 //! with the stripe unlocked (`disk/sync.rs`).
 
 use std::fmt;
-use std::future::poll_fn;
+use std::future::{poll_fn, ready};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use latchwork_store::{
-    Attempt, Backend, BackendError, Blocked, Capabilities, Claim, Doorbell, Error, Fencing, Io,
-    Key, Lifeline, Linger, Query, Released, Renewal, Resized, Snapshot, Verb, Wake, Watch,
+    Attempt, Backend, BackendError, BackendErrorKind, Blocked, Capabilities, Claim, Doorbell,
+    Effect, Error, Fencing, Io, Key, Lifeline, Linger, Query, Released, Renewal, Resized, Snapshot,
+    Verb, Wake, Watch,
 };
 
 use crate::disk::fs_check;
@@ -67,9 +68,43 @@ impl FileBackend {
         layout.fill()?;
         session::remove_dead(&layout);
         let session = Session::begin(&layout, boot)?;
-        let shared = Arc::new(Shared::new(layout, io, boot, session));
+        Ok(Self::of(Shared::new(layout, io, boot, session)))
+    }
+
+    /// Opens a lock directory to read it, and makes and changes nothing in it.
+    ///
+    /// The backend inspects and watches; all else answers `Unsupported`. It needs no right to write. What is missing
+    /// in the directory, because no program has used it yet, holds no lock.
+    ///
+    /// # Errors
+    ///
+    /// As [`connect`](Self::connect), and `Unreachable` if there is no directory.
+    pub fn read_only(dir: impl AsRef<Path>, io: Io) -> Result<Arc<FileBackend>, Error> {
+        let dir = dir.as_ref();
+        let store: Arc<str> = format!("file://{}", dir.display()).into();
+        let open = || -> Result<_, BackendError> {
+            let boot = boot::id()?;
+            let layout = Layout::open_to_read(dir)?;
+            fs_check::check_kind(layout.dir())?;
+            let session = Session::without_files(&layout, boot)?;
+            Ok(Self::of(Shared::new(layout, io, boot, session)))
+        };
+        open().map_err(|error| Error::from_backend(error, None, &store))
+    }
+
+    fn of(shared: Shared) -> Arc<FileBackend> {
+        let shared = Arc::new(shared);
         let doorbell = pokes::doorbell(&shared);
-        Ok(Arc::new(FileBackend { shared, doorbell }))
+        Arc::new(FileBackend { shared, doorbell })
+    }
+
+    /// The error of what a backend that only reads does not do.
+    fn refused(&self) -> Option<BackendError> {
+        self.shared.session.only_reads().then(|| {
+            let message = "this connection only reads";
+            BackendError::new(BackendErrorKind::Unsupported, Effect::NotApplied, message)
+                .with_next_step("connect with FileBackend::connect to take or change locks")
+        })
     }
 
     /// Whether this process had to poll, every 50 ms, because it had no descriptor left for wake-ups
@@ -111,15 +146,19 @@ impl Backend for FileBackend {
     }
 
     fn lifeline(&self) -> Option<Lifeline> {
-        Some(Lifeline(self.shared.session.life().clone()))
+        let session = &self.shared.session;
+        (!session.only_reads()).then(|| Lifeline(session.life().clone()))
     }
 
     fn doorbell(&self) -> Option<Doorbell> {
-        Some(self.doorbell.clone())
+        (!self.shared.session.only_reads()).then(|| self.doorbell.clone())
     }
 
     fn try_acquire<'a>(&'a self, claim: &'a Claim) -> Verb<'a, Result<Attempt, BackendError>> {
-        Box::pin(self.shared.acquire(claim))
+        match self.refused() {
+            Some(error) => Box::pin(ready(Err(error))),
+            None => Box::pin(self.shared.acquire(claim)),
+        }
     }
 
     fn wait<'a>(
@@ -144,7 +183,10 @@ impl Backend for FileBackend {
         &'a self,
         claims: &'a [Claim],
     ) -> Verb<'a, Vec<Result<Renewal, BackendError>>> {
-        Box::pin(self.shared.renew_all(claims))
+        match self.refused() {
+            Some(error) => Box::pin(ready(claims.iter().map(|_| Err(error.clone())).collect())),
+            None => Box::pin(self.shared.renew_all(claims)),
+        }
     }
 
     fn release<'a>(
@@ -152,11 +194,17 @@ impl Backend for FileBackend {
         claim: &'a Claim,
         linger: Linger,
     ) -> Verb<'a, Result<Released, BackendError>> {
-        Box::pin(self.shared.give_back(claim, linger))
+        match self.refused() {
+            Some(error) => Box::pin(ready(Err(error))),
+            None => Box::pin(self.shared.give_back(claim, linger)),
+        }
     }
 
     fn resize<'a>(&'a self, claim: &'a Claim) -> Verb<'a, Result<Resized, BackendError>> {
-        Box::pin(self.shared.resize(claim))
+        match self.refused() {
+            Some(error) => Box::pin(ready(Err(error))),
+            None => Box::pin(self.shared.resize(claim)),
+        }
     }
 
     fn blocks(&self) -> bool {

@@ -15,7 +15,7 @@ use crate::backend::FileBackend;
 use crate::disk::dir::Dir;
 use crate::disk::failure::{FIND_THE_STOPPED_STEP, failed};
 use crate::disk::fs_check;
-use crate::disk::owner::Owner;
+use crate::disk::owner::{self, Owner};
 use crate::protocol::inspect::UNREADABLE;
 use crate::records::boot;
 use crate::records::layout::Layout;
@@ -78,6 +78,7 @@ pub async fn doctor(dir: impl AsRef<Path>, io: Io) -> Result<Report, Error> {
     report.add(boot_id(exists.then_some(&root)));
     report.findings.extend(clocks());
     if exists && report.is_fit() {
+        report.add(owners(&root));
         use_it(&root, io, &mut report).await;
     }
     Ok(report)
@@ -311,6 +312,28 @@ fn clocks() -> Vec<Finding> {
 fn is_shifted(timens_offsets: &str) -> bool {
     let boot = timens_offsets.lines().find_map(|line| line.strip_prefix("boottime"));
     boot.is_some_and(|offsets| offsets.split_whitespace().any(|offset| offset != "0"))
+}
+
+/// Whether the owner of the directory can use all that is in it.
+fn owners(root: &Path) -> Finding {
+    let found = Layout::open_to_read(root).ok();
+    let others = found.as_ref().map(Layout::parts_of_others).unwrap_or_default();
+    let (Some(layout), Some((first, owner))) = (found, others.first()) else {
+        return Finding::ok("owner", "its owner can use all parts");
+    };
+    let more = match others.len() {
+        1 => String::new(),
+        count => format!(", and {} more parts belong to others", count - 1),
+    };
+    let found = format!("{} belongs to {owner}{more}", first.path().display());
+    let finding = Finding::warning("owner", found)
+        .consequence("the owner of the directory cannot acquire all locks");
+    match rustix::fs::fstat(layout.dir().fd()) {
+        Ok(directory) => {
+            finding.remedy(format!("as root, run `{}`", owner::chown(&directory, root)))
+        }
+        Err(_) => finding,
+    }
 }
 
 /// Opens it as any program does, and reads all of it.

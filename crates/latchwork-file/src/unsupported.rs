@@ -32,6 +32,15 @@ impl FileBackend {
             .with_next_step("use a store on the network, such as Redis, etcd or ZooKeeper"))
     }
 
+    /// Opens nothing.
+    ///
+    /// # Errors
+    ///
+    /// Always `Unsupported`.
+    pub fn read_only(dir: impl AsRef<Path>, io: Io) -> Result<Arc<FileBackend>, Error> {
+        Self::connect(dir, io)
+    }
+
     /// Whether this process had to poll.
     pub fn polls(&self) -> bool {
         match self.0 {}

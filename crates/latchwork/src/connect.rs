@@ -156,6 +156,7 @@ impl Store {
     /// Where nothing is to be prepared, a server must be there all the same.
     #[cfg_attr(
         not(any(
+            feature = "file",
             feature = "redis",
             feature = "postgres",
             feature = "etcd",
@@ -168,7 +169,13 @@ impl Store {
         let store: Arc<str> = match self {
             Self::Memory(name) => format!("mem:{}", name.unwrap_or_default()).into(),
             #[cfg(feature = "file")]
-            Self::File(directory) => format!("file://{}", directory.display()).into(),
+            Self::File(directory) => {
+                let is_new = directory.read_dir().map_or(true, |mut names| names.next().is_none());
+                latchwork_file::FileBackend::connect(&directory, io)?;
+                let store = format!("file://{}", directory.display()).into();
+                let step = is_new.then(|| "made the directory and the files in it".to_owned());
+                return Ok(Prepared { store, steps: step.into_iter().collect() });
+            }
             #[cfg(feature = "redis")]
             Self::Redis(config) => return latchwork_redis::init(*config, io).await,
             #[cfg(feature = "redis")]
@@ -346,9 +353,10 @@ pub async fn doctor(url: impl AsRef<str>) -> Result<Report, Error> {
 
 /// Prepares a store for its first locks, if it needs that, and returns what was done.
 ///
-/// Call it where the store is set up and no lock is held there yet. Neither a directory nor memory
-/// needs it, and Redis only with `guard=true`, which redlock has on by itself: then the quarantine
-/// that a new server is in is taken off. PostgreSQL needs it once: it makes the tables.
+/// Call it where the store is set up and no lock is held there yet. Memory does not need it. A directory
+/// is made, and needs it if it has the sticky bit: its owner must come first. Redis needs it only with
+/// `guard=true`, which redlock has on by itself: then the quarantine that a new server is in is taken
+/// off. PostgreSQL needs it once: it makes the tables.
 ///
 /// # Errors
 ///
@@ -392,7 +400,10 @@ pub fn default_store() -> Result<String, Error> {
     let state = absolute("XDG_STATE_HOME")
         .or_else(|| Some(absolute("HOME")?.join(".local").join("state")))
         .ok_or_else(|| {
-            Error::new(ErrorKind::Invalid, "store: there is no default because HOME is not set")
+            let is_set = std::env::var_os("HOME").is_some_and(|home| !home.is_empty());
+            let why = if is_set { "no absolute path" } else { "not set" };
+            let message = format!("store: there is no default because HOME is {why}");
+            Error::new(ErrorKind::Invalid, message)
                 .with_next_step("name the store, for example file:///var/lib/app/locks")
         })?;
     Ok(file_url(&state.join("latchwork")))

@@ -152,7 +152,8 @@ closed: nobody runs the task again before the period is over. If the command fai
 was asked to end by a signal such as Ctrl-C (even if it exits with 0 then), the task is open again
 at once; if its host dies, after the ttl.
 
-With the five fields of cron, the hour that the end of daylight saving time repeats counts once.
+With the five fields of cron, an hour that the end of daylight saving time repeats counts once, or
+in both passes if minute or hour has a `*`.
 
 A task that is closed until a moment other than the end of its period exits with 78:
 it was run with another period, or on a host whose clock was wrong. --reset opens a
@@ -273,8 +274,9 @@ Examples:
   latchwork --json doctor";
 
 pub(super) const INIT: &str = "\
-Run it when you set up a store and know that no lock is held there. A directory needs no
-preparation.
+Run it when you set up a store and know that no lock is held there. It makes a directory with
+all that belongs into it; otherwise the first lock does so. Where a directory is shared and has
+the sticky bit, run it as the owner.
 
 Examples:
   latchwork --store file:///srv/locks init";

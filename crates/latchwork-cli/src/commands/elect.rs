@@ -104,7 +104,7 @@ async fn observe(args: &ElectArgs, place: &Context) -> Result<u8, Error> {
             nap(NEW).await;
         }
     }
-    let manager = place.connect().await?;
+    let manager = place.look().await?;
     let mut changes = pin!(manager.election(&args.name).observe());
     while output.is_read() {
         let Some(change) = within(LOOK, changes.next()).await else { continue };

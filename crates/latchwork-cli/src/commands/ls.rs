@@ -13,7 +13,7 @@ pub(crate) async fn run(args: &LsArgs, place: &Context) -> Result<u8, Error> {
         if place.is_missing() {
             return Ok(place.output.list(&[]));
         }
-        let manager = place.connect().await?;
+        let manager = place.look().await?;
         let all = manager.list(&args.prefix).await?;
         super::close(&manager).await;
         return Ok(place.output.list(&all));
@@ -30,7 +30,7 @@ async fn watch(args: &LsArgs, interval: Duration, place: &Context) -> Result<u8,
     while place.output.is_read() {
         is_missing = is_missing && !place.exists();
         if manager.is_none() && !is_missing {
-            manager = Some(place.connect().await?);
+            manager = Some(place.look().await?);
         }
         let listed = match &manager {
             Some(manager) => manager.list(&args.prefix).await,

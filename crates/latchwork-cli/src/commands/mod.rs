@@ -34,7 +34,8 @@ use std::pin::pin;
 use std::time::Duration;
 
 use futures_util::FutureExt;
-use latchwork::{Error, ErrorKind, FencingToken, LockManager};
+use latchwork::{Driver, Error, ErrorKind, FencingToken, LockManager};
+use latchwork_file::FileBackend;
 use latchwork_wire::system::{check_for_runtime, refusal_step};
 use tokio::runtime::{Builder, Runtime};
 
@@ -63,6 +64,15 @@ pub(crate) struct Context {
 }
 
 impl Context {
+    /// Connects to the store to read it. A directory needs no right to write then, and nothing is made in it.
+    async fn look(&self) -> Result<LockManager, Error> {
+        let Some(directory) = self.store.directory() else { return self.connect().await };
+        let driver = Driver::start()?;
+        let backend = FileBackend::read_only(directory, driver.io());
+        let backend = backend.map_err(|error| self.store.explained(error))?;
+        Ok(self.named(LockManager::new(backend, driver)))
+    }
+
     /// Connects to the store.
     async fn connect(&self) -> Result<LockManager, Error> {
         let mut connecting = pin!(latchwork::connect_from(self.store.source()));
@@ -74,36 +84,41 @@ impl Context {
                 None => connecting.await,
             },
         };
-        let manager = connected.map_err(|error| self.store.explained(error))?;
-        let manager = manager.namespace(&*self.namespace);
-        Ok(match self.token_floor {
-            Some(floor) => manager.token_floor(floor),
-            None => manager,
-        })
+        Ok(self.named(connected.map_err(|error| self.store.explained(error))?))
     }
 
-    /// Whether the store is a directory that nobody has made yet: then no lock is held there. A command
-    /// that only reads does not make it, since it may be a wrong name.
+    /// A manager with the namespace and the token floor of the command line.
+    fn named(&self, manager: LockManager) -> LockManager {
+        let manager = manager.namespace(&*self.namespace);
+        match self.token_floor {
+            Some(floor) => manager.token_floor(floor),
+            None => manager,
+        }
+    }
+
+    /// Whether the store is a directory that nobody has made yet, or an empty one: then no lock is held there. A
+    /// command that only reads makes nothing there, since it may be a wrong name.
     fn is_missing(&self) -> bool {
         let Some(directory) = self.store.directory() else { return false };
         if self.exists() {
             return false;
         }
         if !self.store.is_default() {
-            let message = format!(
-                "{} does not exist, so no lock is held there; check the path",
-                directory.display()
-            );
+            let what = if directory.is_dir() { "is empty" } else { "does not exist" };
+            let directory = directory.display();
+            let message = format!("{directory} {what}, so no lock is held there; check the path");
             self.output.note("missing", &message, &[]);
         }
         true
     }
 
-    /// Whether the store's directory is there, if it is one.
+    /// Whether the store's directory is there and in use, if it is one.
     fn exists(&self) -> bool {
-        let found = self.store.directory().map(|directory| directory.metadata());
-        !found
-            .is_some_and(|found| found.is_err_and(|error| error.kind() == io::ErrorKind::NotFound))
+        match self.store.directory().map(|directory| directory.read_dir()) {
+            Some(Ok(mut entries)) => entries.next().is_some(),
+            Some(Err(error)) => error.kind() != io::ErrorKind::NotFound,
+            None => true,
+        }
     }
 
     /// Names the default store, and refuses a mistyped one, before a lock is taken: a lock in the wrong directory
@@ -289,10 +304,10 @@ fn takes_or_sees_locks(command: &Command) -> bool {
     }
 }
 
-/// Whether a command of this process takes locks. A keeper and the service do so for themselves.
+/// Whether a command of this process takes locks, or prepares for them. A keeper and the service do so for themselves.
 fn takes_locks(command: &Command) -> bool {
     match command {
-        Command::Run(_) => true,
+        Command::Run(_) | Command::Init => true,
         Command::Once(args) => !args.reset,
         Command::Elect(args) => !args.observe,
         _ => false,

@@ -14,7 +14,7 @@ pub(crate) async fn run(args: &ShowArgs, place: &Context) -> Result<u8, Error> {
             all.push(Snapshot::free(Key::new(place.key(name))?));
         }
     } else {
-        let manager = place.connect().await?;
+        let manager = place.look().await?;
         for name in &args.names {
             all.push(manager.inspect(name).await?);
         }

@@ -12,7 +12,7 @@ pub(crate) async fn run(args: &StatusArgs, place: &Context) -> Result<u8, Error>
     let seen = match place.is_missing() {
         true => None,
         false => {
-            let manager = place.connect().await?;
+            let manager = place.look().await?;
             let seen = manager.inspect(&args.name).await?;
             super::close(&manager).await;
             Some(seen)

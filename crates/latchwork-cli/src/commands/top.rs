@@ -37,7 +37,7 @@ pub(crate) async fn run(args: &TopArgs, place: &Context) -> Result<u8, Error> {
     // An address that is wrong is an error and no picture.
     let manager = match place.is_missing() {
         true => None,
-        false => Some(place.connect().await?),
+        false => Some(place.look().await?),
     };
     let has_colour = std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
     let view = View::new(place.store.shown(), args.prefix.clone(), has_colour);
@@ -160,7 +160,7 @@ impl<'a> Top<'a> {
         }
         if self.all.is_none() && now >= self.all_at {
             if self.manager.is_none() && self.place.exists() {
-                self.manager = Some(self.place.connect().await?);
+                self.manager = Some(self.place.look().await?);
             }
             self.all_begun = now;
             let prefix = self.view.prefix.clone();

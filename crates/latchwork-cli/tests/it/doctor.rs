@@ -249,6 +249,47 @@ fn a_wall_clock_that_was_not_set_is_warned_of() {
     assert_eq!(wall["remedy"], "set it with a time service (NTP)");
 }
 
+/// Root has used the directory of a service by an older version, or restored it from a backup.
+#[test]
+fn h545_parts_of_another_owner_are_told_of_with_the_remedy() {
+    let store = Store::new();
+    let locks = store.path();
+    assert_eq!(store.output(&["run", "x", "--", "true"]).code(), 0);
+    let run = |program: &str, words: &[&str]| {
+        let mut command = Command::new(program);
+        command.args(words);
+        Running::start(store.at_this_store(command)).finish()
+    };
+    let (program, dir) = (store.file("program"), store.file(""));
+    let [program, dir, path] = [&program, &dir, &locks].map(|it| it.to_str().unwrap());
+    assert_eq!(run("cp", &[env!("CARGO_BIN_EXE_latchwork"), program]).code(), 0);
+    assert_eq!(run("chmod", &["0755", dir]).code(), 0);
+    let as_owner = |words: &[&str]| {
+        let user = ["--reuid", "65533", "--regid", "65533", "--clear-groups", "--", program];
+        run("setpriv", &[&user[..], words].concat())
+    };
+    let chown = format!("as root, run `chown -R 65533:65533 {path}`");
+    for part in ["sessions", "stripes", "records", "records/00", "stripes/3f"] {
+        assert_eq!(run("chown", &["-R", "65533:65533", path]).code(), 0);
+        assert_eq!(as_owner(&["run", "x", "--", "true"]).code(), 0, "{part}");
+        assert_eq!(finding(&doctor(&store).0, "owner")["severity"], "ok", "{part}");
+        assert_eq!(run("chown", &["0:0", &format!("{path}/{part}")]).code(), 0);
+        let (report, code) = doctor(&store);
+        let owner = finding(&report, "owner");
+        assert_eq!((code, &owner["severity"]), (0, &"warning".into()), "{part}: {report}");
+        let found = owner["found"].as_str().unwrap();
+        assert!(found.contains(&format!("{path}/{part} belongs to root")), "{part}: {found}");
+        assert_eq!(owner["remedy"], chown, "{part}");
+        explains_its_findings(&report);
+        // These names use all stripes.
+        let names: Vec<_> = (0..300).map(|name| name.to_string()).collect();
+        let names = names.iter().map(String::as_str);
+        let words: Vec<_> = ["run"].into_iter().chain(names).chain(["--", "true"]).collect();
+        let done = as_owner(&words);
+        assert!(done.code() == 77 && done.stderr.contains(&chown), "{part}: {done:?}");
+    }
+}
+
 #[test]
 fn few_descriptors_are_warned_of() {
     let store = Store::new();
@@ -305,10 +346,16 @@ fn a_guarded_server_is_in_quarantine_until_init() {
 #[test]
 fn a_store_that_needs_no_preparation_says_so() {
     let store = Store::new();
-    let done = store.output(&["init"]);
-    assert_eq!(done.code(), 0);
-    assert_eq!(done.stdout, format!("{}: this store needs no preparation\n", store.url()));
-    assert!(!store.path().exists());
+    for said in
+        ["prepared\n  made the directory and the files in it", "this store needs no preparation"]
+    {
+        let done = store.output(&["init"]);
+        assert_eq!((done.code(), done.stdout), (0, format!("{}: {said}\n", store.url())));
+        assert!(store.path().join("sessions").exists());
+    }
+    let mistyped = store.file("none/locks");
+    let done = store.output(&["--store", mistyped.to_str().unwrap(), "init"]);
+    assert!(done.code() == 64 && !mistyped.exists(), "{done:?}");
     let value: Value = serde_json::from_str(&at("mem:", &["--json", "init"]).stdout).unwrap();
     assert_eq!(value["steps"], Value::Array(vec![]));
     for command in ["doctor", "init"] {

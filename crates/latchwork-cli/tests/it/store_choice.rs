@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use latchwork_services::{RedisOptions, RedisServer};
 
-use crate::common::{Finished, Running, Store};
+use crate::common::{Finished, Holder, Running, Store};
 
 const PASSWORD: &str = "s3cret";
 
@@ -429,23 +429,73 @@ fn a_second_default_directory_is_reported() {
 }
 
 #[test]
-fn commands_that_only_read_make_no_directory() {
+fn h544_commands_that_only_read_make_nothing() {
     let store = Store::new();
-    for args in [
-        &["ls"][..],
-        &["show", "x"],
-        &["status", "x"],
-        &["release", "--force", "x"],
-        &["once", "--reset", "x"],
-    ] {
+    let read = [&["ls"][..], &["show", "x"], &["status", "x"]];
+    let change = [&["release", "--force", "x"][..], &["once", "--reset", "x"]];
+    for args in read.into_iter().chain(change) {
+        let code = i32::from(args[0] == "status");
         let done = store.output(args);
         assert!(done.stderr.contains("does not exist"), "{done:?}");
-        assert_eq!(done.code(), i32::from(args[0] == "status"), "{done:?}");
+        assert_eq!(done.code(), code, "{done:?}");
         assert!(!store.path().exists(), "{args:?}");
         let done = homeless_output(&store, args);
         assert!(!done.stderr.contains("does not exist"), "{done:?}");
         assert!(!store.file("home").exists(), "{args:?}");
+        fs::create_dir(store.path()).unwrap();
+        let done = store.output(args);
+        assert_eq!((done.code(), done.stderr.contains("is empty")), (code, true), "{done:?}");
+        fs::remove_dir(store.path()).expect("nothing is in it");
     }
+    // In one that is in use, or was half made, or is another version's, nothing changes either.
+    let holder = store.holder(&[], "sleep 300");
+    holder.ready();
+    let entries = || {
+        let mut find = Command::new("find");
+        let found =
+            find.arg(store.path()).args(["-printf", "%p %m %s %T@ %C@\n"]).output().unwrap();
+        String::from_utf8(found.stdout).unwrap()
+    };
+    let before = entries();
+    for args in read {
+        let done = store.output(args);
+        assert_eq!((done.code(), &*done.stderr), (0, ""), "{args:?}");
+        assert!(args[0] == "status" || done.stdout.contains("x"), "{done:?}");
+        assert_eq!(entries(), before, "{args:?}");
+    }
+    holder.signal(rustix::process::Signal::TERM);
+    holder.finish();
+    let format = fs::read(store.path().join("latchwork.format")).unwrap();
+    fs::remove_dir_all(store.path()).unwrap();
+    fs::create_dir(store.path()).unwrap();
+    for (text, code) in [(&format[..], 0), (b"latchwork-file 7\n", 64)] {
+        fs::write(store.path().join("latchwork.format"), text).unwrap();
+        let before = entries();
+        assert_eq!(store.output(&["ls"]).code(), code);
+        assert_eq!(entries(), before);
+    }
+}
+
+/// An operator who may read the directory sees its locks, and so does one on a mount that is read-only.
+#[test]
+fn h544_reading_needs_no_right_to_write() {
+    let store = Store::new();
+    let holder = store.holder(&[], "sleep 300");
+    holder.ready();
+    let program = store.file("program");
+    let copied = Command::new("cp").arg(env!("CARGO_BIN_EXE_latchwork")).arg(&program).status();
+    assert!(copied.unwrap().success());
+    let mut open = Command::new("chmod");
+    assert!(open.args(["-R", "a+rX"]).arg(store.file("")).status().unwrap().success());
+    let mut command = Command::new("setpriv");
+    if rustix::process::geteuid().is_root() {
+        command.args(["--reuid", "65534", "--regid", "65534", "--clear-groups"]);
+    }
+    command.arg("--").arg(&program).arg("ls").current_dir("/");
+    let done = Running::start(store.at_this_store(command)).finish();
+    assert!(done.code() == 0 && done.stdout.contains("x"), "{done:?}");
+    let done = store.output(&["run", "--wait", "0", "y", "--", "true"]);
+    assert_eq!(done.code(), 0, "the lock of the reader is gone: {done:?}");
 }
 
 /// It waits for the directory instead.

@@ -26,15 +26,15 @@ const PROC: u32 = 0x9fa0;
 
 const PLACE: OFlags = OFlags::PATH.union(OFlags::CLOEXEC);
 
-/// Opens the directory at an absolute path. What is missing is made for this user alone.
-pub(crate) fn open(path: &Path) -> Result<OwnedFd, BackendError> {
+/// Opens the directory at an absolute path. What is missing is made for this user alone, if it is to be made.
+pub(crate) fn open(path: &Path, makes: bool) -> Result<OwnedFd, BackendError> {
     let failed = |errno| failed("open the lock directory", path, errno, Effect::NotApplied);
     let mut rest: VecDeque<OsString> = VecDeque::new();
     let mut place = go_to(None, path, &mut rest).map_err(failed)?;
     let mut links = 0;
     while let Some(name) = rest.pop_front() {
         let (next, link) = match step(&place, &name) {
-            Err(Errno::NOENT) => {
+            Err(Errno::NOENT) if makes => {
                 match retry_on_intr(|| rustix::fs::mkdirat(&place, &name, Mode::RWXU)) {
                     Ok(()) => {
                         let made = step(&place, &name).map_err(failed)?;
@@ -158,10 +158,10 @@ mod tests {
         symlink(at("relative"), at("absolute")).unwrap();
         symlink("../a/./b/../b", at("a/up")).unwrap();
         for name in ["a/b", "relative/b", "absolute/b", "a/up", "absolute/../a/b"] {
-            assert_eq!(inode(&open(&at(name)).unwrap()), inode_at(&at("a/b")), "{name}");
+            assert_eq!(inode(&open(&at(name), true).unwrap()), inode_at(&at("a/b")), "{name}");
         }
         symlink("loop", at("loop")).unwrap();
-        assert!(open(&at("loop")).unwrap_err().message.contains("loop"));
+        assert!(open(&at("loop"), true).unwrap_err().message.contains("loop"));
     }
 
     #[test]
@@ -169,7 +169,7 @@ mod tests {
         let home = tempfile::tempdir().unwrap();
         let at = |name: &str| home.path().join(name);
         symlink("target", at("link")).unwrap();
-        let made = open(&at("link/x/y")).unwrap();
+        let made = open(&at("link/x/y"), true).unwrap();
         assert_eq!(inode(&made), inode_at(&at("target/x/y")));
         let mode = rustix::fs::stat(at("target/x")).unwrap().st_mode;
         assert_eq!(mode & 0o777, 0o700);
@@ -179,11 +179,11 @@ mod tests {
     fn links_of_proc_lead_where_the_kernel_says() {
         let home = tempfile::tempdir().unwrap();
         let path = PathBuf::from(format!("/proc/self/root{}", home.path().display()));
-        assert_eq!(inode(&open(&path).unwrap()), inode_at(home.path()));
+        assert_eq!(inode(&open(&path, true).unwrap()), inode_at(home.path()));
         let file = std::fs::File::open(home.path()).unwrap();
         use std::os::fd::AsRawFd;
         let path = PathBuf::from(format!("/proc/self/fd/{}", file.as_raw_fd()));
         std::fs::create_dir(home.path().join("gone")).unwrap();
-        assert_eq!(inode(&open(&path).unwrap()), inode_at(home.path()));
+        assert_eq!(inode(&open(&path, true).unwrap()), inode_at(home.path()));
     }
 }

@@ -35,9 +35,10 @@ impl Dir {
         Ok(Arc::new(Self { path, fd }))
     }
 
-    /// Opens what an absolute path leads to now, to work in it, and makes what is missing.
-    pub(crate) fn approach(path: PathBuf) -> Result<Arc<Self>, BackendError> {
-        let fd = approach::open(&path)?;
+    /// Opens what an absolute path leads to now, to work in it or to read it. What is missing is made, if it is to be
+    /// made.
+    pub(crate) fn approach(path: PathBuf, makes: bool) -> Result<Arc<Self>, BackendError> {
+        let fd = approach::open(&path, makes)?;
         Ok(Arc::new(Self { path, fd }))
     }
 
@@ -69,6 +70,12 @@ impl Dir {
         let fd = rustix::fs::openat(&self.fd, ".", flags, Mode::empty()).ok()?;
         rustix::fs::flock(&fd, FlockOperation::NonBlockingLockShared).ok()?;
         Some(fd)
+    }
+
+    /// Whether its path still leads here.
+    pub(crate) fn can_be_found(&self) -> Result<bool, Errno> {
+        let here = Identity::from(rustix::fs::fstat(&self.fd)?);
+        Ok(found(rustix::fs::stat(&self.path))? == Some(here))
     }
 
     /// A name in it, whether there is such a file or not.
@@ -268,6 +275,25 @@ impl Entry {
     pub(crate) fn identity(&self) -> Result<Option<Identity>, Errno> {
         let flags = AtFlags::SYMLINK_NOFOLLOW;
         found(rustix::fs::statat(&self.dir.fd, &self.name, flags))
+    }
+
+    /// What gives the directory's owner back the right to this name; `None` if another than this user is the owner, or
+    /// all on the way to it belongs to this user.
+    pub(crate) fn owners_remedy(&self) -> Option<String> {
+        let directory = rustix::fs::fstat(&self.dir.fd).ok()?;
+        if !Owner::of_stat(&directory).is_this_user() {
+            return None;
+        }
+        let mut at = PathBuf::new();
+        let foreign = self.name.iter().find_map(|name| {
+            at.push(name);
+            let entry = Self { dir: self.dir.clone(), name: at.clone() };
+            let owner = Owner::of_stat(&entry.look().ok()?);
+            (!owner.is_this_user()).then(|| (entry.path(), owner))
+        });
+        let (path, owner) = foreign?;
+        let chown = owner::chown(&directory, self.root());
+        Some(format!("as root, run `{chown}`, because {} belongs to {owner}", path.display()))
     }
 
     /// What is in the way where this name should lead, for people; `None` if nothing is.

@@ -24,7 +24,7 @@ pub(crate) fn failed(doing: &str, path: &Path, errno: Errno, effect: Effect) -> 
 }
 
 /// The same for a file of the lock directory: if something else lies in its place, it says what and
-/// whose it is.
+/// whose it is, and if another user's part keeps the owner of the directory out, how to change that.
 pub(crate) fn failed_at(doing: &str, at: &Entry, errno: Errno, effect: Effect) -> BackendError {
     let in_the_way = match errno {
         Errno::LOOP | Errno::XDEV | Errno::NOTDIR | Errno::ISDIR | Errno::NXIO | STRANGE => {
@@ -32,9 +32,17 @@ pub(crate) fn failed_at(doing: &str, at: &Entry, errno: Errno, effect: Effect) -
         }
         _ => None,
     };
-    match in_the_way {
-        Some(what) => strange(&format!("cannot {doing} {}: {what}", at.path().display()), effect),
-        None => failed(doing, &at.path(), errno, effect),
+    if let Some(what) = in_the_way {
+        return strange(&format!("cannot {doing} {}: {what}", at.path().display()), effect);
+    }
+    let remedy = match errno {
+        Errno::ACCESS | Errno::PERM => at.owners_remedy(),
+        _ => None,
+    };
+    let error = failed(doing, &at.path(), errno, effect);
+    match remedy {
+        Some(step) => error.with_next_step(step),
+        None => error,
     }
 }
 
@@ -60,7 +68,7 @@ pub(crate) fn foreign(at: &Entry, owner: Owner, of_directory: Owner) -> BackendE
     )
     .with_next_step(format!(
         "make sure that no program uses the directory, remove what belongs to {owner}, and let \
-         {of_directory} use it first (`latchwork --store file://{} ls`); the sticky bit \
+         {of_directory} use it first (`latchwork --store file://{} init`); the sticky bit \
          (chmod +t) keeps other users from replacing its parts",
         at.root().display()
     ))
@@ -78,7 +86,7 @@ pub(crate) fn not_set_up(at: &Entry, of_directory: Owner) -> BackendError {
         ),
     )
     .with_next_step(format!(
-        "let {of_directory} run `latchwork --store file://{} ls` once",
+        "let {of_directory} run `latchwork --store file://{} init` once",
         at.root().display()
     ))
 }

@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::os::fd::AsFd;
+use std::path::Path;
 
 use rustix::fs::{FileType, Stat};
 use rustix::io::Errno;
@@ -55,6 +56,11 @@ pub(crate) fn of(file: impl AsFd) -> Result<Owner, Errno> {
 /// one may take it away and put another in its place.
 pub(crate) fn is_trusted(owner: Owner, of_directory: Owner) -> bool {
     owner == of_directory || owner.is_root() || owner.is_this_user()
+}
+
+/// The command that gives a lock directory and all in it to the directory's owner.
+pub(crate) fn chown(directory: &Stat, path: &Path) -> String {
+    format!("chown -R {}:{} {}", directory.st_uid, directory.st_gid, path.display())
 }
 
 /// What is opened for use: nothing else has its kind, and no second name elsewhere.

@@ -7,7 +7,7 @@ use latchwork_store::kit::record::Record;
 use latchwork_store::{BackendError, BackendErrorKind, Effect, Key, Mode, Party, Query, Snapshot};
 use rustix::io::Errno;
 
-use crate::disk::failure::failed_at;
+use crate::disk::failure::{failed, failed_at};
 use crate::protocol::shared::{BATCH, Shared};
 use crate::records::layout::{ASIDE, Place, STRIPES};
 use crate::records::record_file::RecordFile;
@@ -15,13 +15,23 @@ use crate::records::record_file::RecordFile;
 impl Shared {
     /// Tells who holds and who waits.
     pub(crate) async fn inspect(&self, query: &Query) -> Result<Vec<Snapshot>, BackendError> {
+        if self.session.only_reads() {
+            self.check_path()?;
+        }
         match query {
             Query::Key(key) => {
                 let place = Place::of(key);
                 let entry = self.layout.record(&place);
                 let path = entry.path();
-                let locked = self.lock(place.stripe).await?.ok_or_else(|| self.removed())?;
-                let (_, record) = RecordFile::open(entry, key, self.era())?;
+                let locked = match self.lock(place.stripe).await? {
+                    Some(locked) => Some(locked),
+                    None if self.has_none(entry.look()) => None,
+                    None => return Err(self.removed()),
+                };
+                let record = match locked {
+                    Some(_) => RecordFile::read_of(entry, key, self.era())?,
+                    None => Record::default(),
+                };
                 let snapshot = self.snapshot(key.clone(), &record, &path);
                 drop(locked);
                 Ok(vec![snapshot])
@@ -37,6 +47,22 @@ impl Shared {
         }
     }
 
+    /// Whether a backend that only reads has found a part missing, which is yet to be made.
+    fn has_none<T>(&self, found: Result<T, impl std::borrow::Borrow<Errno>>) -> bool {
+        self.session.only_reads()
+            && found.is_err_and(|errno| matches!(*errno.borrow(), Errno::NOENT))
+    }
+
+    /// Nobody makes anything any more in a directory that was removed or replaced.
+    fn check_path(&self) -> Result<(), BackendError> {
+        let dir = self.layout.dir();
+        match dir.can_be_found() {
+            Ok(true) => Ok(()),
+            Ok(false) => Err(self.removed()),
+            Err(errno) => Err(failed("examine", dir.path(), errno, Effect::NotApplied)),
+        }
+    }
+
     async fn inspect_stripe(
         &self,
         stripe: usize,
@@ -44,7 +70,11 @@ impl Shared {
         found: &mut Vec<Snapshot>,
     ) -> Result<(), BackendError> {
         let records = self.layout.records(stripe);
-        let mut names = records.list().map_err(|errno| match errno {
+        let listed = records.list();
+        if self.has_none(listed.as_ref()) {
+            return Ok(());
+        }
+        let mut names = listed.map_err(|errno| match errno {
             Errno::NOENT => self.removed(),
             errno => failed_at("read", &records, errno, Effect::NotApplied),
         })?;

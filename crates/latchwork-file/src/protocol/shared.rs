@@ -55,9 +55,10 @@ pub(crate) struct Shared {
 
 impl Shared {
     pub(crate) fn new(layout: Layout, io: Io, boot: u128, session: Session) -> Self {
+        let stripe = if session.only_reads() { Stripe::to_read } else { Stripe::new };
         Self {
             store: format!("file://{}", layout.root().display()).into(),
-            stripes: (0..STRIPES).map(|i| Stripe::new(layout.stripe(i))).collect(),
+            stripes: (0..STRIPES).map(|i| stripe(layout.stripe(i))).collect(),
             reserves: (0..STRIPES).map(|_| Reserve::default()).collect(),
             unsynced: Mutex::default(),
             syncs: Arc::new(Semaphore::new(SYNCS)),

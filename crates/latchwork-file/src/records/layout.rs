@@ -55,12 +55,26 @@ pub(crate) struct Layout {
 }
 
 impl Layout {
-    /// Opens a lock directory, creating what is missing.
+    /// Opens a lock directory, creating it if it is missing.
     pub(crate) fn open(dir: &Path) -> Result<Self, BackendError> {
+        Self::approach(dir, true)
+    }
+
+    /// Opens a lock directory to read it. One that is empty or half made has no locks.
+    pub(crate) fn open_to_read(dir: &Path) -> Result<Self, BackendError> {
+        let layout = Self::approach(dir, false)?;
+        let format = layout.dir.entry(FORMAT_FILE);
+        if !layout.is_marked(&format)? {
+            layout.refuse_anothers(&format)?;
+        }
+        Ok(layout)
+    }
+
+    fn approach(dir: &Path, makes: bool) -> Result<Self, BackendError> {
         let root = std::path::absolute(dir).map_err(|e| io_failed("resolve", dir, &e))?;
         // A missing directory belongs to this user alone. One that exists says by its own mode
         // who takes part.
-        let dir = Dir::approach(root.clone())?;
+        let dir = Dir::approach(root.clone(), makes)?;
         let look = |errno| failed("examine the lock directory", &root, errno, Effect::NotApplied);
         let found = rustix::fs::fstat(dir.fd()).map_err(look)?;
         let mode = found.st_mode;
@@ -181,6 +195,30 @@ impl Layout {
             return Err(foreign(&entry(), owner, self.owner));
         }
         Ok(())
+    }
+
+    /// The parts and records that the owner of the directory cannot use, with whose they are.
+    pub(crate) fn parts_of_others(&self) -> Vec<(Entry, Owner)> {
+        let mut parts = vec![(self.dir.entry(FORMAT_FILE), 0o4)];
+        parts.extend(PARTS.map(|name| (self.dir.entry(name), 0o7)));
+        for stripe in 0..STRIPES {
+            let records = self.records(stripe);
+            let names = records.list().unwrap_or_default();
+            parts.extend(names.into_iter().map(|name| (records.child(name), 0o6)));
+            parts.extend([(records, 0o7), (self.stripe(stripe), 0o6)]);
+        }
+        let Ok(directory) = rustix::fs::fstat(self.dir.fd()) else { return Vec::new() };
+        let is_usable = |stat: &Stat, bits: u32| {
+            let has = |shift: u32| (stat.st_mode >> shift) & bits == bits;
+            Owner::of_stat(stat) == self.owner
+                || has(0)
+                || (stat.st_gid == directory.st_gid && has(3))
+        };
+        let others = parts.into_iter().filter_map(|(entry, bits)| {
+            let stat = entry.look().ok().filter(|stat| !is_usable(stat, bits))?;
+            Some((entry, Owner::of_stat(&stat)))
+        });
+        if self.owner.is_root() { Vec::new() } else { others.collect() }
     }
 
     /// The lock directory.

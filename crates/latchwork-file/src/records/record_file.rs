@@ -96,6 +96,12 @@ impl RecordFile {
         Ok((found.file, found.record))
     }
 
+    /// Reads the record of `key`.
+    pub(crate) fn read_of(at: Entry, key: &Key, era: Era<'_>) -> Result<Record, BackendError> {
+        let opened = Self::access(&at, OFlags::RDONLY);
+        Ok(Self::find(at, era, opened, Some(key))?.record)
+    }
+
     /// Reads whatever record the file holds.
     pub(crate) fn look(at: Entry, era: Era<'_>) -> Result<Found, BackendError> {
         let opened = Self::access(&at, OFlags::RDONLY);

@@ -35,7 +35,7 @@ pub(crate) struct Session {
     wake: CloseOnFork,
     /// Where the others check whether it lives, and what they must find there.
     life_path: PathBuf,
-    life_identity: Identity,
+    life_identity: Option<Identity>,
     /// Keeps temp cleaners away for as long as the session lives.
     _kept: Option<CloseOnFork>,
 }
@@ -62,6 +62,7 @@ impl Session {
                 Ok(wake) => {
                     let wake = CloseOnFork::new(wake);
                     let _kept = layout.keep_from_cleaners().map(CloseOnFork::new);
+                    let life_identity = Some(life_identity);
                     Ok(Self { id, life, wake, life_path, life_identity, _kept })
                 }
                 Err(error) => {
@@ -72,6 +73,33 @@ impl Session {
         }
         let path = layout.sessions().path();
         Err(failed("begin a session in", &path, Errno::AGAIN, Effect::NotApplied))
+    }
+
+    /// The session of a backend that only reads. It has no files, so nobody finds it, and it can hold nothing.
+    pub(crate) fn without_files(layout: &Layout, boot: u128) -> Result<Self, BackendError> {
+        let id = boot::session_id(boot, random_u128());
+        // Stand-ins: nobody is given them.
+        let stand_in = || -> Result<CloseOnFork, BackendError> {
+            let fd = layout.dir().fd().try_clone().map_err(|error| {
+                let errno = Errno::from_io_error(&error).unwrap_or(Errno::IO);
+                failed("open", layout.root(), errno, Effect::NotApplied)
+            })?;
+            Ok(CloseOnFork::new(fd))
+        };
+        let life_path = layout.life(id).path();
+        Ok(Self {
+            id,
+            life: stand_in()?,
+            wake: stand_in()?,
+            life_path,
+            life_identity: None,
+            _kept: None,
+        })
+    }
+
+    /// Whether it is one without files.
+    pub(crate) fn only_reads(&self) -> bool {
+        self.life_identity.is_none()
     }
 
     /// The descriptor that keeps this session alive.
@@ -89,7 +117,7 @@ impl Session {
     /// look for it in vain. In both cases they take it for dead.
     pub(crate) fn can_be_found(&self) -> Result<bool, BackendError> {
         match identity_at(&self.life_path) {
-            Ok(found) => Ok(found == Some(self.life_identity)),
+            Ok(found) => Ok(found.is_some() && found == self.life_identity),
             Err(errno) => Err(failed("examine", &self.life_path, errno, Effect::NotApplied)),
         }
     }
@@ -102,6 +130,9 @@ impl Session {
 
     /// Ends the session, also when somebody still has the descriptor.
     pub(crate) fn end(&self, layout: &Layout) {
+        if self.only_reads() {
+            return;
+        }
         remove_files(layout, self.id);
         // A byte notifies its watchers, in case the descriptor stays open.
         let _ = rustix::io::write(&self.life, &[0]);

@@ -53,6 +53,7 @@ const SPIN: Duration = Duration::from_micros(500);
 #[derive(Debug)]
 pub(crate) struct Stripe {
     at: Entry,
+    access: OFlags,
     opened: Mutex<Opened>,
     /// A thread of this process had it for longer than moments: nobody spins until it was free once.
     stuck: AtomicBool,
@@ -70,7 +71,12 @@ struct Opened {
 
 impl Stripe {
     pub(crate) fn new(at: Entry) -> Self {
-        Self { at, opened: Mutex::default(), stuck: AtomicBool::new(false) }
+        Self { at, access: OFlags::RDWR, opened: Mutex::default(), stuck: AtomicBool::new(false) }
+    }
+
+    /// One whose records are only read: a lock needs no right to write.
+    pub(crate) fn to_read(at: Entry) -> Self {
+        Self { access: OFlags::RDONLY, ..Self::new(at) }
     }
 
     /// Locks the stripe, unless another process or thread has it for more than moments: it may be
@@ -80,7 +86,7 @@ impl Stripe {
     pub(crate) fn try_lock(&self) -> Result<Try<'_>, BackendError> {
         let Some(mut opened) = self.try_lock_here() else { return Ok(Try::Busy) };
         if opened.file.is_none() {
-            match self.at.open_file(OFlags::RDWR) {
+            match self.at.open_file(self.access) {
                 Ok((file, stat)) => opened.file = Some((CloseOnFork::new(file), stat.into())),
                 Err(Errno::NOENT) => return Ok(Try::Removed),
                 Err(errno) => return Err(self.failed("open", errno)),

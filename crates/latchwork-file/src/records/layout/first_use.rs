@@ -55,7 +55,7 @@ impl Layout {
         .map_err(|errno| failed("create", &format.path(), errno, Effect::NotApplied))
     }
 
-    fn refuse_anothers(&self, format: &Entry) -> Result<(), BackendError> {
+    pub(super) fn refuse_anothers(&self, format: &Entry) -> Result<(), BackendError> {
         let look = |errno| failed_at("list", &self.dir.entry("."), errno, Effect::NotApplied);
         let mut names = self.dir.entry(".").list().map_err(look)?;
         // What a new file system has.
