@@ -22,7 +22,7 @@ use crate::keeper::keep::{ATTACH_WITHIN, Keeper};
 use crate::keeper::launch::{Forked, Launched, Launcher, fork, leave_the_shell};
 use crate::keeper::lender::Loans;
 use crate::keeper::requests::Requests;
-use crate::keeper::shell::{Shell, caller};
+use crate::keeper::shell::{Shell, caller, is_for_the_first};
 use crate::output::{self, coarse};
 use crate::process::hold::Hold;
 use crate::process::signals::{Signals, be_hit_by};
@@ -108,6 +108,13 @@ async fn wait(forked: Forked, args: &HoldArgs, place: &Context) -> std::io::Resu
             coarse(ATTACH_WITHIN)
         );
         place.output.note("unread", &message, &[]);
+    }
+    // On files the lock is free when the keeper has ended.
+    if place.store.directory().is_none() && is_for_the_first(args.pid) {
+        let message = "this script is the first process of its container (PID 1): at its end the kernel kills the \
+                       keeper too, and the lock is free only after its ttl. Write `trap 'latchwork release' EXIT` \
+                       into the script, or start the container with an init (docker run --init)";
+        place.output.note("first_process", message, &[]);
     }
     if place.output.write(format!("{lines}\n").as_bytes()).is_err() {
         printed.withdraw().await;

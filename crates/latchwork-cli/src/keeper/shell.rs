@@ -81,15 +81,31 @@ pub(crate) fn runner_under(shell: Pid) -> Option<Pid> {
 /// The shell or script that a hold is for, for people: `pid 812, bash ./deploy.sh`. Without `--pid` it is the one that
 /// runs this process; the copy that a shell makes of itself for `$(...)` counts as that shell.
 pub(crate) fn caller(named: Option<Pid>) -> String {
-    let Some(mut pid) = named.or_else(getppid) else {
+    let Some(pid) = named.or_else(original) else {
         return "a process that has ended".to_owned();
     };
-    while let Some(original) = parent(pid).filter(|_| named.is_none() && is_copy(pid)) {
-        pid = original;
-    }
     let line = fs::read(format!("/proc/{}/cmdline", pid.as_raw_nonzero())).unwrap_or_default();
     let words = String::from_utf8_lossy(&line).trim_end_matches('\0').replace('\0', " ");
     format!("pid {pid}, {words}")
+}
+
+/// The process that runs this one; for a copy that a shell has made of itself, that shell.
+fn original() -> Option<Pid> {
+    let mut pid = getppid()?;
+    while let Some(original) = parent(pid).filter(|_| is_copy(pid)) {
+        pid = original;
+    }
+    Some(pid)
+}
+
+/// Whether a hold is for the first process of a PID namespace, whose end ends all other processes there: a script of
+/// a container without an init.
+pub(crate) fn is_for_the_first(named: Option<Pid>) -> bool {
+    let program = |pid: Pid| fs::read_link(format!("/proc/{}/exe", pid.as_raw_nonzero())).ok();
+    let Some(pid) = named.or_else(original).filter(|pid| pid.is_init()) else { return false };
+    // A copy whose shell has ended is a child of the first process, which is another program.
+    let runner = getppid().filter(|_| named.is_none()).unwrap_or(pid);
+    runner == pid || program(runner).is_some_and(|its| Some(its) == program(pid))
 }
 
 /// Whether this process has run no program since it was forked (`PF_FORKNOEXEC`).

@@ -3,6 +3,7 @@
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 
+use latchwork_services::{RedisOptions, RedisServer};
 use rustix::process::{Pid, Signal, getpid, set_child_subreaper};
 
 use crate::common::{Running, Store, eventually, processes, stat};
@@ -133,6 +134,37 @@ fn reaps(mut run: Running, own: usize) {
     eventually("the children of its own", || (children() == own).then_some(()));
     drop(run.child.stdin.take());
     assert_eq!(run.finish().code(), 7);
+}
+
+/// The script of a container without an init: a note says what happens at its end, and its trap keeps it from that.
+#[test]
+fn h542_a_hold_of_the_first_process_is_told_of_and_can_be_released() {
+    let store = Store::new();
+    let server = RedisServer::start(&RedisOptions::new()).unwrap();
+    let hold = "held=$(latchwork hold --ttl 20s x) && eval \"$held\" || exit; echo held";
+    let start = |words: &[&str], url: &str| {
+        let mut command = first_process(&store, words);
+        command.env("PATH", crate::hold::path()).env("LATCHWORK_STORE", url);
+        Running::start(command).finish()
+    };
+    let note = "this script is the first process of its container";
+    let status = || store.output(&["--store", &server.url(), "status", "x"]).code();
+    for shell in ["sh", "bash"] {
+        let trapped = format!("trap 'latchwork release' EXIT; {hold}");
+        let done = start(&[shell, "-c", &trapped], &server.url());
+        assert_eq!((done.code(), &*done.stdout), (0, "held\n"), "{shell}: {done:?}");
+        assert!(done.stderr.contains(note) && done.stderr.contains("trap"), "{shell}: {done:?}");
+        assert_eq!(status(), 1, "{shell}: released at once");
+        // On files the lock ends with the keeper, and a script below an init keeps its keeper.
+        let done = start(&[shell, "-c", &format!("{hold}; exit 0")], &store.url());
+        assert_eq!((done.code(), &*done.stderr), (0, ""), "{shell}: {done:?}");
+        let below = format!("{shell} -c '{hold}; latchwork release; exit 0'; exit $?");
+        let done = start(&["sh", "-c", &below], &server.url());
+        assert_eq!((done.code(), &*done.stderr), (0, ""), "{shell}: {done:?}");
+    }
+    let done = start(&["sh", "-c", &format!("{hold}; exit 0")], &server.url());
+    assert!(done.code() == 0 && done.stderr.contains(note), "{done:?}");
+    assert_eq!(status(), 0, "nobody has released it");
 }
 
 fn has_children(parent: Pid) -> bool {
