@@ -21,7 +21,7 @@ use crate::process::deadlines::asked_after;
 use crate::process::guardian::Left;
 use crate::process::hold::Hold;
 use crate::process::signals::{Mask, Signals, be_hit_by, block_ttou};
-use crate::process::supervise::{Ended, Loss};
+use crate::process::supervise::{Ended, Fate, Loss};
 
 pub(crate) use self::failed::Failed;
 pub(crate) use self::over::{Over, default_holder};
@@ -92,7 +92,7 @@ impl Task<'_> {
                 output.fail("Unguarded", "the guardian process died; the command was ended");
                 exit::BROKEN
             }
-            Ended::Lost(loss) => {
+            Ended::Lost(loss, fate) => {
                 let reason = match loss {
                     Loss::Told(Lost { reason: LostReason::Taken, .. }) => {
                         "it was taken away (released by force, or the store lost it)".to_owned()
@@ -119,7 +119,11 @@ impl Task<'_> {
                             .to_owned()
                     }
                 };
-                output.fail("Lost", &format!("lost {names}: {reason}; the command was ended"));
+                let fate = match fate {
+                    Fate::Ended => "the command was ended",
+                    Fate::OutOfReach => "the command could not be ended, and may still run",
+                };
+                output.fail("Lost", &format!("lost {names}: {reason}; {fate}"));
                 exit::LOST
             }
         }

@@ -8,7 +8,9 @@ use std::time::Duration;
 use latchwork_store::Moment;
 use latchwork_store::clock::boot_time;
 use rustix::io::Errno;
-use rustix::process::{Pid, Signal, getpid, getppid, kill_process_group, test_kill_process_group};
+use rustix::process::{
+    Pid, Signal, getpid, getppid, kill_process_group, test_kill_process, test_kill_process_group,
+};
 
 use super::stat::StatLine;
 
@@ -58,6 +60,15 @@ impl Group {
             .any(|stat| stat.group == self.0.as_raw_nonzero().get() && stat.alive)
     }
 
+    /// Whether somebody runs in the group that this user may not signal.
+    pub(crate) fn is_out_of_reach(self) -> bool {
+        let number = self.0.as_raw_nonzero().get();
+        let processes = fs::read_dir("/proc").into_iter().flatten();
+        let numbers = processes.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
+        let is_alive = |pid: i32| stat_of(pid).is_some_and(|it| it.group == number && it.alive);
+        numbers.filter(|&pid| is_refused(pid)).any(is_alive)
+    }
+
     /// Whether this, a group of the caller's session, is orphaned: no member has a parent in the
     /// session but outside of the group, who could continue it. The kernel does not stop the
     /// members of such a group for their terminal.
@@ -78,6 +89,11 @@ impl Group {
             .filter_map(|entry| stat_of(entry.ok()?.file_name().to_str()?.parse().ok()?))
             .any(|stat| stat.group == own && stat.alive && outside(stat.parent))
     }
+}
+
+/// Whether this user may not signal a process.
+pub(super) fn is_refused(pid: i32) -> bool {
+    Pid::from_raw(pid).is_some_and(|pid| test_kill_process(pid) == Err(Errno::PERM))
 }
 
 /// Whether /proc shows the processes of this process's own pid namespace under the numbers that
@@ -203,6 +219,7 @@ mod tests {
 
     #[test]
     fn own_group_is_not_empty() {
-        assert!(!Group(rustix::process::getpgrp()).is_empty());
+        let own = Group(rustix::process::getpgrp());
+        assert!(!own.is_empty() && !own.is_out_of_reach());
     }
 }

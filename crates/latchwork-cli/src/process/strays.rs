@@ -14,7 +14,7 @@ use rustix::process::{
     Pid, PidfdFlags, Signal, getpid, kill_process, pidfd_open, pidfd_send_signal,
 };
 
-use super::group::{Group, proc_is_own, session_of};
+use super::group::{Group, is_refused, proc_is_own, session_of};
 use super::stat::StatLine;
 
 /// How long a look may keep a SIGKILL waiting.
@@ -104,6 +104,12 @@ impl Strays {
         }
         let fresh = self.known.iter().filter(|it| !is_asked(it)).copied().collect::<Vec<_>>();
         self.asked.extend(fresh);
+    }
+
+    /// Whether one of them runs that this user may not signal.
+    pub(crate) fn is_out_of_reach(&self) -> bool {
+        let runs = |it: &&Process| Process::of(it.pid).is_some_and(|now| now.is(it));
+        self.known.iter().filter(runs).any(|it| is_refused(it.pid))
     }
 
     /// Kills those that were found. Returns whether there were any that this user may kill.

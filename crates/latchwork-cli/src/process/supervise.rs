@@ -45,9 +45,17 @@ pub(crate) enum Ended {
     /// The command was ended by the signal of this number.
     Killed(i32),
     /// The lock was lost, or nearly so; nobody in the command's group runs any more.
-    Lost(Loss),
+    Lost(Loss, Fate),
     /// The guardian died; nobody in the command's group runs any more.
     Unguarded,
+}
+
+/// What became of a command whose lock was lost.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Fate {
+    Ended,
+    /// This user may not signal a part of it.
+    OutOfReach,
 }
 
 /// Why a command was ended for its lock.
@@ -101,6 +109,8 @@ pub(crate) struct State {
     is_stopped: bool,
     /// Whether the command was hung up because it wants a terminal that nobody can give it.
     hung_up: bool,
+    /// Whether it was said that the command cannot be signalled.
+    is_out_of_reach: bool,
     pub(crate) asked: Asked,
     /// When the command has ended, as far as that was seen.
     ended_at: Option<Moment>,
@@ -248,18 +258,32 @@ impl Run<'_> {
         {
             self.stopped(stopped)?;
         }
-        // A command that has become another user cannot be signalled; nobody else has done so.
-        match signal {
-            Signal::CONT => drop(self.go_on()),
+        let passed = match signal {
+            Signal::CONT => self.go_on(),
             // It would not change its state again, and the shell would wait for ever.
-            Signal::TSTP if self.state.is_stopped && keys => self.stopped(signal.as_raw())?,
-            Signal::INT | Signal::QUIT if self.state.is_stopped && keys => {
-                let _ = group.signal(signal);
-                let _ = self.go_on();
+            Signal::TSTP if self.state.is_stopped && keys => {
+                self.stopped(signal.as_raw())?;
+                Ok(())
             }
-            _ => drop(group.signal(signal)),
+            Signal::INT | Signal::QUIT if self.state.is_stopped && keys => {
+                group.signal(signal).and_then(|()| self.go_on())
+            }
+            _ => group.signal(signal),
+        };
+        // Of what it does not miss, nothing is said.
+        if is_refusal(&passed) && !matches!(signal, Signal::WINCH | Signal::CONT) {
+            self.tell_out_of_reach();
         }
         Ok(None)
+    }
+
+    /// Says that a command has become another user, such as root.
+    fn tell_out_of_reach(&mut self) {
+        if !std::mem::replace(&mut self.state.is_out_of_reach, true) {
+            let message =
+                "cannot signal the command: it runs as another user; run latchwork under sudo";
+            self.output.note("unsignalled", message, &[("key", &self.hold.keys())]);
+        }
     }
 
     /// Handles a change of the command's state.
@@ -455,7 +479,7 @@ impl Run<'_> {
         let mut gone = self.child.ended()?.is_some();
         while boot_time() < kill_at {
             if gone && !self.runs_on() {
-                return Ok(Ended::Lost(loss));
+                return Ok(Ended::Lost(loss, Fate::Ended));
             }
             let next = if gone { boot_time().plus(LOOK) } else { kill_at };
             select! {
@@ -470,22 +494,23 @@ impl Run<'_> {
             }
         }
         let mut nap = Duration::from_millis(1);
-        let (killed, mut is_told) = (boot_time(), false);
+        let (killed, mut fate) = (boot_time(), Fate::Ended);
         // Before their parents are killed. All that can take long follows the kill.
         self.strays.look_by_parents(Some(group));
         loop {
-            let killing = group.signal(Signal::KILL);
-            if killing.is_err_and(|error| error.kind() == io::ErrorKind::PermissionDenied)
-                && !std::mem::replace(&mut is_told, true)
-            {
-                let message = "cannot signal the command: it runs as another user. The lock may expire before the \
-                               command ends; run latchwork as that user, or as root";
-                self.output.note("unsignalled", message, &[("key", &self.hold.keys())]);
-            }
+            let _ = group.signal(Signal::KILL);
             self.strays.kill();
             self.strays.look(Some(group));
-            if !self.strays.kill() && group.is_dead(killed) && self.child.ended()?.is_some() {
-                return Ok(Ended::Lost(loss));
+            let is_done =
+                !self.strays.kill() && group.is_dead(killed) && self.child.ended()?.is_some();
+            if fate == Fate::Ended
+                && (self.strays.is_out_of_reach() || (!is_done && group.is_out_of_reach()))
+            {
+                fate = Fate::OutOfReach;
+                self.tell_out_of_reach();
+            }
+            if is_done {
+                return Ok(Ended::Lost(loss, fate));
             }
             self.naps.nap(nap).await?;
             nap = (nap * 2).min(Duration::from_millis(50));
@@ -503,6 +528,11 @@ impl Run<'_> {
         }
         Ok(())
     }
+}
+
+/// Whether this user may not signal somebody.
+fn is_refusal(sent: &io::Result<()>) -> bool {
+    sent.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::PermissionDenied)
 }
 
 /// The next request to a lender, or nothing when a loan was returned.

@@ -3,7 +3,7 @@
 #![allow(clippy::disallowed_methods, reason = "tests")]
 
 use std::os::unix::process::ExitStatusExt;
-use std::process::Stdio;
+use std::process::{Command, Stdio};
 
 use latchwork_services::{RedisOptions, RedisServer};
 use rustix::process::Signal;
@@ -141,6 +141,45 @@ fn h523_what_timeout_runs_ends_with_the_command() {
     next();
     stopped.signal(Signal::CONT);
     assert_eq!(stopped.finish().code(), 73);
+}
+
+/// A command that has become root, as by sudo: latchwork has the right to let it, and none to signal it.
+#[test]
+fn h543_a_command_that_became_another_user_is_told_of() {
+    const ROOT: &str = "setpriv --reuid 0 --regid 0 --clear-groups";
+    let store = Store::new();
+    let program = store.file("program");
+    let copied = Command::new("cp").arg(env!("CARGO_BIN_EXE_latchwork")).arg(&program).status();
+    assert!(copied.unwrap().success());
+    let open = std::os::unix::fs::PermissionsExt::from_mode(0o777);
+    std::fs::set_permissions(store.file(""), open).unwrap();
+    let start = |options: &[&str], script: &str| {
+        let mut command = Command::new("setpriv");
+        command.args(["--reuid", "65534", "--regid", "65534", "--clear-groups"]);
+        let rights = ["--inh-caps=-all,+setuid,+setgid", "--ambient-caps=-all,+setuid,+setgid"];
+        command.args(rights).arg("--").arg(&program).arg("run").args(options);
+        command.args(["x", "--", "bash", "-c", script]).current_dir("/");
+        let run = Running::start(store.at_this_store(command));
+        run.stdout.until("up");
+        run
+    };
+    let told = "cannot signal the command: it runs as another user; run latchwork under sudo";
+    let root = format!("{ROOT} sh -c 'echo up; sleep 4'");
+    for script in [format!("exec {root}"), format!("{root}; :"), format!("set -m; {root}; :")] {
+        let done = start(&["--ttl", "2s", "--max-hold", "2s"], &script).finish();
+        assert_eq!(done.code(), 73, "{script}: {done:?}");
+        assert_eq!(done.stderr.matches(told).count(), 1, "{script}: {done:?}");
+        assert!(
+            done.stderr.contains("could not be ended, and may still run"),
+            "{script}: {done:?}"
+        );
+    }
+    let asked = start(&[], &format!("exec {root}"));
+    asked.signal(Signal::WINCH);
+    asked.signal(Signal::TERM);
+    asked.signal(Signal::TERM);
+    let done = asked.finish();
+    assert_eq!((done.code(), done.stderr.matches(told).count()), (0, 1), "{done:?}");
 }
 
 /// A service that a deployment starts is to outlive it.

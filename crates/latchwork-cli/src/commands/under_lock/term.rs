@@ -100,7 +100,7 @@ impl End {
 
     fn has_lost(&self) -> bool {
         match &self.ended {
-            Ok(ended) => matches!(ended, Ended::Lost(_)),
+            Ok(ended) => matches!(ended, Ended::Lost(..)),
             Err(failed) => failed.code == exit::LOST,
         }
     }
@@ -278,7 +278,9 @@ impl Session<'_> {
         let (output, names) = (&self.task.place.output, label.names());
         match release {
             // The client that took it away may have given it to another.
-            Release::LeftToExpire(_) if matches!(end.ended, Ok(Ended::Lost(Loss::Told(_)))) => None,
+            Release::LeftToExpire(_) if matches!(end.ended, Ok(Ended::Lost(Loss::Told(_), _))) => {
+                None
+            }
             Release::LeftToExpire(delay) => {
                 let (least, longest) = (coarse(delay), coarse(last.ttl.saturating_add(delay)));
                 let message = format!(
