@@ -82,8 +82,10 @@ impl Cli {
     pub(crate) fn read() -> Result<Self, clap::Error> {
         let arguments = std::env::args_os().collect();
         let words = separator::insert(arguments, Self::command)?;
-        let cli = Self::try_parse_from(&words)
-            .map_err(|error| verbs::with_whole_word(verbs::with_tip(error), &words))?;
+        let cli = Self::try_parse_from(&words).map_err(|error| match error.kind() {
+            ErrorKind::InvalidUtf8 => not_utf8(&words),
+            _ => verbs::with_whole_word(verbs::with_tip(error), &words),
+        })?;
         match &cli.command {
             Command::Run(args) => args.words.check("run", ""),
             Command::Once(args) if !args.reset => args.words.check("once", " --every 1d"),
@@ -92,6 +94,17 @@ impl Cli {
         }?;
         Ok(cli)
     }
+}
+
+/// The error for a word of latchwork's own that is not UTF-8, with its place on the command line.
+fn not_utf8(words: &[OsString]) -> clap::Error {
+    let own = words.iter().enumerate().skip(1).take_while(|(_, word)| *word != "--");
+    let mut named = own.filter(|(_, word)| word.to_str().is_none());
+    let message = match named.next() {
+        Some((place, word)) => format!("argument {place}, {word:?}, is not UTF-8"),
+        None => "an argument is not UTF-8".to_owned(),
+    };
+    Cli::command().error(ErrorKind::InvalidUtf8, message)
 }
 
 // The arguments of a command have no doc comments of their own: clap would show those in place of these.

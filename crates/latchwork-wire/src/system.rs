@@ -47,6 +47,14 @@ pub fn open_files_limit() -> Limit {
     limit(libc::RLIMIT_NOFILE)
 }
 
+/// Whether the memory of this process is limited: a thread that has no room for its stack is refused like one too many.
+fn is_memory_limited() -> bool {
+    #[cfg(unix)]
+    return [libc::RLIMIT_AS, libc::RLIMIT_DATA].iter().any(|&it| limit(it).current.is_some());
+    #[cfg(not(unix))]
+    false
+}
+
 #[cfg(all(target_os = "linux", target_env = "gnu"))]
 type Which = libc::__rlimit_resource_t;
 #[cfg(all(unix, not(all(target_os = "linux", target_env = "gnu"))))]
@@ -122,6 +130,9 @@ pub fn check_for_runtime() -> io::Result<()> {
 pub fn refusal_step(error: &io::Error) -> &'static str {
     use io::ErrorKind::{OutOfMemory, PermissionDenied, Unsupported, WouldBlock};
     match error.kind() {
+        WouldBlock | OutOfMemory if is_memory_limited() => {
+            "raise the limits on memory (ulimit -v, ulimit -d), or those on processes and threads (ulimit -u)"
+        }
         WouldBlock | OutOfMemory => {
             "raise the limit on processes and threads of this user (ulimit -u) or of the container (its pids limit)"
         }

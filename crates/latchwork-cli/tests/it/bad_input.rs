@@ -229,7 +229,23 @@ fn a_name_that_is_no_text_is_refused() {
     command.arg(OsStr::from_bytes(b"\xff")).args(["--", "true"]);
     let done = Running::start(command).finish();
     assert_eq!(done.code(), 64, "{done:?}");
-    assert!(done.stderr.contains("UTF-8"), "{done:?}");
+    assert!(done.stderr.contains("argument 2, \"\\xFF\", is not UTF-8"), "{done:?}");
+    let mut command = store.latchwork(&["run", "x", "--holder"]);
+    command.arg(OsStr::from_bytes(b"me\xff")).args(["--", "true"]);
+    let done = Running::start(command).finish();
+    assert!(done.stderr.contains("argument 4, \"me\\xFF\", is not UTF-8"), "{done:?}");
+}
+
+/// A home that is no absolute path is set all the same.
+#[test]
+fn a_home_that_leads_nowhere_is_named() {
+    let store = Store::new();
+    for (home, part) in [("rel", "HOME is no absolute path"), ("", "HOME is not set")] {
+        let mut command = store.latchwork(&["ls"]);
+        command.env_remove("LATCHWORK_STORE").env_remove("XDG_STATE_HOME").env("HOME", home);
+        let done = Running::start(command).finish();
+        assert!(done.code() == 64 && done.stderr.contains(part), "{done:?}");
+    }
 }
 
 #[test]

@@ -1,9 +1,10 @@
 //! A command that did not run, or could not be watched.
 
 use std::ffi::OsString;
-use std::io;
+use std::fs::File;
+use std::io::{self, Read};
 use std::os::unix::fs::PermissionsExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use latchwork_wire::system::refusal_step;
 
@@ -18,8 +19,23 @@ pub(crate) struct Failed {
 }
 
 /// Whether its mode lets somebody execute the file.
-fn is_executable(file: &OsString) -> bool {
-    Path::new(file).metadata().is_ok_and(|file| file.permissions().mode() & 0o111 != 0)
+fn is_executable(file: &Path) -> bool {
+    file.metadata().is_ok_and(|file| file.is_file() && file.permissions().mode() & 0o111 != 0)
+}
+
+fn is_script(file: &Path) -> bool {
+    let mut start = [0; 2];
+    let read = File::open(file).and_then(|mut file| file.read_exact(&mut start));
+    read.is_ok() && start == *b"#!"
+}
+
+/// The file that a word leads to: by `PATH`, unless it has a slash.
+fn program_of(word: &OsString) -> Option<PathBuf> {
+    if word.as_encoded_bytes().contains(&b'/') {
+        return Some(word.into());
+    }
+    let search = std::env::var_os("PATH")?;
+    std::env::split_paths(&search).map(|place| place.join(word)).find(|file| is_executable(file))
 }
 
 impl From<io::Error> for Failed {
@@ -62,8 +78,12 @@ impl Failed {
             io::ErrorKind::WouldBlock | io::ErrorKind::OutOfMemory => exit::BROKEN,
             _ => exit::NOT_EXECUTABLE,
         };
+        let file = program_of(&words[0]).unwrap_or_default();
         let reason = match code {
-            exit::NOT_FOUND if Path::new(&words[0]).is_file() => {
+            exit::NOT_FOUND if is_executable(&file) && !is_script(&file) => {
+                "the loader that it names is missing; it was built for another system or C library".to_owned()
+            }
+            exit::NOT_FOUND if is_executable(&file) => {
                 "the interpreter in its first line is missing; check the #! line, also for Windows line ends (CRLF)"
                     .to_owned()
             }
@@ -80,8 +100,8 @@ impl Failed {
                 )
             }
             exit::NOT_FOUND => "command not found".to_owned(),
-            _ if Path::new(&words[0]).is_dir() => "it is a directory".to_owned(),
-            _ if error.kind() == io::ErrorKind::PermissionDenied && is_executable(&words[0]) => {
+            _ if file.is_dir() => "it is a directory".to_owned(),
+            _ if error.kind() == io::ErrorKind::PermissionDenied && is_executable(&file) => {
                 "not executable here; its file system may be mounted noexec, or its interpreter may not run".to_owned()
             }
             _ if error.kind() == io::ErrorKind::PermissionDenied => {

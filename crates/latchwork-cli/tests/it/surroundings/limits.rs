@@ -3,6 +3,7 @@
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::path::Path;
 use std::process::Command;
 
 use latchwork_services::{RedisOptions, RedisServer};
@@ -208,13 +209,74 @@ fn h295_a_read_only_file_system_is_named() {
             &["elect", "z", "--", "true"],
             &["hold", "--wait", "0", "h"],
         ] {
-            let dir = locks.parent().unwrap().display();
-            let before = format!("mount --bind {dir} {dir} && mount -o remount,bind,ro {dir}");
-            let done = Running::start(mounted(&store, &before, verb)).finish();
+            let done = Running::start(mounted(&store, &read_only(&locks), verb)).finish();
             assert!([64, 77].contains(&done.code()), "{verb:?} {done:?}");
             assert!(done.stderr.contains("Read-only file system"), "{verb:?} {done:?}");
         }
+        for verb in [&["ls"][..], &["show", "x"]] {
+            let done = Running::start(mounted(&store, &read_only(&locks), verb)).finish();
+            assert_eq!(done.code(), 0, "{verb:?} {done:?}");
+        }
     }
+}
+
+/// Makes the directory above read-only.
+fn read_only(path: &Path) -> String {
+    let dir = path.parent().unwrap().display();
+    format!("mount --bind {dir} {dir} && mount -o remount,bind,ro {dir}")
+}
+
+/// What cannot be executed says why: its interpreter, or its file system. With too little memory for a thread, the
+/// limits on memory are named.
+#[test]
+fn a_command_that_cannot_start_names_the_cause() {
+    let store = Store::new();
+    let script = |name: &str, first: &str, mode: u32| {
+        fs::write(store.file(name), format!("{first}echo ran\n")).unwrap();
+        fs::set_permissions(store.file(name), fs::Permissions::from_mode(mode)).unwrap();
+    };
+    script("windows", "#!/bin/sh\r\n", 0o755);
+    script("moved", "#!/opt/none/bin/sh\n", 0o755);
+    script("plain", "#!/bin/sh\n", 0o644);
+    script("good", "#!/bin/sh\n", 0o755);
+    let path = format!("{}:{}", store.file("").display(), std::env::var("PATH").unwrap());
+    for by_path in [false, true] {
+        for (name, code, part) in [
+            ("windows", 127, "interpreter in its first line is missing"),
+            ("moved", 127, "interpreter in its first line is missing"),
+            ("plain", 126, "check its mode (chmod +x)"),
+            ("none", 127, "command not found"),
+        ] {
+            let word =
+                if by_path { name.to_owned() } else { store.file(name).display().to_string() };
+            let mut command = store.latchwork(&["run", "x", "--", &word]);
+            command.env("PATH", &path).current_dir(store.file(""));
+            let done = Running::start(command).finish();
+            assert_eq!(done.code(), code, "{done:?}");
+            assert!(done.stderr.contains(part), "{done:?}");
+        }
+        // A file here that `PATH` does not lead to is not what was meant.
+        let mut command = store.latchwork(&["run", "x", "--", "good"]);
+        command.current_dir(store.file(""));
+        let done = Running::start(command).finish();
+        assert!(done.code() == 127 && done.stderr.contains("command not found"), "{done:?}");
+    }
+    let dir = store.file("").display().to_string();
+    let noexec = format!("mount --bind {dir} {dir} && mount -o remount,bind,noexec {dir}");
+    let good = store.file("good").display().to_string();
+    let done = Running::start(mounted(&store, &noexec, &["run", "x", "--", &good])).finish();
+    assert!(done.code() == 126 && done.stderr.contains("noexec"), "{done:?}");
+    // Below this, the program itself is not loaded; above, there is room for a thread.
+    let mut told = 0;
+    for megabytes in 8..=64 {
+        let command = store.latchwork(&["run", "x", "--", "true"]);
+        let done = limited(command, Resource::As, megabytes << 20).finish();
+        if done.stderr.contains("cannot start a thread") {
+            assert!(done.stderr.contains("ulimit -v"), "{megabytes}: {done:?}");
+            told += 1;
+        }
+    }
+    assert!(told > 0, "no limit left no room for a thread alone");
 }
 
 /// The limit of a container is reached while the lock is held, and nothing can be started any more.
