@@ -50,7 +50,7 @@ pub(crate) enum Ended {
     Unguarded,
 }
 
-/// What became of a command whose lock was lost.
+/// The result of a command whose lock was lost.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Fate {
     Ended,
