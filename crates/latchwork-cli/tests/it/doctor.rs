@@ -268,7 +268,7 @@ fn h545_parts_of_another_owner_are_told_of_with_the_remedy() {
         let user = ["--reuid", "65533", "--regid", "65533", "--clear-groups", "--", program];
         run("setpriv", &[&user[..], words].concat())
     };
-    let chown = format!("as root, run `chown -R 65533:65533 {path}`");
+    let chown = ["as root, run `", "chown -R 65533:65533 ", path, "`"].concat();
     for part in ["sessions", "stripes", "records", "records/00", "stripes/3f"] {
         assert_eq!(run("chown", &["-R", "65533:65533", path]).code(), 0);
         assert_eq!(as_owner(&["run", "x", "--", "true"]).code(), 0, "{part}");

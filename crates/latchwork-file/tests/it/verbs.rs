@@ -459,3 +459,28 @@ async fn many_claims_are_renewed_in_order() {
     release(&backend, &raised).await;
     assert!(granted(backend.try_acquire(&claim("1")).await) > 1 << 52);
 }
+
+#[tokio::test]
+async fn a_backend_that_only_reads_says_how_to_take_locks() {
+    let dir = dir();
+    let backend = connect(dir.path());
+    let held = claim("k");
+    granted(backend.try_acquire(&held).await);
+    let reader = FileBackend::read_only(dir.path(), io()).unwrap();
+    assert_eq!(reader.inspect(&Query::Key(held.key.clone())).await.unwrap()[0].holders.len(), 1);
+    let refused = [
+        reader.try_acquire(&claim("k")).await.unwrap_err(),
+        reader.renew_all(std::slice::from_ref(&held)).await.remove(0).unwrap_err(),
+        reader.release(&held, Linger::None).await.unwrap_err(),
+    ];
+    for error in refused {
+        assert_eq!(
+            (error.kind, error.effect),
+            (BackendErrorKind::Unsupported, Effect::NotApplied),
+            "{error}"
+        );
+        let step = error.next_step.unwrap();
+        assert!(step.starts_with("connect with FileBackend::connect"), "{step}");
+    }
+    release(&backend, &held).await;
+}
