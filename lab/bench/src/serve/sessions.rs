@@ -12,11 +12,8 @@ use super::service::Service;
 use super::{WATCHED, kilobytes};
 use crate::Outcome;
 use crate::child::processor_time;
-use crate::goals::{self, Goal};
 use crate::stats::{head, micros, row, shortened};
 
-/// The most memory of a hold in the service, in kilobytes: the hold is the store's.
-const KILOBYTES: f64 = 0.2;
 /// Beyond the usual limit of a token.
 const MOST: &str = "100000";
 
@@ -125,8 +122,7 @@ pub(crate) fn run() -> Outcome {
         "renewal p50",
         "renewal p99",
         "failed",
-        "memory of a hold",
-        goals::TITLE,
+        "resident memory by each lock, with its connection",
         "the service's CPU",
         "the store's CPU",
     ]);
@@ -140,9 +136,8 @@ pub(crate) fn run() -> Outcome {
         let scene = Scene { connections: case.connections, locks: case.locks, waiters: 0, ttl };
         if let Err(error) = measure(&case, &scene) {
             eprintln!("{}: {error}", case.title());
-            let mut cells = vec!["does not stand".to_owned(); 12];
+            let mut cells = vec!["does not stand".to_owned(); 11];
             cells[0] = case.title();
-            cells[9] = goals::cell(&[]);
             row(&cells);
         }
     }
@@ -183,7 +178,6 @@ fn measure(case: &Case, scene: &Scene) -> Outcome {
     let renewed = seen.renewed * case.each() as f64 / seconds;
     let (cores, store) = ((after.0 - before.0) / seconds, (after.1 - before.1) / seconds);
     let hold = (held - connected) / case.locks as f64;
-    let goal = service.is_some().then(|| Goal::below(KILOBYTES).unit("kB").judge(hold));
     let or_none = |is_there: bool, text: String| if is_there { text } else { "-".into() };
     row(&[
         case.title(),
@@ -195,7 +189,6 @@ fn measure(case: &Case, scene: &Scene) -> Outcome {
         micros(seen.times.quantile(0.99)),
         format!("{:.0}", seen.failed),
         or_none(service.is_some(), kilobytes(hold)),
-        goals::cell(&Vec::from_iter(goal)),
         or_none(service.is_some(), format!("{:.1} % of one core", cores * 100.0)),
         format!("{:.1} % of one core", store * 100.0),
     ]);
