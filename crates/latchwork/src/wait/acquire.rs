@@ -144,6 +144,8 @@ struct Pending<'a> {
     blocked: bool,
     /// What it was, as the store said last.
     in_the_way: Option<InTheWay>,
+    /// The error of the try before.
+    failure: Option<Box<BackendError>>,
 }
 
 impl Drop for Pending<'_> {
@@ -203,6 +205,7 @@ impl<'a> Pending<'a> {
             touched,
             blocked,
             in_the_way: None,
+            failure: None,
         }
     }
 
@@ -271,7 +274,7 @@ impl<'a> Pending<'a> {
                     .with_next_step("use a longer ttl, or check the store and the network")
                 }
                 Ok(Attempt::Blocked(blocked)) => {
-                    failing_since = None;
+                    (failing_since, self.failure) = (None, None);
                     self.blocked = true;
                     backoff.reset();
                     let usual_hold = blocked.holder.as_ref().and_then(|it| it.usual_hold);
@@ -331,6 +334,7 @@ impl<'a> Pending<'a> {
             }
             waiter.begin();
             self.request.plan.rules.tell(&Event::TryFailed { key: &self.claim.key, error: &error });
+            self.failure = Some(Box::new(error));
             engine.io.sleep(pause).await;
         }
     }
@@ -432,7 +436,16 @@ impl<'a> Pending<'a> {
         }
         // Without an answer the same id is tried again or released: either settles it.
         self.under_way = None;
-        Some(answer.unwrap_or_else(|| Err(BackendError::no_answer(limit))))
+        Some(answer.unwrap_or_else(|| Err(self.no_answer(limit))))
+    }
+
+    /// The error of a try without an answer. A try that the deadline has cut short tells less than the one before it.
+    fn no_answer(&mut self, limit: Duration) -> BackendError {
+        let full = self.request.plan.rules.op_timeout(self.claim.ttl);
+        match self.failure.take() {
+            Some(earlier) if limit < full => earlier.with_effect(Effect::Unknown),
+            _ => BackendError::no_answer(limit),
+        }
     }
 
     /// Makes a guard of a grant. A grant that is too old is released, and the claim gets a new

@@ -1,6 +1,6 @@
 //! Waiting at the store: deadlines, wake-ups, unknown effects, exact counts of requests.
 
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use latchwork::LockManager;
 use latchwork_store::*;
@@ -158,6 +158,25 @@ async fn a_silent_store_is_an_error_in_bounded_time() {
     let start = world.io.now();
     assert_eq!(mutex.acquire().await.unwrap_err().kind(), ErrorKind::Unreachable);
     assert!(world.io.now().since(start) <= 11 * SEC, "a ttl without an answer");
+}
+
+/// The last try of a bounded wait has little time: what the store said before it is what a reader needs.
+#[tokio::test(start_paused = true)]
+async fn the_end_of_a_wait_tells_what_the_store_said_last() {
+    let world = World::new();
+    let tries = AtomicU32::new(0);
+    world.store.plan(move |_| match tries.fetch_add(1, Ordering::SeqCst) {
+        0 => Fault::LoseRequest,
+        _ => Fault::Hang,
+    });
+    let error = world.locks.mutex("k").ttl(9 * SEC).acquire_within(SEC).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unreachable);
+    assert!(error.may_have_applied());
+    assert!(error.to_string().contains("the connection broke"), "{error}");
+    // A try that had its full time tells that.
+    world.store.plan(|_| Fault::Hang);
+    let error = world.locks.mutex("k").ttl(9 * SEC).try_acquire().await.unwrap_err();
+    assert!(error.to_string().contains("no answer within 2s"), "{error}");
 }
 
 #[tokio::test(start_paused = true)]
