@@ -376,3 +376,70 @@ def test_a_command_that_is_missing_is_named_with_its_package(tmp_path, monkeypat
     monkeypatch.setattr(main, "_folders", lambda: iter([str(tmp_path)]))
     with pytest.raises(SystemExit, match="pip install latchwork-cli"):
         main.command()
+
+
+def test_memory_stays_flat_over_cycles_and_timeouts(redis_server):
+    """`LATCHWORK_FULL=1000000` makes it a million of each kind, within a few minutes."""
+    said = run(
+        """
+        import asyncio, sys, latchwork
+        from latchwork import aio
+        url, count = sys.argv[1], int(sys.argv[2])
+
+        def resident():
+            with open("/proc/self/status") as status:
+                return next(int(line.split()[1]) for line in status if line.startswith("VmRSS"))
+
+        def cycles(lock, count):
+            for _ in range(count):
+                with lock:
+                    pass
+
+        def timeouts(lock, count):
+            for _ in range(count):
+                try:
+                    lock.acquire(timeout=0.000001)
+                except latchwork.TimedOut:
+                    continue
+                raise SystemExit("it was held")
+
+        async def cycles_of_a_task(lock, count):
+            for _ in range(count):
+                async with lock:
+                    pass
+
+        async def timeouts_of_a_task(lock, count):
+            for _ in range(count):
+                try:
+                    await lock.acquire(timeout=0.000001)
+                except latchwork.TimedOut:
+                    continue
+                raise SystemExit("it was held")
+
+        async def tasks():
+            async with aio.connect(url) as locks, locks.lock("held"):
+                for kind in cycles_of_a_task, timeouts_of_a_task:
+                    name = "held" if kind is timeouts_of_a_task else "free/{}"
+                    crowd = [locks.lock(name.format(task)) for task in range(64)]
+                    for part in 0.2, 1:
+                        before = resident()
+                        await asyncio.gather(*(kind(lock, int(count * part) // 64) for lock in crowd))
+                    print(kind.__name__, resident() - before)
+
+        with latchwork.connect(url) as locks, locks.lock("held"):
+            for kind, name in (cycles, "free"), (timeouts, "held"):
+                kind(locks.lock(name), count // 5)
+                before = resident()
+                kind(locks.lock(name), count)
+                print(kind.__name__, resident() - before)
+        asyncio.run(tasks())
+        """,
+        redis_server,
+        os.environ.get("LATCHWORK_FULL", "20000"),
+        limit=1200,
+    )
+    assert said.returncode == 0, said.stderr
+    grown = dict(line.split() for line in said.stdout.splitlines())
+    assert len(grown) == 4, said.stdout
+    assert all(int(kilobytes) < 1024 for kilobytes in grown.values()), grown
+    print(grown)
