@@ -13,9 +13,14 @@ class Evictions:
                 self.several[(hold.process, hold.first.task)].append(hold)
 
     def find(self, hold):
-        """The line that says that this hold was ended."""
+        """The line that says that this hold was ended, or the one that it waited to replace then."""
         # The key of a run in a period has the period's beginning behind it, and the store's has not.
-        return self.of.get((hold.key.split("@")[0], hold.grant))
+        event = self.of.get((hold.key.split("@")[0], hold.grant))
+        if event is None and hold.beside and hold.beside.granted:
+            before = self.of.get((hold.beside.key, hold.beside.grant))
+            if before and before.values["asked"] <= hold.granted.time <= before.time:
+                return before
+        return event
 
     def together(self, hold):
         """This hold, and those that were acquired together with it: they are lost with each other."""

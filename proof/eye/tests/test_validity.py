@@ -67,6 +67,18 @@ class Reason(RuleCase):
     def test_taken_by_an_eviction(self):
         self.accepts(GRANTED + "60 run evicted key=k grant=1 asked=59\n300 w0.0 lost attempt=1 since=299 reason=taken\n")
 
+    def test_taken_with_what_it_waited_to_replace(self):
+        heir = "".join(
+            f"{at} w0.0 try attempt={n} key=k mode={mode} fair=false waits=true several=false{beside}\n"
+            f"{at + 1} w0.0 granted attempt={n} token={n * 1024} ttl=1000 valid_until={at + 980}\n"
+            for at, n, mode, beside in ((9, 1, "write", ""), (50, 2, "read", " beside=1"))
+        )
+        lost = "80 w0.0 lost attempt=2 since=79 reason=taken\n"
+        self.accepts(heir + "60 run evicted key=k grant=1 asked=49\n" + lost)
+        # Whoever asked later saw the heir; an answer that came earlier cannot have ended it.
+        self.refuses(heir + "60 run evicted key=k grant=1 asked=55\n" + lost, "nobody has ended it")
+        self.refuses(heir + "50.5 run evicted key=k grant=1 asked=49\n" + lost, "nobody has ended it")
+
     def test_taken_by_nobody(self):
         self.refuses(GRANTED + "300 w0.0 lost attempt=1 since=299 reason=taken\n", "nobody has ended it")
         self.refuses(GRANTED + "310 run evicted key=k grant=1 asked=305\n320 w0.0 lost attempt=1 since=299 reason=taken\n", "nobody")
