@@ -1,12 +1,10 @@
 //! `latchwork run`: takes locks, runs a command, releases.
 
 use std::ffi::OsString;
-use std::os::unix::fs::PermissionsExt;
-use std::path::Path;
 
 use latchwork::{Error, ErrorKind};
 
-use super::under_lock::{Admitted, Task};
+use super::under_lock::{Admitted, Task, is_executable, program_of};
 use super::{Context, locking, nested, variables};
 use crate::args::RunArgs;
 use crate::exit;
@@ -64,12 +62,5 @@ fn tell_if_words_may_be_a_command(place: &Context, names: &[String], words: &[Os
 
 /// Whether a shell would find a program of this name.
 fn is_program(name: &str) -> bool {
-    let is_executable = |path: &Path| {
-        path.metadata().is_ok_and(|it| it.is_file() && it.permissions().mode() & 0o111 != 0)
-    };
-    if name.contains('/') {
-        return is_executable(Path::new(name));
-    }
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    std::env::split_paths(&path).any(|folder| is_executable(&folder.join(name)))
+    program_of(name.as_ref()).is_some_and(|file| is_executable(&file))
 }

@@ -23,7 +23,7 @@ use crate::process::hold::Hold;
 use crate::process::signals::{Mask, Signals, be_hit_by, block_ttou};
 use crate::process::supervise::{Ended, Fate, Loss};
 
-pub(crate) use self::failed::Failed;
+pub(crate) use self::failed::{Failed, is_executable, program_of};
 pub(crate) use self::over::{Over, default_holder};
 
 /// A command to run, and the lock to run it under.

@@ -52,9 +52,7 @@ impl Group {
 
     /// Whether somebody other than `pid` runs in the group.
     pub(crate) fn has_others_than(self, pid: Pid) -> bool {
-        let Ok(processes) = fs::read_dir("/proc") else { return false };
-        processes
-            .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse::<i32>().ok())
+        numbers()
             .filter(|&other| other != pid.as_raw_nonzero().get())
             .filter_map(stat_of)
             .any(|stat| stat.group == self.0.as_raw_nonzero().get() && stat.alive)
@@ -62,11 +60,10 @@ impl Group {
 
     /// Whether somebody runs in the group that this user may not signal.
     pub(crate) fn is_out_of_reach(self) -> bool {
-        let number = self.0.as_raw_nonzero().get();
-        let processes = fs::read_dir("/proc").into_iter().flatten();
-        let numbers = processes.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
-        let is_alive = |pid: i32| stat_of(pid).is_some_and(|it| it.group == number && it.alive);
-        numbers.filter(|&pid| is_refused(pid)).any(is_alive)
+        numbers()
+            .filter(|&pid| is_refused(pid))
+            .filter_map(stat_of)
+            .any(|stat| stat.group == self.0.as_raw_nonzero().get() && stat.alive)
     }
 
     /// Whether this, a group of the caller's session, is orphaned: no member has a parent in the
@@ -84,9 +81,8 @@ impl Group {
         if outside(getppid().map_or(0, |parent| parent.as_raw_nonzero().get())) {
             return false;
         }
-        let Ok(processes) = fs::read_dir("/proc") else { return true };
-        !processes
-            .filter_map(|entry| stat_of(entry.ok()?.file_name().to_str()?.parse().ok()?))
+        !numbers()
+            .filter_map(stat_of)
             .any(|stat| stat.group == own && stat.alive && outside(stat.parent))
     }
 }
@@ -132,9 +128,13 @@ fn group_of(pid: i32) -> i32 {
 pub(super) fn ended_children() -> Vec<Pid> {
     let own = getpid().as_raw_nonzero().get();
     let is_ended = |pid| stat_of(pid).is_some_and(|stat| stat.parent == own && !stat.alive);
-    let processes = fs::read_dir("/proc").into_iter().flatten();
-    let numbers = processes.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
-    numbers.filter(|&pid| is_ended(pid)).filter_map(Pid::from_raw).collect()
+    numbers().filter(|&pid| is_ended(pid)).filter_map(Pid::from_raw).collect()
+}
+
+/// The numbers of all processes that /proc shows; none where there is no /proc.
+pub(super) fn numbers() -> impl Iterator<Item = i32> {
+    let entries = fs::read_dir("/proc").into_iter().flatten();
+    entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
 }
 
 struct Members {

@@ -14,7 +14,7 @@ use rustix::process::{
     Pid, PidfdFlags, Signal, getpid, kill_process, pidfd_open, pidfd_send_signal,
 };
 
-use super::group::{Group, is_refused, proc_is_own, session_of};
+use super::group::{Group, is_refused, numbers, proc_is_own, session_of};
 use super::stat::StatLine;
 
 /// How long a look may keep a SIGKILL waiting.
@@ -189,8 +189,6 @@ fn processes(until: Moment) -> Vec<Process> {
         return Vec::new();
     }
     let own = getpid().as_raw_nonzero().get();
-    let entries = fs::read_dir("/proc").into_iter().flatten();
-    let numbers = entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
-    let others = numbers.filter(|&pid| pid != own);
+    let others = numbers().filter(|&pid| pid != own);
     others.take_while(|_| boot_time() < until).filter_map(Process::of).collect()
 }

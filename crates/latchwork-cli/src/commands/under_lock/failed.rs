@@ -1,6 +1,6 @@
 //! A command that did not run, or could not be watched.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io::{self, Read};
 use std::os::unix::fs::PermissionsExt;
@@ -19,7 +19,7 @@ pub(crate) struct Failed {
 }
 
 /// Whether its mode lets somebody execute the file.
-fn is_executable(file: &Path) -> bool {
+pub(crate) fn is_executable(file: &Path) -> bool {
     file.metadata().is_ok_and(|file| file.is_file() && file.permissions().mode() & 0o111 != 0)
 }
 
@@ -30,7 +30,7 @@ fn is_script(file: &Path) -> bool {
 }
 
 /// The file that a word leads to: by `PATH`, unless it has a slash.
-fn program_of(word: &OsString) -> Option<PathBuf> {
+pub(crate) fn program_of(word: &OsStr) -> Option<PathBuf> {
     if word.as_encoded_bytes().contains(&b'/') {
         return Some(word.into());
     }
