@@ -107,6 +107,17 @@ impl FileBackend {
         })
     }
 
+    /// A verb that changes something.
+    fn unless_refused<'a, T: Send + 'a>(
+        &self,
+        verb: impl Future<Output = Result<T, BackendError>> + Send + 'a,
+    ) -> Verb<'a, Result<T, BackendError>> {
+        match self.refused() {
+            Some(error) => Box::pin(ready(Err(error))),
+            None => Box::pin(verb),
+        }
+    }
+
     /// Whether this process had to poll, every 50 ms, because it had no descriptor left for wake-ups
     /// (`EMFILE`, `ENFILE`), or could not wake a waiter of another user for want of rights, so that
     /// this waiter has to check by itself now and then.
@@ -155,10 +166,7 @@ impl Backend for FileBackend {
     }
 
     fn try_acquire<'a>(&'a self, claim: &'a Claim) -> Verb<'a, Result<Attempt, BackendError>> {
-        match self.refused() {
-            Some(error) => Box::pin(ready(Err(error))),
-            None => Box::pin(self.shared.acquire(claim)),
-        }
+        self.unless_refused(self.shared.acquire(claim))
     }
 
     fn wait<'a>(
@@ -194,17 +202,11 @@ impl Backend for FileBackend {
         claim: &'a Claim,
         linger: Linger,
     ) -> Verb<'a, Result<Released, BackendError>> {
-        match self.refused() {
-            Some(error) => Box::pin(ready(Err(error))),
-            None => Box::pin(self.shared.give_back(claim, linger)),
-        }
+        self.unless_refused(self.shared.give_back(claim, linger))
     }
 
     fn resize<'a>(&'a self, claim: &'a Claim) -> Verb<'a, Result<Resized, BackendError>> {
-        match self.refused() {
-            Some(error) => Box::pin(ready(Err(error))),
-            None => Box::pin(self.shared.resize(claim)),
-        }
+        self.unless_refused(self.shared.resize(claim))
     }
 
     fn blocks(&self) -> bool {
