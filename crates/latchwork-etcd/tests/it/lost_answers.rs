@@ -44,15 +44,20 @@ impl World {
     /// What a request is answered whose answer is lost when it was applied, and whose connection
     /// then ends.
     async fn lost<T>(&self, method: &str, request: impl Future<Output = T>) -> T {
+        let cuts = self.cuts_after(method);
+        self.proxy.lose_answers(true);
+        tokio::join!(request, cuts).0
+    }
+
+    /// Ends all connections when one more such request was handled.
+    fn cuts_after(&self, method: &str) -> impl Future<Output = ()> {
         let label = format!("grpc_method=\"{method}\"");
         let handled = "grpc_server_handled_total";
         let before = self.server.measure(handled, &label).unwrap();
-        self.proxy.lose_answers(true);
-        let cuts = async {
+        async move {
             counted(&self.server, handled, &label, |n| n > before).await;
             self.proxy.begin_anew().unwrap();
-        };
-        tokio::join!(request, cuts).0
+        }
     }
 
     /// As [`Self::lost`], with the answer to another request before it passed on.
@@ -80,13 +85,10 @@ impl World {
 
     /// As [`Self::lost`], on a connection that is made for the request: the server's first words pass.
     async fn lost_on_its_way<T>(&self, method: &str, request: impl Future<Output = T>) -> T {
-        let label = format!("grpc_method=\"{method}\"");
-        let handled = "grpc_server_handled_total";
-        let before = self.server.measure(handled, &label).unwrap();
+        let cuts = self.cuts_after(method);
         self.proxy.delay(Direction::ToClient, SEC);
         let cuts = async {
-            counted(&self.server, handled, &label, |n| n > before).await;
-            self.proxy.begin_anew().unwrap();
+            cuts.await;
             self.proxy.delay(Direction::ToClient, std::time::Duration::ZERO);
         };
         tokio::join!(request, cuts).0
