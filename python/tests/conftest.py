@@ -19,6 +19,10 @@ from servers import (  # noqa: F401  (fixtures)
     etcd_server, free_port, postgres_server, redis_server, redlock_servers, wait_until, zookeeper_server,
 )
 
+# A job in the background of a shell inherits SIGINT as ignored, and so would every process that a test interrupts.
+if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
 
 @pytest.fixture(params=["mem", "file", "redis", "postgres"])
 def url(request, tmp_path):
