@@ -6,6 +6,7 @@
 mod book;
 #[cfg(test)]
 mod circles;
+mod docs;
 #[cfg(test)]
 mod front_page;
 mod house;
@@ -73,6 +74,9 @@ cargo xtask COMMAND
 ";
 
 fn main() -> ExitCode {
+    if docs::is_asked() {
+        return docs::test_and_check();
+    }
     let mut args = std::env::args().skip(1);
     let command = args.next();
     let rest: Vec<String> = args.collect();
