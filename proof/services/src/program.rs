@@ -143,7 +143,7 @@ impl Finished {
     }
 }
 
-/// Asks again and again until there is an answer.
+/// Asks again and again until there is an answer: less often the longer it takes, because most ask by a command.
 #[track_caller]
 pub fn eventually<T>(what: &str, mut ask: impl FnMut() -> Option<T>) -> T {
     let start = Instant::now();
@@ -151,8 +151,9 @@ pub fn eventually<T>(what: &str, mut ask: impl FnMut() -> Option<T>) -> T {
         if let Some(answer) = ask() {
             return answer;
         }
-        assert!(start.elapsed() < 2 * SOON, "waited in vain for {what}");
-        thread::sleep(Duration::from_millis(5));
+        let waited = start.elapsed();
+        assert!(waited < 2 * SOON, "waited in vain for {what}");
+        thread::sleep((waited / 20).clamp(Duration::from_millis(5), Duration::from_millis(100)));
     }
 }
 
