@@ -126,13 +126,6 @@ impl Claim {
         )
         .with_next_step(step)
     }
-
-    /// Returns the claim as it is sent to a store: its ttl includes the lock delay of its holder.
-    #[must_use]
-    pub fn with_room_for_delay(self) -> Self {
-        let room = self.holder.room_for_delay();
-        self.with(|it| it.ttl = it.ttl.saturating_add(room))
-    }
 }
 
 /// The id of a claim: 128 random bits.

@@ -8,6 +8,7 @@ use latchwork_store::{
     Released, Snapshot,
 };
 
+use crate::hold::delayed::Delayed;
 use crate::hold::engine::Engine;
 use crate::hold::guard::{Guard, lost_before};
 use crate::hold::reaper::{Job, Withdrawal, linger_until, tell_released};
@@ -83,7 +84,7 @@ impl Release<'_> {
         let key = &claim.key;
         let limit = rules.op_timeout(claim.ttl);
         // What the claim may have left ends by itself then (B15).
-        let over = engine.io.now().plus(claim.ttl.saturating_add(claim.holder.room_for_delay()));
+        let over = engine.io.now().plus(Delayed::kept_for(&claim));
         let mut backoff = Backoff::new(FIRST_PAUSE.min(limit), limit);
         let mut may_be_done = false;
         loop {

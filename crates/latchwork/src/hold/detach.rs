@@ -115,7 +115,7 @@ pub(crate) async fn renew(
     rules: &Rules,
 ) -> Result<DatedRenewal, Error> {
     let limit = rules.op_timeout(claim.ttl);
-    let asked = engine.renewals.ask(claim.clone().with_room_for_delay(), limit);
+    let asked = engine.renewals.ask(claim.clone(), limit);
     let answer = engine.native(asked).await;
     let answer = answer.map(|answer| answer.map_err(|e| engine.seen(e, Some(&claim.key))));
     let (sent, answer) = engine.told(answer, Some(&claim.key))?;

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use tokio::sync::Notify;
 
+use crate::hold::delayed::Delayed;
 use crate::hold::lease::{HoldState, Lease};
 use crate::hold::local_queue::{NextWaiter, Queues};
 use crate::hold::owners::Owners;
@@ -31,7 +32,7 @@ use latchwork_store::{
 pub(crate) struct Engine(Own<Parts>);
 
 pub(crate) struct Parts {
-    pub(crate) backend: Arc<dyn Backend>,
+    pub(crate) backend: Delayed,
     pub(crate) capabilities: Capabilities,
     pub(crate) doorbell: Option<Doorbell>,
     pub(crate) io: Io,
@@ -56,6 +57,7 @@ impl Engine {
         io: Io,
         driver: Option<Arc<Driver>>,
     ) -> Arc<Self> {
+        let backend = Delayed(backend);
         let work = driver.as_ref().map_or_else(Arc::default, |driver| driver.work());
         // The watchdog itself only tells the time; what it and the reaper start calls the store.
         let verbs = if backend.blocks() { io.clone().for_blocking() } else { io.clone() };

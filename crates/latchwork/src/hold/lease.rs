@@ -277,9 +277,9 @@ impl Lease {
             Some(store_time) => state.meter.observe(sent_at, now, store_time),
             None => Rate::Steady,
         };
+        // A fast clock of the store shortens the lock delay as well.
         let room = self.claim.holder.room_for_delay();
-        let counted = state.meter.shrink(ttl).saturating_sub(room);
-        let ttl = ttl.saturating_sub(room);
+        let counted = state.meter.shrink(ttl.saturating_add(room)).saturating_sub(room);
         // Not the later of this and the last one: the renewal has restarted the ttl, and a clock
         // that was found to run fast makes what was counted on before too long as well.
         state.valid_until = validity::valid_until(sent_at, counted);

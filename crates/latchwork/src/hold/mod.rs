@@ -4,6 +4,7 @@
 //! | --- | --- |
 //! | `engine.rs` | what all handles and guards of a manager share; the end of a hold, and its handover |
 //! | `guard.rs`, `owners.rs`, `owner.rs` | the guard of a hold; the guards of one owner of a reentrant mutex |
+//! | `delayed.rs` | the store as the engine sees it: without lock delays |
 //! | `detach.rs`, `ticket.rs` | a hold that passes to another process |
 //! | `answered.rs` | a release that waits for the store |
 //! | `lease.rs`, `watched.rs` | the state of a hold, by the clock; a lease in the care of the watchdog |
@@ -16,6 +17,7 @@
 
 pub(crate) mod answered;
 mod backlog;
+pub(crate) mod delayed;
 pub(crate) mod detach;
 mod early_doubts;
 pub(crate) mod engine;

@@ -12,13 +12,14 @@ use std::time::Duration;
 
 use tokio::sync::OwnedMutexGuard;
 
+use crate::hold::delayed::Delayed;
 use crate::hold::local_queue::Lead;
 use crate::rules::observe::Event;
 use crate::rules::options::Rules;
 use crate::runtime::driver::{Work, WorkTicket};
 use latchwork_store::{
-    Attempt, Backend, BackendError, BackendErrorKind, Backoff, Claim, Effect, FencingToken, Io,
-    Key, Linger, Moment, Released,
+    Attempt, BackendError, BackendErrorKind, Backoff, Claim, Effect, FencingToken, Io, Key, Linger,
+    Moment, Released,
 };
 
 /// A try whose caller has gone.
@@ -63,13 +64,13 @@ impl Job {
 
 #[derive(Clone)]
 pub(crate) struct Reaper {
-    backend: Arc<dyn Backend>,
+    backend: Delayed,
     io: Io,
     work: Arc<Work>,
 }
 
 impl Reaper {
-    pub(crate) fn new(backend: Arc<dyn Backend>, io: Io, work: Arc<Work>) -> Self {
+    pub(crate) fn new(backend: Delayed, io: Io, work: Arc<Work>) -> Self {
         Self { backend, io, work }
     }
 
@@ -103,8 +104,7 @@ impl Reaper {
         }
         let _ticket = ticket.unwrap_or_else(|| self.work());
         // What the claim may have left ends by itself then (B15).
-        let kept_for = claim.ttl.saturating_add(claim.holder.room_for_delay());
-        let give_up = self.io.now().plus(kept_for);
+        let give_up = self.io.now().plus(Delayed::kept_for(&claim));
         let first = Duration::from_millis(20).min(op_timeout);
         let mut backoff = Backoff::new(first, op_timeout);
         loop {

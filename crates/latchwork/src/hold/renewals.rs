@@ -9,8 +9,9 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 
 use crate::hold::backlog::BATCH;
+use crate::hold::delayed::Delayed;
 use crate::hold::lease::Sent;
-use latchwork_store::{Answers, Backend, BackendError, Claim, Io, Renewal};
+use latchwork_store::{Answers, BackendError, Claim, Io, Renewal};
 use latchwork_wire::yield_now;
 
 /// The store's answer to one renewal, and when it was asked.
@@ -18,7 +19,7 @@ type Answer = (Sent, Result<Renewal, BackendError>);
 
 /// The renewals that wait to be sent. There are none but while somebody asks.
 pub(crate) struct Renewals {
-    backend: Arc<dyn Backend>,
+    backend: Delayed,
     /// Where calls of the store may block their thread.
     io: Io,
     waiting: Mutex<Vec<PendingRenewal>>,
@@ -31,7 +32,7 @@ struct PendingRenewal {
 }
 
 impl Renewals {
-    pub(crate) fn new(backend: Arc<dyn Backend>, io: Io) -> Arc<Self> {
+    pub(crate) fn new(backend: Delayed, io: Io) -> Arc<Self> {
         Arc::new(Self { backend, io, waiting: Mutex::default() })
     }
 

@@ -14,6 +14,7 @@ use std::time::Duration;
 use tokio::sync::Notify;
 
 use crate::hold::backlog::{BATCH, Backlog};
+use crate::hold::delayed::Delayed;
 use crate::hold::early_doubts::EarlyDoubts;
 use crate::hold::lease::{Confirmed, HoldState, Lease, NextStep, Sent};
 use crate::hold::reaper::{Job, Reaper};
@@ -23,8 +24,7 @@ use crate::rules::rate_meter::Rate;
 use latchwork_store::random_between;
 use latchwork_store::validity;
 use latchwork_store::{
-    Answers, Backend, BackendError, Claim, ClaimId, DoubtSink, Io, Lost, LostReason, Moment,
-    Renewal, Sleep,
+    Answers, BackendError, Claim, ClaimId, DoubtSink, Io, Lost, LostReason, Moment, Renewal, Sleep,
 };
 use latchwork_wire::yield_now;
 
@@ -32,7 +32,7 @@ use latchwork_wire::yield_now;
 const AT_A_TIME: usize = 4 * BATCH;
 
 pub(crate) struct Watchdog {
-    backend: Arc<dyn Backend>,
+    backend: Delayed,
     io: Io,
     reaper: Reaper,
     schedule: Mutex<Schedule>,
@@ -73,7 +73,7 @@ impl Schedule {
 }
 
 impl Watchdog {
-    pub(crate) fn new(backend: Arc<dyn Backend>, io: Io, reaper: Reaper) -> Arc<Self> {
+    pub(crate) fn new(backend: Delayed, io: Io, reaper: Reaper) -> Arc<Self> {
         let doubts = backend.doubts().cloned().unwrap_or_default().sink();
         Arc::new(Self {
             backend,
@@ -358,12 +358,9 @@ impl Watchdog {
     /// what has no answer yet can be asked for again.
     async fn renew_chunk(self: Arc<Self>, chunk: Vec<Arc<Watched>>, mut place: Place) {
         let may_change = self.backend.ttl_may_change();
-        let claim = |lease: &Lease| {
-            let claim = match may_change {
-                true => lease.claim_to_renew(),
-                false => lease.claim.clone(),
-            };
-            claim.with_room_for_delay()
+        let claim = |lease: &Lease| match may_change {
+            true => lease.claim_to_renew(),
+            false => lease.claim.clone(),
         };
         let claims: Vec<Claim> = chunk.iter().map(|w| claim(&w.lease)).collect();
         let limits = chunk.iter().map(|w| w.lease.rules.op_timeout(w.lease.granted_ttl()));

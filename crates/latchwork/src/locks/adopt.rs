@@ -75,7 +75,6 @@ impl LockManager {
         let claim = adopted(engine, &rules, ticket.claim(engine), ticket.token);
         let DatedRenewal { sent, answer } = renew(engine, &claim, &rules).await?;
         let Renewal::Held { ttl, token, store_time, .. } = answer else { return Err(not_held()) };
-        let ttl = ttl.saturating_sub(claim.holder.room_for_delay());
         let first = rules.token(token);
         let first = first.ok_or_else(|| token_base::no_room(key, &engine.capabilities))?;
         if first.handed_over(ticket.token.handovers()) != Some(ticket.token) {
@@ -131,7 +130,7 @@ impl LockManager {
                 kept.shown()
             )));
         }
-        // A store may say the remaining time in steps of its own, rounded up.
+        // A store says the remaining time with the lock delay, in steps of its own, rounded up.
         let whole = ticket.ttl.saturating_add(kept.room_for_delay()).saturating_add(GRAIN);
         let whole = whole.saturating_add(whole / SPARE);
         if let Some(left) = party.remaining.filter(|left| *left > whole) {

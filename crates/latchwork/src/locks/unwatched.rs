@@ -190,7 +190,6 @@ impl Unwatched {
             return Err(self.lost(engine));
         }
         let now = engine.io.now();
-        let ttl = ttl.saturating_sub(claim.holder.room_for_delay());
         let paused = sent.paused(engine.io.clock().as_ref(), now);
         let valid_until = validity::valid_until(sent.at, ttl).minus(paused);
         if valid_until <= now {
@@ -225,6 +224,7 @@ impl Unwatched {
         };
         let left = party.remaining.unwrap_or(self.ttl());
         let until = Self::seen_until(locks, asked_at, left);
+        // What a store shows has the lock delay in it.
         Ok(Some(until.minus(self.holder().room_for_delay())))
     }
 

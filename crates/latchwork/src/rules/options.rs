@@ -75,8 +75,9 @@ impl Settings {
     pub(crate) fn plan(&self, capabilities: &Capabilities) -> Result<Plan, Error> {
         let options = &self.0.options;
         let check = || {
-            let rules = options.check(capabilities)?;
-            Ok(Plan { ttl: options.ttl(capabilities), holder: options.holder(), rules })
+            let holder = options.holder();
+            let rules = options.check(capabilities, &holder)?;
+            Ok(Plan { ttl: options.ttl(capabilities), holder, rules })
         };
         self.0.plan.get_or_init(check).clone()
     }
@@ -136,9 +137,9 @@ impl Options {
     }
 
     /// Checks the options against each other and the store.
-    fn check(&self, capabilities: &Capabilities) -> Result<Arc<Rules>, Error> {
+    fn check(&self, capabilities: &Capabilities, holder: &Holder) -> Result<Arc<Rules>, Error> {
         Key::check_namespace(&self.namespace)?;
-        let bounds = Bounds::of(self, capabilities);
+        let bounds = Bounds::of(self, capabilities, holder.room_for_delay());
         if let Some(check) = CHECKS.iter().find(|check| (check.is_wrong)(&bounds)) {
             return Err(Error::new(ErrorKind::Invalid, (check.message)(&bounds))
                 .with_store(capabilities.store.clone())
@@ -169,11 +170,6 @@ impl Options {
     pub(crate) fn token_base(&self) -> TokenBase {
         self.token_floor.map(TokenBase::above).unwrap_or_default()
     }
-
-    fn room_for_delay(&self) -> Duration {
-        let holder = Holder::new("").with(|it| it.lock_delay = self.lock_delay);
-        holder.room_for_delay()
-    }
 }
 
 /// What the options come to on a store.
@@ -192,7 +188,7 @@ struct Bounds<'a> {
 }
 
 impl<'a> Bounds<'a> {
-    fn of(options: &'a Options, capabilities: &Capabilities) -> Self {
+    fn of(options: &'a Options, capabilities: &Capabilities, room: Duration) -> Self {
         let ttl = options.ttl(capabilities);
         let shortest = options.adaptive_ttl.map_or(ttl, |bounds| bounds.shortest);
         let usual = Handover::default();
@@ -203,7 +199,7 @@ impl<'a> Bounds<'a> {
             most: *capabilities.ttl.end(),
             ttl,
             shortest,
-            whole: ttl.saturating_add(options.room_for_delay()),
+            whole: ttl.saturating_add(room),
             handover: options.handover.unwrap_or(usual),
         }
     }

@@ -260,8 +260,7 @@ impl<'a> Pending<'a> {
             let tried = self.try_once(limit, pass).await;
             let Some(tried) = tried else { return Err(self.timed_out()) };
             let error = match tried {
-                Ok(Attempt::Granted(mut grant)) => {
-                    grant.ttl = self.counted(grant.ttl);
+                Ok(Attempt::Granted(grant)) => {
                     let until = validity::valid_until(sent_at, grant.ttl);
                     if let Some(guard) = self.take(grant, sent, until, start)? {
                         return Ok(Admission::Granted(guard));
@@ -404,16 +403,6 @@ impl<'a> Pending<'a> {
         timed_out(self.engine, &self.claim.key, self.patience, self.in_the_way.take())
     }
 
-    /// The claim as the store is asked for it.
-    fn for_store(&self) -> Claim {
-        self.claim.clone().with_room_for_delay()
-    }
-
-    /// What may be counted on of what a store granted.
-    fn counted(&self, ttl: Duration) -> Duration {
-        ttl.saturating_sub(self.claim.holder.room_for_delay())
-    }
-
     /// Sends the try; `None` if it has no answer when the caller's time is over. The verb belongs to
     /// this value, so that a drop can hand it on.
     async fn try_once(
@@ -421,7 +410,7 @@ impl<'a> Pending<'a> {
         (limit, is_cut): (Duration, bool),
         pass: Option<Pass>,
     ) -> Option<Result<Attempt, BackendError>> {
-        let (backend, claim) = (self.engine.backend.clone(), self.for_store());
+        let (backend, claim) = (self.engine.backend.clone(), self.claim.clone());
         let under_way =
             self.under_way.insert(Box::pin(async move { backend.try_acquire(&claim).await }));
         let io = &self.engine.io;
@@ -524,23 +513,17 @@ impl<'a> Pending<'a> {
         let keep_place = tried.at.plus(random_between(rest * 4 / 5, rest));
         let retry = blocked.retry_after.map_or(Moment::NEVER, |after| now.plus(after));
         let look_at = keep_place.min(retry).min(deadline);
-        let claim = self.for_store();
         let wait = async {
             tokio::select! {
                 biased;
-                wake = listening(engine.doorbell.as_ref(), engine.backend.wait(&claim, blocked)) => wake,
+                wake = listening(engine.doorbell.as_ref(), engine.backend.wait(&self.claim, blocked)) => wake,
                 () = engine.closed() => Ok(Wake::Look),
             }
         };
         match engine.io.within(look_at.since(now), wait).await {
             // No try was sent later than now: what says so comes from no store.
             Some(Ok(Wake::Admitted { stamp, .. })) if stamp.sent_at() > engine.io.now() => {}
-            // A pushed grant is short. If the lock delay takes most of it, the next try makes it whole.
-            Some(Ok(Wake::Admitted { grant, .. })) if self.counted(grant.ttl) < grant.ttl / 2 => {
-                self.is_woken = true;
-            }
-            Some(Ok(Wake::Admitted { mut grant, stamp, since_try })) => {
-                grant.ttl = self.counted(grant.ttl);
+            Some(Ok(Wake::Admitted { grant, stamp, since_try })) => {
                 let now = engine.io.now();
                 let sent_at = stamp.sent_at();
                 let until = validity::pushed_valid_until(sent_at, since_try, now, grant.ttl);

@@ -257,6 +257,7 @@ impl Service {
                 last.left = longest.saturating_sub(age);
             }
             let lease = own.remaining.unwrap_or(lock.ttl());
+            // What a store shows has the lock delay in it.
             let seen = lease.saturating_sub(lock.holder().room_for_delay());
             let until = self.seen_until(HoldId::of(lock.id()), asked, seen);
             last.lease = last.lease.min(lease);

@@ -39,6 +39,27 @@ async fn a_renewal_counts_no_lock_delay() {
     drop((guard, next));
 }
 
+/// Its clock counts the delay as well.
+#[tokio::test(start_paused = true)]
+async fn a_fast_store_keeps_the_key_closed_for_the_whole_delay() {
+    for rate in [1_500, 2_000] {
+        let world = World::new();
+        world.store.clock_runs_at(1_000);
+        let lock = world.locks.mutex("k").ttl(12 * SEC).lock_delay(3 * SEC);
+        let guard = lock.acquire().await.unwrap();
+        world.io.sleep(4 * SEC).await;
+        world.store.clock_runs_at(rate);
+        world.io.sleep(20 * SEC).await;
+        assert_eq!(guard.state(), HoldState::Held, "rate {rate}");
+        world.store.plan(|_| Fault::Hang);
+        let next = world.another().1.mutex("k");
+        let (lost, next) = tokio::join!(guard.lost(), next.acquire());
+        let closed = world.io.now().since(lost.at);
+        assert!(closed >= 3 * SEC, "rate {rate}: {closed:?}");
+        drop(next);
+    }
+}
+
 /// A hold that was ended by its longest time has a claim that the store would keep for long.
 #[tokio::test(start_paused = true)]
 async fn a_lost_hold_is_given_back_after_the_delay() {

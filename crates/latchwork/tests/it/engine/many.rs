@@ -187,19 +187,23 @@ async fn h100_a_short_lease_does_not_wait_for_long_ones() {
     assert_eq!(world.troubles().1, 0);
 }
 
-/// One claim of many has no answer: the others have theirs, and it is asked for again.
+/// One claim of many has no answer: the others have theirs, and it is asked for again. With a lock delay as well.
 #[tokio::test(start_paused = true)]
 async fn h99_a_late_answer_fails_no_other_renewal() {
-    let world = World::new(false);
-    let slow = world.hold("slow", 1, 12 * SEC, Duration::ZERO).await;
-    let others = world.hold("k", 100, 12 * SEC, Duration::ZERO).await;
-    *world.store.silent.lock().unwrap() = Some("slow");
-    tokio::time::sleep(7 * SEC).await;
-    let (failed, lost) = world.troubles();
-    assert!(failed <= 2 && lost == 0, "{failed} and {lost}");
-    *world.store.silent.lock().unwrap() = None;
-    tokio::time::sleep(12 * SEC).await;
-    assert!(slow.iter().chain(&others).all(|guard| guard.ensure_held().is_ok()));
+    for delay in [Duration::ZERO, SEC] {
+        let mut world = World::new(false);
+        let slow = world.hold("slow", 1, 12 * SEC, Duration::ZERO).await;
+        world.locks = world.locks.lock_delay(delay);
+        let others = world.hold("k", 100, 12 * SEC, Duration::ZERO).await;
+        *world.store.silent.lock().unwrap() = Some("slow");
+        tokio::time::sleep(7 * SEC).await;
+        let (failed, lost) = world.troubles();
+        assert!(failed <= 2 && lost == 0, "{failed} and {lost}");
+        *world.store.silent.lock().unwrap() = None;
+        tokio::time::sleep(12 * SEC).await;
+        assert!(slow.iter().chain(&others).all(|guard| guard.ensure_held().is_ok()));
+        assert!(slow.iter().chain(&others).all(|guard| guard.ttl() == 12 * SEC));
+    }
 }
 
 /// While the store stands still, and after it, it is asked for so much at a time as it can answer.
