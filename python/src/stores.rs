@@ -1,5 +1,7 @@
 //! Functions that need no connection: stores, and the text of fences.
 
+use std::time::Duration;
+
 use latchwork::fence::sql::{Dialect, Fences, Parameter};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
@@ -52,6 +54,7 @@ pub(crate) fn fence_statements(
     py: Python<'_>,
     dialect: &str,
     table: &str,
+    idle_limit: Option<f64>,
 ) -> PyResult<Vec<(String, Vec<&'static str>)>> {
     let dialect = match dialect {
         "postgresql" => Dialect::PostgreSql,
@@ -62,7 +65,9 @@ pub(crate) fn fence_statements(
             return Err(PyValueError::new_err(message));
         }
     };
+    let idle_limit = idle_limit.map(|it| Duration::try_from_secs_f64(it).unwrap_or(Duration::MAX));
     let fences = Fences::new(dialect, table).map_err(|error| raised(py, &error))?;
+    let fences = fences.idle_limit(idle_limit);
     let statements = [fences.register(), fences.admit(), fences.newest()];
     let named = statements.into_iter().map(|statement| {
         let parameters = statement.parameters.iter().map(|parameter| match parameter {

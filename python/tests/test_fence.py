@@ -122,6 +122,30 @@ def test_h234_a_fence_in_postgresql_refuses_what_is_no_token(postgres_server):
     asyncio.run(main())
 
 
+def test_h557_a_check_makes_no_idle_limit_longer(postgres_server):
+    import psycopg
+
+    def limits(fences, session):
+        with psycopg.connect(postgres_server) as connection, connection.cursor() as cursor:
+            fences.create(cursor)
+            connection.commit()
+            cursor.execute("SELECT set_config('idle_in_transaction_session_timeout', %s, false)", (session,))
+            connection.commit()
+            found = []
+            for end in (lambda: fences.check(cursor, "stock", 7), connection.rollback):
+                end()
+                cursor.execute("SHOW idle_in_transaction_session_timeout")
+                found.append(cursor.fetchone()[0])
+            return found
+
+    usual = fence.SqlFence("postgresql", "limited_fences")
+    assert limits(usual, "0") == ["10s", "0"] and limits(usual, "3s") == ["3s", "3s"]
+    assert limits(fence.SqlFence("postgresql", "limited_fences", idle_limit=0.5), "1h") == ["500ms", "1h"]
+    assert limits(fence.SqlFence("postgresql", "limited_fences", idle_limit=None), "1h") == ["1h", "1h"]
+    with pytest.raises(latchwork.Invalid, match="idle_limit"):
+        fence.SqlFence("postgresql", idle_limit="10s")
+
+
 def test_h234_a_fence_in_mysql_sends_nothing_that_is_no_token():
     class Unused:
         def execute(self, *_):

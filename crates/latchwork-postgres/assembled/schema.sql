@@ -63,8 +63,6 @@ CREATE UNLOGGED TABLE IF NOT EXISTS "public"."latchwork_alive" (
   timeline text NOT NULL,
   longest bigint NOT NULL
 );
--- The largest token that has written, for transactions that check it.
-CREATE TABLE IF NOT EXISTS "public"."latchwork_fence" (k bytea PRIMARY KEY, token bigint NOT NULL);
 
 -- Functions of a newer client are not replaced: another one may have made them since this one has looked.
 DO $body0$
@@ -1023,9 +1021,6 @@ COMMENT ON COLUMN "public"."latchwork_alive".opens IS 'when the quarantine ends'
 COMMENT ON COLUMN "public"."latchwork_alive".system IS 'the system identifier of the server that has drawn the nonce';
 COMMENT ON COLUMN "public"."latchwork_alive".timeline IS 'its timeline';
 COMMENT ON COLUMN "public"."latchwork_alive".longest IS 'max_ttl in microseconds';
-COMMENT ON TABLE "public"."latchwork_fence" IS 'Latchwork: the largest token that has written, for transactions that check it';
-COMMENT ON COLUMN "public"."latchwork_fence".k IS 'the resource';
-COMMENT ON COLUMN "public"."latchwork_fence".token IS 'the largest token that was admitted';
 COMMENT ON FUNCTION "public"."latchwork_stand" IS 'Latchwork: grants a claim, or keeps its place in the queue';
 COMMENT ON FUNCTION "public"."latchwork_leave" IS 'Latchwork: ends a claim, and gives the key to the next in the queue';
 COMMENT ON FUNCTION "public"."latchwork_keep" IS 'Latchwork: renews claims';

@@ -4,7 +4,6 @@ mod address;
 mod backend;
 mod config;
 mod doctor;
-pub mod fence;
 mod init;
 mod names;
 mod protocol;
@@ -15,7 +14,6 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 pub use backend::PostgresBackend;
 pub use config::PostgresConfig;
 pub use doctor::doctor;
-pub use fence::fence;
 pub use init::init;
 
 /// A mutex that a panic does not close: the other threads go on with what is inside.

@@ -3,7 +3,7 @@
 // recipe: postgres-write
 use std::time::Duration;
 
-use latchwork::fence::sql::{Fences, bigint};
+use latchwork::fence::sql::Fences;
 use latchwork::{Guard, LockManager};
 use tokio_postgres::Client;
 
@@ -33,13 +33,9 @@ pub async fn sell_under(
     fences: &Fences,
     article: i64,
 ) -> Result<i64, Failure> {
-    let transaction = db.transaction().await?;
+    let mut transaction = db.transaction().await?;
     // Before the first read. Until the commit, no other token is admitted for this resource.
-    let admit = fences.admit().text;
-    let token = bigint(guard.token());
-    if transaction.execute(&admit, &[&guard.key().as_str(), &token]).await? == 0 {
-        return Err("superseded by another holder".into()); // the drop rolls back
-    }
+    fences.check_guard(&mut transaction, guard).await?; // an error drops the transaction, which rolls back
     let read = "SELECT amount FROM stock WHERE id = $1";
     let amount: i64 = transaction.query_one(read, &[&article]).await?.get(0);
     if amount == 0 {

@@ -35,6 +35,7 @@ from typing import Any, Dict, List, Optional, Tuple, Union
 from . import _native
 from ._errors import Fenced, Invalid, Mismatch
 from ._guards import _Held
+from ._times import Duration, maybe
 
 __all__ = ["Fence", "Fenced", "RedisFence", "SqlFence", "condition"]
 
@@ -109,14 +110,17 @@ class SqlFence:
     SQLAlchemy by :meth:`check_sqlalchemy`, and with asyncio by :meth:`check_async`.
 
     :param dialect: ``"postgresql"``, ``"mysql"`` or ``"sqlite"``.
+    :param idle_limit: How long PostgreSQL lets the transaction be idle after its check before it ends it, so that a
+        holder that is stopped there does not keep the next one waiting. A shorter limit of the session stays; ``None``
+        sets none.
     """
 
-    def __init__(self, dialect: str, table: str = "fences") -> None:
+    def __init__(self, dialect: str, table: str = "fences", idle_limit: Optional[Duration] = 10.0) -> None:
         if dialect not in _STYLES:
             close = get_close_matches(str(dialect), _STYLES, 1, 0.5)
             meant = f"; did you mean {close[0]!r}?" if close else ""
             raise Invalid(f"dialect: {dialect!r} is none of {', '.join(_STYLES)}{meant}")
-        create, register, admit, newest = _native.fence_statements(dialect, table)
+        create, register, admit, newest = _native.fence_statements(dialect, table, maybe(idle_limit, "idle_limit"))
         self._dialect, self._table = dialect, table
         self._create = create[0]
         self._register, self._admit, self._newest = register, admit, newest

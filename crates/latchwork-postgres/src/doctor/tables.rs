@@ -11,8 +11,6 @@ use crate::server::schema;
 
 /// The indexes that statements search and constrain by, those of the primary keys aside.
 const INDEXES: [&str; 2] = ["@claims@", "@held@"];
-/// How the name of the table ends that fences write.
-const FENCES: &str = "_fence";
 /// More rows that nobody has used for an hour are worth a word.
 const MANY: i64 = 100_000;
 
@@ -35,7 +33,7 @@ pub(super) async fn examine(server: &Server<'_>) -> (Vec<Finding>, bool) {
         Err(error) => unusable("owners", error),
     });
     let (found, are_granted) = rights(server).await;
-    findings.extend(found);
+    findings.push(found);
     usable &= are_granted;
     findings.push(functions(server).await);
     findings.extend(indexes(server).await);
@@ -47,12 +45,11 @@ pub(super) async fn examine(server: &Server<'_>) -> (Vec<Finding>, bool) {
     (findings, usable)
 }
 
-/// What the user may not do, and the statements that let it. The table of fences is for those who check tokens in this
-/// database: locks work without it.
-async fn rights(server: &Server<'_>) -> (Vec<Finding>, bool) {
+/// What the user may not do, and the statements that let it.
+async fn rights(server: &Server<'_>) -> (Finding, bool) {
     let config = server.config();
     let user = quoted(&config.login.current().0.user);
-    let (mut missing, mut grants, mut findings) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut missing, mut grants) = (Vec::new(), Vec::new());
     for (suffix, rights) in RIGHTS {
         let name = table(config, suffix);
         let mut lacking = Vec::new();
@@ -65,31 +62,21 @@ async fn rights(server: &Server<'_>) -> (Vec<Finding>, bool) {
         if lacking.is_empty() {
             continue;
         }
-        let found = format!("{} on {name}", lacking.join(", "));
-        let grant = format!("GRANT {} ON {name} TO {user}", lacking.join(", "));
-        if suffix == FENCES {
-            findings.push(
-                Finding::warning("rights-fence", format!("missing: {found}"))
-                    .consequence("a fence in this database cannot check the tokens of these locks")
-                    .remedy(grant),
-            );
-            continue;
-        }
-        missing.push(found);
-        grants.push(grant);
+        missing.push(format!("{} on {name}", lacking.join(", ")));
+        grants.push(format!("GRANT {} ON {name} TO {user}", lacking.join(", ")));
     }
     if let Err(error) = server.opened.said.check_rights(config) {
         missing.push(error.message);
         grants.extend(error.next_step);
     }
     let usable = missing.is_empty();
-    findings.push(match usable {
+    let finding = match usable {
         true => Finding::ok("rights", "all that locks need"),
         false => Finding::critical("rights", format!("missing: {}", missing.join(", ")))
             .consequence("no lock can be acquired, or waited for")
             .remedy(grants.join("; ")),
-    });
-    (findings, usable)
+    };
+    (finding, usable)
 }
 
 /// Each statement is prepared, unless a pooler could keep it: that names a function which is missing.
@@ -130,7 +117,7 @@ async fn indexes(server: &Server<'_>) -> Option<Finding> {
 
 /// Somebody may have made a table faster that must survive a crash.
 async fn persistence(server: &Server<'_>) -> Option<Finding> {
-    let names = ["@locks@", "@line@", "@fence@"]
+    let names = ["@locks@", "@line@"]
         .map(|name| format!("to_regclass({})", server.literal(name)))
         .join(", ");
     let text = format!(
@@ -140,9 +127,7 @@ async fn persistence(server: &Server<'_>) -> Option<Finding> {
     let tables: Vec<_> = unlogged.lines().collect();
     Some(
         Finding::critical("logged", format!("not logged: {}", tables.join(", ")))
-            .consequence(
-                "a crash empties the table: two holders, or tokens that a fence admits again",
-            )
+            .consequence("a crash empties the table: two holders")
             .remedy(
                 tables
                     .iter()

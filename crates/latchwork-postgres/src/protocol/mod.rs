@@ -10,7 +10,7 @@
 //! | `values.rs` | formats: values of the tables |
 //! | `store.rs` | what all verbs share |
 //!
-//! This room imports `server/`, `config.rs` and `names.rs`. `backend.rs`, `init.rs`, `fence.rs` and `doctor/` import it.
+//! This room imports `server/`, `config.rs` and `names.rs`. `backend.rs`, `init.rs` and `doctor/` import it.
 
 pub(crate) mod acquire;
 pub(crate) mod batch;

@@ -76,12 +76,6 @@ impl Statements {
         })
     }
 
-    /// Those of a table that is not guarded.
-    pub(crate) fn of_tables(schema: &str, table: &str) -> Self {
-        let (schema, table) = (schema.to_owned(), table.to_owned());
-        Self::with(Names { schema, table, guarded: false, fast: false })
-    }
-
     fn with(names: Names) -> Self {
         let statements = |is_pooled: bool| {
             let filled = ALL.iter().map(|ask| {
@@ -202,8 +196,8 @@ impl Names {
         let text = |text: String| Some(Filling::Text(text));
         match word {
             "locks" => text(self.object("")),
-            "line" | "claims" | "held" | "alive" | "fence" | "stand" | "leave" | "keep"
-            | "heal" | "observe" | "rehearse" | "recheck" => text(self.object(&format!("_{word}"))),
+            "line" | "claims" | "held" | "alive" | "stand" | "leave" | "keep" | "heal"
+            | "observe" | "rehearse" | "recheck" => text(self.object(&format!("_{word}"))),
             "index" => text(quoted(&format!("{}_{of}", self.table))),
             "literal" => text(literal(&self.object(if of == "locks" { "" } else { of }))),
             "body" => text(self.quotes()),
@@ -428,7 +422,9 @@ mod tests {
 
     /// The statements on the table `latchwork` of the schema `public`, as the server gets them.
     fn assembled() -> [(&'static str, String); 2] {
-        let [tables, functions, comments] = Statements::of_tables("public", "latchwork").schema();
+        let (schema, table) = ("public".to_owned(), "latchwork".to_owned());
+        let statements = Statements::with(Names { schema, table, guarded: false, fast: false });
+        let [tables, functions, comments] = statements.schema();
         let schema = [
             "-- What `latchwork init` runs: the tables, the functions, and what they are for people.\n",
             &tables,

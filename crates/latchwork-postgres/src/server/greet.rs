@@ -15,7 +15,7 @@ use crate::server::schema::{FUNCTIONS_OF_A_TABLE, OF_THE_GUARD, found};
 use crate::server::tls::AsItIs;
 
 /// What the names of the tables end with.
-const TABLES: [&str; 4] = ["", "_line", "_alive", "_fence"];
+const TABLES: [&str; 3] = ["", "_line", "_alive"];
 /// The system identifier and the timeline. A standby knows the timeline of its last restart point at least.
 const LINEAGE: &str = "(SELECT c.system_identifier::pg_catalog.text FROM pg_catalog.pg_control_system() c), \
      CASE WHEN pg_catalog.pg_is_in_recovery() \
@@ -180,11 +180,10 @@ impl Greeting {
 }
 
 /// What the user of an address needs on the tables, by the ends of their names.
-pub(crate) const RIGHTS: [(&str, &[&str]); 4] = [
+pub(crate) const RIGHTS: [(&str, &[&str]); 3] = [
     ("", &["SELECT", "INSERT", "UPDATE", "DELETE"]),
     ("_line", &["SELECT", "INSERT", "UPDATE", "DELETE"]),
     ("_alive", &["SELECT", "INSERT", "UPDATE"]),
-    ("_fence", &["SELECT", "INSERT", "UPDATE"]),
 ];
 
 /// A table with its schema, as a statement names it.

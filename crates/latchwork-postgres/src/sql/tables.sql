@@ -61,5 +61,3 @@ CREATE UNLOGGED TABLE IF NOT EXISTS @alive@ (
   timeline text NOT NULL,
   longest bigint NOT NULL
 );
--- The largest token that has written, for transactions that check it.
-CREATE TABLE IF NOT EXISTS @fence@ (k bytea PRIMARY KEY, token bigint NOT NULL);

@@ -9,7 +9,7 @@ const KEPT: std::time::Duration = std::time::Duration::from_millis(300);
 
 /// Runs a verb while somebody else has the row of its key.
 async fn behind_a_row<T>(server: &PostgresServer, key: &str, verb: impl Future<Output = T>) -> T {
-    let client = crate::fence::client(server.port()).await;
+    let client = plain_client(server.port()).await;
     let lock = format!("BEGIN; SELECT FROM latchwork WHERE k = '{key}' FOR UPDATE");
     client.batch_execute(&lock).await.unwrap();
     let ends = async {

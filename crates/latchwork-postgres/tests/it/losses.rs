@@ -306,7 +306,7 @@ fn h194_a_try_beside_a_delete_of_all_rows_is_not_granted() {
             if !is_held {
                 client.released(&holder).await;
             }
-            let other = crate::fence::client(server.port()).await;
+            let other = plain_client(server.port()).await;
             other.batch_execute("BEGIN; DELETE FROM latchwork").await.unwrap();
             let ends = async {
                 let waits = "SELECT count(*) FROM pg_locks WHERE NOT granted";

@@ -17,9 +17,6 @@ mod durable;
 mod examined;
 mod failover;
 mod faults;
-mod fence;
-#[cfg(feature = "sqlx")]
-mod fence_sqlx;
 mod files;
 mod footprint;
 mod long_queues;

@@ -119,7 +119,7 @@ fn h179_columns_that_the_owner_adds_cost_no_lock() {
         one.granted(&held).await;
         let waits = like(&held);
         two.blocked(&waits).await;
-        for table in ["latchwork", "latchwork_line", "latchwork_alive", "latchwork_fence"] {
+        for table in ["latchwork", "latchwork_line", "latchwork_alive"] {
             server
                 .psql(&format!("ALTER TABLE {table} ADD COLUMN note text DEFAULT 'ours'"))
                 .unwrap();

@@ -72,7 +72,7 @@ fn h202_tables_of_a_stranger_never_run_code_as_a_superuser() {
 fn h202_one_object_of_a_stranger_is_refused_as_well() {
     for planted in [
         "CREATE TABLE latchwork_line (k bytea)",
-        "CREATE TABLE latchwork_fence (k bytea, token bigint)",
+        "CREATE TABLE latchwork_alive (k bytea, token bigint)",
         "CREATE FUNCTION latchwork_stand(integer) RETURNS integer LANGUAGE sql AS 'SELECT 1'",
     ] {
         let (server, _) = with_guest();

@@ -1,14 +1,14 @@
 //! The resource's side of a fencing token.
 //!
 //! [`Fence`] is the check for a resource in memory, [`sql`] has the statements for one in a
-//! database, and with the features `fence-tokio-postgres` and `fence-sqlx` one call that runs them
+//! database, and with the features `fence-tokio-postgres-0_7` and `fence-sqlx-0_8` one call that runs them
 //! in a transaction of PostgreSQL (`Fences::check`). Use one of them wherever a late write would do
-//! harm: no lease can stop a process that is paused between its last check and its write. The
-//! stores have checks of their own: a script in `latchwork-redis`, a table in `latchwork-postgres`,
+//! harm: no lease can stop a process that is paused between its last check and its write. Some
+//! stores have checks of their own: a script in `latchwork-redis`, a patch in `latchwork-kubernetes`,
 //! compares in `latchwork-etcd` and `latchwork-zookeeper`.
 
 pub mod sql;
-#[cfg(any(feature = "fence-sqlx", feature = "fence-tokio-postgres"))]
+#[cfg(any(feature = "fence-sqlx-0_8", feature = "fence-tokio-postgres-0_7"))]
 pub mod transaction;
 
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -101,12 +101,7 @@ impl Fence {
 }
 
 /// The examples of the page are compiled.
-#[cfg(all(
-    doctest,
-    feature = "fence-sqlx",
-    feature = "fence-tokio-postgres",
-    feature = "postgres"
-))]
+#[cfg(all(doctest, feature = "fence-sqlx-0_8", feature = "fence-tokio-postgres-0_7"))]
 #[doc = include_str!("../../../../docs/fencing.md")]
 struct Page;
 

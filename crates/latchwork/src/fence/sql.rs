@@ -10,8 +10,8 @@
 //! resource consists of. [`Dialect::condition`] and [`Dialect::assignment`] are for a resource that
 //! is a row with a column for the token: they need no second statement.
 //!
-//! This is text alone, for any client. For two clients of PostgreSQL, the features `fence-tokio-postgres`
-//! and `fence-sqlx` have a call that runs it: `Fences::check`. Tokens are below 2^63 and fit a `BIGINT`: [`bigint`].
+//! This is text alone, for any client. For two clients of PostgreSQL, the features `fence-tokio-postgres-0_7`
+//! and `fence-sqlx-0_8` have a call that runs it: `Fences::check`. Tokens are below 2^63 and fit a `BIGINT`: [`bigint`].
 //!
 //! # Examples
 //!
@@ -36,13 +36,15 @@
 //! # }
 //! ```
 
+use std::time::Duration;
+
 use latchwork_store::{Error, ErrorKind, FencingToken};
 
 /// A kind of database.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Dialect {
-    /// PostgreSQL, from 9.5 on.
+    /// PostgreSQL, from 9.6 on.
     PostgreSql,
     /// MySQL, from 5.7 on, with tables of InnoDB.
     MySql,
@@ -75,6 +77,7 @@ use Parameter::{Resource, Token};
 pub struct Fences {
     dialect: Dialect,
     table: String,
+    idle_limit: Option<Duration>,
 }
 
 impl Fences {
@@ -89,19 +92,32 @@ impl Fences {
         if parts > 2 || !table.split('.').all(is_plain) {
             return Err(not_plain("table", &table));
         }
-        Ok(Self { dialect, table })
+        Ok(Self { dialect, table, idle_limit: Some(Duration::from_secs(10)) })
+    }
+
+    /// Sets how long a transaction may be idle after its check before PostgreSQL ends it: 10 s if it is not set, `None` for
+    /// no limit. At least a millisecond.
+    ///
+    /// The row of the resource is locked until the transaction ends. If the process of a holder stops after its check, the
+    /// next holder waits for that long, and the commit of the stopped one fails. A shorter limit of the session stays.
+    /// Other databases have no such limit for one transaction.
+    #[must_use]
+    pub fn idle_limit(self, idle_limit: impl Into<Option<Duration>>) -> Self {
+        Self { idle_limit: idle_limit.into(), ..self }
     }
 
     /// Creates the table if it does not exist.
     ///
-    /// On MySQL a resource's name has at most 255 bytes. The table refuses what is no token: a negative number, and on
+    /// A resource's name has at most 255 bytes on MySQL, and 2,600 on PostgreSQL. The table refuses what is no token: a negative number, and on
     /// SQLite a text, bytes or a fraction. MySQL before 8.0.16 and MariaDB before 10.2 do not check that.
     pub fn create_table(&self) -> String {
         let table = &self.table;
         match self.dialect {
+            // In the order of bytes: with another one, an index is out of order after an upgrade of the C library, a
+            // row is not found, and its resource gets a second one.
             Dialect::PostgreSql => format!(
                 "CREATE TABLE IF NOT EXISTS {table} (\
-                 resource TEXT PRIMARY KEY, token BIGINT NOT NULL CHECK (token >= 0))"
+                 resource TEXT COLLATE \"C\" PRIMARY KEY, token BIGINT NOT NULL CHECK (token >= 0))"
             ),
             // Bytes, so that no collation takes two names for one.
             Dialect::MySql => format!(
@@ -141,7 +157,7 @@ impl Fences {
     /// It changes one row if the token is admitted and none if it is not: roll back then, the lock
     /// has passed on. Two transactions that ask for one resource wait for each other; at the
     /// isolation levels above `READ COMMITTED` the second may fail with a serialization error in
-    /// place of an answer.
+    /// place of an answer. On PostgreSQL it also sets the [`idle_limit`](Self::idle_limit) of the transaction.
     pub fn admit(&self) -> Statement {
         let table = &self.table;
         let (one, two) = (self.dialect.parameter(1), self.dialect.parameter(2));
@@ -150,9 +166,10 @@ impl Fences {
                 text: format!(
                     "INSERT INTO {table} (resource, token) VALUES ({one}, {two}) \
                      ON CONFLICT (resource) DO UPDATE SET token = excluded.token \
-                     WHERE {}.token <= excluded.token{}",
+                     WHERE {}.token <= excluded.token{}{}",
                     self.unqualified(),
-                    self.only_integers()
+                    self.only_integers(),
+                    self.returning_limit()
                 ),
                 parameters: &[Resource, Token],
             },
@@ -180,7 +197,7 @@ impl Fences {
         Statement { text, parameters: &[Resource] }
     }
 
-    #[cfg(any(feature = "fence-sqlx", feature = "fence-tokio-postgres"))]
+    #[cfg(any(feature = "fence-sqlx-0_8", feature = "fence-tokio-postgres-0_7"))]
     pub(super) fn dialect(&self) -> Dialect {
         self.dialect
     }
@@ -196,6 +213,20 @@ impl Fences {
                 self.unqualified()
             ),
         }
+    }
+
+    /// Limits how long the transaction may be idle, unless a shorter limit is set.
+    fn returning_limit(&self) -> String {
+        let (Dialect::PostgreSql, Some(limit)) = (self.dialect, self.idle_limit) else {
+            return String::new();
+        };
+        let limit = limit.as_millis().clamp(1, 2_147_483_647);
+        let set = "pg_catalog.current_setting('idle_in_transaction_session_timeout')";
+        format!(
+            " RETURNING pg_catalog.set_config('idle_in_transaction_session_timeout', \
+             CASE WHEN CAST({set} AS interval) BETWEEN interval '1 ms' AND interval '{limit} ms' \
+             THEN {set} ELSE '{limit}ms' END, true)"
+        )
     }
 
     /// The table's name as the row of an upsert is called.
@@ -269,7 +300,7 @@ mod tests {
 
     #[test]
     fn each_dialect_has_its_own_words() {
-        let of = |dialect| Fences::new(dialect, "app.fences").unwrap();
+        let of = |dialect| Fences::new(dialect, "app.fences").unwrap().idle_limit(None);
         let upsert = "ON CONFLICT (resource) DO UPDATE SET token = excluded.token \
                       WHERE fences.token <= excluded.token";
         for (dialect, values) in [(Dialect::PostgreSql, "($1, $2)"), (Dialect::Sqlite, "(?1, ?2)")]
@@ -285,6 +316,9 @@ mod tests {
             };
             assert_eq!(admit.text, insert + upsert + integers);
             assert_eq!(admit.parameters, [Resource, Token]);
+            let limited = of(dialect).idle_limit(Duration::ZERO).admit().text;
+            let limit = limited.strip_prefix(&admit.text).unwrap();
+            assert_eq!(limit.contains("ELSE '1ms' END"), dialect == Dialect::PostgreSql, "{limit}");
         }
         let mysql = of(Dialect::MySql);
         assert_eq!(

@@ -1,18 +1,19 @@
 //! Checks a token, and stores it, with one call in a transaction of PostgreSQL.
 //!
-//! [`Fences::check`](super::sql::Fences::check) takes a transaction of `tokio_postgres` (feature `fence-tokio-postgres`) or of `sqlx`
-//! (feature `fence-sqlx`). For other databases and clients use the text of the statements
+//! [`Fences::check`](super::sql::Fences::check) takes a transaction of `tokio_postgres` (feature `fence-tokio-postgres-0_7`) or of `sqlx`
+//! (feature `fence-sqlx-0_8`). For other databases and clients use the text of the statements
 //! ([`Fences::admit`](super::sql::Fences::admit)).
 
-#[cfg(feature = "fence-sqlx")]
+#[cfg(feature = "fence-sqlx-0_8")]
 mod sqlx;
-#[cfg(feature = "fence-tokio-postgres")]
+#[cfg(feature = "fence-tokio-postgres-0_7")]
 mod tokio_postgres;
 
 use std::error::Error as StdError;
 use std::future::Future;
 
 use super::sql::{Dialect, Fences};
+use crate::Guard;
 use latchwork_store::{Error, ErrorKind, Fenced, FencingToken};
 
 pub use latchwork_store::CheckError;
@@ -49,8 +50,8 @@ mod client {
 ///
 /// | feature | type |
 /// | --- | --- |
-/// | `fence-tokio-postgres` | `tokio_postgres::Transaction`, also that in a transaction of `deadpool_postgres`: give `&mut *transaction` |
-/// | `fence-sqlx` | `sqlx::Transaction` of `sqlx::Postgres`, of sqlx 0.8 |
+/// | `fence-tokio-postgres-0_7` | `tokio_postgres::Transaction`, also that in a transaction of `deadpool_postgres`: give `&mut *transaction` |
+/// | `fence-sqlx-0_8` | `sqlx::Transaction` of `sqlx::Postgres`, of sqlx 0.8 |
 ///
 /// It is a transaction and not a connection because a check outside of one protects nothing: the
 /// token would be kept, and the write that follows would be on its own.
@@ -59,13 +60,32 @@ pub trait Transaction: Statements {}
 impl<T: Statements> Transaction for T {}
 
 impl Fences {
+    /// As [`check`](Self::check), with the key and the token of a guard.
+    ///
+    /// # Errors
+    ///
+    /// As for [`check`](Self::check).
+    ///
+    /// # Cancel safety
+    ///
+    /// As for [`check`](Self::check).
+    pub async fn check_guard<T: Transaction>(
+        &self,
+        transaction: &mut T,
+        guard: &Guard,
+    ) -> Result<(), CheckError<T::Error>> {
+        self.check(transaction, guard.key().as_str(), guard.token()).await
+    }
+
     /// Admits a token in this transaction unless a larger one was admitted for the resource, and
     /// stores it.
     ///
     /// Call it before you read or write anything else. Until the transaction ends, no other token is
     /// admitted for the resource: the transaction of another holder waits in its own check. If this one
-    /// is rolled back, the token was never seen. Costs one round trip with `tokio_postgres`, and with
-    /// `sqlx` as well once the statement is prepared on the connection.
+    /// is rolled back, the token was never seen; so it is if the check was made after a savepoint, and that is rolled
+    /// back. Check several resources in the order of their names, so that two transactions do not wait for each other.
+    /// If the transaction is idle for longer than [`idle_limit`](Self::idle_limit), the server ends it. Costs one
+    /// round trip with `tokio_postgres`, and with `sqlx` as well once the statement is prepared on the connection.
     ///
     /// # Errors
     ///

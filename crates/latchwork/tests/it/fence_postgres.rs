@@ -44,9 +44,7 @@ impl World {
 
     /// A connection of its own, that gives up a statement that waits for too long.
     pub(crate) async fn client(&self) -> Client {
-        let (client, connection) =
-            tokio_postgres::connect(&self.server.conninfo(), NoTls).await.unwrap();
-        tokio::spawn(connection);
+        let client = client(self.server.port()).await;
         client.batch_execute("SET lock_timeout = '30s'").await.unwrap();
         client
     }
@@ -69,6 +67,14 @@ impl World {
         };
         tokio::time::timeout(SOON, waiting).await.expect("nobody waits");
     }
+}
+
+/// A connection of its own.
+pub(crate) async fn client(port: u16) -> Client {
+    let conninfo = format!("host=127.0.0.1 port={port} user=postgres dbname=postgres");
+    let (client, connection) = tokio_postgres::connect(&conninfo, NoTls).await.unwrap();
+    tokio::spawn(connection);
+    client
 }
 
 async fn read(transaction: &Transaction<'_>) -> i64 {

@@ -22,7 +22,9 @@ mod fence_mariadb;
 mod fence_postgres;
 #[cfg(target_os = "linux")]
 mod fence_sqlite;
-#[cfg(all(target_os = "linux", feature = "fence-sqlx", feature = "fence-tokio-postgres"))]
+#[cfg(all(target_os = "linux", feature = "fence-sqlx-0_8", feature = "fence-tokio-postgres-0_7"))]
+mod fence_stopped;
+#[cfg(all(target_os = "linux", feature = "fence-sqlx-0_8", feature = "fence-tokio-postgres-0_7"))]
 mod fence_transactions;
 #[cfg(target_os = "linux")]
 mod giving_up;

@@ -127,7 +127,14 @@ class LockedCommand(BaseCommand):
             return handle()
 
 
-def check_fence(resource: str, token: Token, *, using: str = DEFAULT_DB_ALIAS, table: str = "fences") -> None:
+def check_fence(
+    resource: str,
+    token: Token,
+    *,
+    using: str = DEFAULT_DB_ALIAS,
+    table: str = "fences",
+    idle_limit: Optional[Duration] = 10.0,
+) -> None:
     """Admits the token, as :meth:`latchwork.fence.SqlFence.check`. Call it inside of ``transaction.atomic()``, before the write.
 
     The table is made by a migration: ``migrations.RunSQL(SqlFence("postgresql").create_table)``.
@@ -138,7 +145,7 @@ def check_fence(resource: str, token: Token, *, using: str = DEFAULT_DB_ALIAS, t
     if not connection.in_atomic_block:
         raise transaction.TransactionManagementError("check_fence() needs transaction.atomic(): the write belongs to it")
     with connection.cursor() as cursor:
-        SqlFence(connection.vendor, table).check(cursor, resource, token)
+        SqlFence(connection.vendor, table, idle_limit).check(cursor, resource, token)
 
 
 def fenced_update(rows: Any, token: Token, *, column: str = "token", **values: Any) -> int:

@@ -13,21 +13,22 @@ With an ``AsyncSession``: ``await session.run_sync(check_fence, "stock/42", guar
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Optional
 
 from sqlalchemy import update  # type: ignore[import-not-found,unused-ignore]
 
 from .. import Fenced
+from .._times import Duration
 from ..fence import SqlFence, Token, token_number
 
 __all__ = ["check_fence", "create_fences", "fenced_update"]
 
 
-def _fence(connection: Any, table: str) -> SqlFence:
+def _fence(connection: Any, table: str, idle_limit: Optional[Duration] = 10.0) -> SqlFence:
     """The fence in the dialect of a ``Connection`` or a ``Session``."""
     bound = connection.get_bind() if hasattr(connection, "get_bind") else connection
     name = bound.dialect.name
-    return SqlFence("mysql" if name == "mariadb" else name, table)
+    return SqlFence("mysql" if name == "mariadb" else name, table, idle_limit)
 
 
 def create_fences(connection: Any, table: str = "fences") -> None:
@@ -37,12 +38,14 @@ def create_fences(connection: Any, table: str = "fences") -> None:
     connection.execute(text(_fence(connection, table).create_table))
 
 
-def check_fence(connection: Any, resource: str, token: Token, table: str = "fences") -> None:
+def check_fence(
+    connection: Any, resource: str, token: Token, table: str = "fences", idle_limit: Optional[Duration] = 10.0
+) -> None:
     """Admits the token, as :meth:`latchwork.fence.SqlFence.check`, in the dialect of the connection or session.
 
     :raises Fenced: The holder was superseded: roll back.
     """
-    _fence(connection, table).check_sqlalchemy(connection, resource, token)
+    _fence(connection, table, idle_limit).check_sqlalchemy(connection, resource, token)
 
 
 def fenced_update(session: Any, entity: Any, token: Token, *where: Any, column: str = "token", **values: Any) -> int:

@@ -29,6 +29,15 @@ pub(crate) fn run<F: Future>(test: F) -> F::Output {
     tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(test)
 }
 
+/// A connection of somebody else.
+pub(crate) async fn plain_client(port: u16) -> tokio_postgres::Client {
+    let conninfo = format!("host=127.0.0.1 port={port} user=postgres dbname=postgres");
+    let (client, connection) =
+        tokio_postgres::connect(&conninfo, tokio_postgres::NoTls).await.unwrap();
+    tokio::spawn(connection);
+    client
+}
+
 /// A server with the tables.
 pub(crate) fn server() -> PostgresServer {
     server_with(&PostgresOptions::new(), "")
