@@ -9,8 +9,9 @@ use std::time::Duration;
 use latchwork_services::KubernetesServer;
 use rustix::process::Signal;
 
-use crate::Outcome;
 use crate::goals::{self, Goal};
+use crate::installing;
+use crate::roles::Outcome;
 use crate::stats::{
     Best, beside, head, median, micros, missing_row, number, row, shortened, turns,
 };
@@ -18,6 +19,9 @@ use crate::stats::{
 use pair::{Overlap, Pair};
 
 pub(crate) use elector::run as child;
+
+/// The first argument of a process of Latchwork's elector.
+pub(crate) const CHILD: &str = "child-elect";
 
 /// A candidate is settled by then: what it asks for at its start is not what it costs.
 const SETTLED: Duration = Duration::from_secs(15);
@@ -54,7 +58,9 @@ impl Kind {
             Self::ClientGo => {
                 latchwork_services::provided("elector").map(drop).map_err(|error| error.to_string())
             }
-            Self::Coordinate | Self::LeaderElection => crate::installing::kubernetes_peers(),
+            Self::Coordinate | Self::LeaderElection => {
+                installing::cargo("kubernetes-peers").map(drop)
+            }
         }
     }
 }
@@ -78,7 +84,7 @@ pub(crate) fn run() -> Outcome {
     for kind in Kind::ALL {
         match kind.install() {
             Ok(()) => {
-                let pair = Pair::start(kind, &server, folder.path()).map_err(plain)?;
+                let pair = Pair::start(kind, &server, folder.path())?;
                 pairs.push((kind, pair));
             }
             Err(why) => missing.push((kind.name(), why)),
@@ -89,7 +95,7 @@ pub(crate) fn run() -> Outcome {
     // In turns: each of these is soon over, and is to have the machine for itself.
     for round in 0..shortened(ENDS, 1) {
         for n in turns(round, pairs.len()) {
-            seen[n].ended.push(pairs[n].1.followed(Signal::TERM).map_err(plain)?);
+            seen[n].ended.push(pairs[n].1.followed(Signal::TERM)?);
         }
     }
     // Side by side: nearly all of it is the duration of a lease.
@@ -135,23 +141,18 @@ fn requests(server: &KubernetesServer, pairs: &mut [(Kind, Pair)], seen: &mut [S
     Ok(())
 }
 
-/// An error that has crossed no thread.
-fn plain(error: Box<dyn std::error::Error + Send + Sync>) -> Box<dyn std::error::Error> {
-    error
-}
-
 /// The same with all pairs at one time.
 fn at_once<T: Send>(
     pairs: &mut [(Kind, Pair)],
-    act: impl Fn(&mut Pair) -> Result<T, Box<dyn std::error::Error + Send + Sync>> + Sync,
-) -> Result<Vec<T>, Box<dyn std::error::Error>> {
+    act: impl Fn(&mut Pair) -> Outcome<T> + Sync,
+) -> Outcome<Vec<T>> {
     let done: Vec<_> = thread::scope(|scope| {
         let acts: Vec<_> = pairs.iter_mut().map(|(_, pair)| scope.spawn(|| act(pair))).collect();
         acts.into_iter().map(|it| it.join()).collect()
     });
     let mut all = Vec::new();
     for one in done {
-        all.push(one.map_err(|_| "a panic")?.map_err(plain)?);
+        all.push(one.map_err(|_| "a panic")??);
     }
     Ok(all)
 }

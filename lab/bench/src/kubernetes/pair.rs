@@ -8,11 +8,10 @@ use std::time::{Duration, Instant};
 use latchwork_services::{ADMIN, KubernetesServer, OTHER_ADMIN, provided};
 use rustix::process::{Pid, Signal, kill_process};
 
-use super::Kind;
-use crate::child::Worker;
-use crate::roles::now;
-
-type Result<T> = std::result::Result<T, Box<dyn std::error::Error + Send + Sync>>;
+use super::{CHILD, Kind};
+use crate::installing;
+use crate::roles::{Outcome, now};
+use crate::worker::Worker;
 
 /// Longer than any of them takes for anything.
 const ANSWER_LIMIT: Duration = Duration::from_secs(90);
@@ -29,7 +28,7 @@ struct Elector {
 
 impl Elector {
     /// When it says this; what it says before is of no interest.
-    fn says(&self, line: &str) -> Result<u64> {
+    fn says(&self, line: &str) -> Outcome<u64> {
         let start = Instant::now();
         loop {
             let left = ANSWER_LIMIT.saturating_sub(start.elapsed());
@@ -41,7 +40,7 @@ impl Elector {
         }
     }
 
-    fn signal(&self, signal: Signal) -> Result<()> {
+    fn signal(&self, signal: Signal) -> Outcome<()> {
         Ok(kill_process(Pid::from_child(&self.worker.child), signal)?)
     }
 }
@@ -67,7 +66,7 @@ pub(super) struct Pair {
 
 impl Pair {
     /// Starts a leader, without a candidate yet.
-    pub(super) fn start(kind: Kind, server: &KubernetesServer, folder: &Path) -> Result<Self> {
+    pub(super) fn start(kind: Kind, server: &KubernetesServer, folder: &Path) -> Outcome<Self> {
         let namespace = format!("of-{}", kind.name());
         server.make_namespace(&namespace)?;
         let port = server.port();
@@ -86,7 +85,7 @@ impl Pair {
     }
 
     /// Starts a candidate, unless there is one, and lets it settle.
-    pub(super) fn with_candidate(&mut self) -> Result<()> {
+    pub(super) fn with_candidate(&mut self) -> Outcome<()> {
         if self.candidate.is_none() {
             let number = self.started;
             let kubeconfig = &self.kubeconfigs[number % 2];
@@ -100,7 +99,7 @@ impl Pair {
     }
 
     /// Milliseconds from this signal to the leader until the candidate leads.
-    pub(super) fn followed(&mut self, end: Signal) -> Result<f64> {
+    pub(super) fn followed(&mut self, end: Signal) -> Outcome<f64> {
         self.with_candidate()?;
         let candidate = self.candidate.take().ok_or("no candidate")?;
         let at = now();
@@ -111,7 +110,7 @@ impl Pair {
     }
 
     /// Stops the leader until the candidate leads and works, and lets it go on.
-    pub(super) fn overlap(&mut self) -> Result<Overlap> {
+    pub(super) fn overlap(&mut self) -> Outcome<Overlap> {
         self.with_candidate()?;
         let candidate = self.candidate.take().ok_or("no candidate")?;
         self.leader.signal(Signal::STOP)?;
@@ -145,18 +144,18 @@ fn start(
     namespace: &str,
     folder: &Path,
     number: usize,
-) -> Result<Elector> {
+) -> Outcome<Elector> {
     let id = format!("{}-{number}", kind.name());
     let log = log(folder, namespace);
     let mut command = match kind {
         Kind::Latchwork => {
             let mut own = Command::new(std::env::current_exe()?);
-            own.args(["child-elect".as_ref(), kubeconfig.as_os_str()]);
+            own.args([CHILD.as_ref(), kubeconfig.as_os_str()]);
             own
         }
         Kind::ClientGo => Command::new(provided("elector")?),
         Kind::Coordinate | Kind::LeaderElection => {
-            let mut peer = Command::new(crate::installing::kubernetes_peers_program());
+            let mut peer = Command::new(installing::cargo_program("kubernetes-peers"));
             peer.args([kind.name().as_ref(), kubeconfig.as_os_str()]);
             peer
         }
@@ -174,13 +173,6 @@ fn start(
     command.stderr(std::process::Stdio::null());
     let mut worker = Worker::spawn(&mut command)?;
     let (sender, lines) = channel();
-    let printed = worker.take_lines();
-    std::thread::spawn(move || {
-        for line in printed.map_while(std::result::Result::ok) {
-            if sender.send((now(), line)).is_err() {
-                return;
-            }
-        }
-    });
+    worker.read(move |line| sender.send((now(), line)).is_ok());
     Ok(Elector { worker, id, lines })
 }
