@@ -11,10 +11,10 @@ use crate::roles::{Lock, Outcome};
 pub(crate) struct Flock(PathBuf);
 
 impl Flock {
-    /// In the folder `file://FOLDER`.
+    /// Beside the folder `file://FOLDER`.
     pub(crate) fn on(url: &str, key: &str) -> Outcome<Self> {
-        let folder = url.strip_prefix("file://").ok_or("file://FOLDER")?;
-        std::fs::create_dir_all(folder)?;
+        let folder = format!("{}-flock", url.strip_prefix("file://").ok_or("file://FOLDER")?);
+        std::fs::create_dir_all(&folder)?;
         Ok(Self(PathBuf::from(folder).join(key.replace('/', "-"))))
     }
 }

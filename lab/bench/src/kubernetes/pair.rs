@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use latchwork_services::{ADMIN, KubernetesServer, OTHER_ADMIN, provided};
 use rustix::process::{Pid, Signal, kill_process};
 
-use super::{CHILD, Kind};
+use super::{CHILD, CLIENT_GO, CRATES, OURS};
 use crate::installing;
 use crate::roles::{Outcome, now};
 use crate::worker::Worker;
@@ -54,8 +54,8 @@ pub(super) struct Overlap {
 }
 
 pub(super) struct Pair {
-    kind: Kind,
-    namespace: String,
+    pub(super) kind: &'static str,
+    pub(super) namespace: String,
     /// Of two users, so that the requests of a leader and of a candidate are counted apart.
     kubeconfigs: [PathBuf; 2],
     folder: PathBuf,
@@ -66,8 +66,12 @@ pub(super) struct Pair {
 
 impl Pair {
     /// Starts a leader, without a candidate yet.
-    pub(super) fn start(kind: Kind, server: &KubernetesServer, folder: &Path) -> Outcome<Self> {
-        let namespace = format!("of-{}", kind.name());
+    pub(super) fn start(
+        kind: &'static str,
+        server: &KubernetesServer,
+        folder: &Path,
+    ) -> Outcome<Self> {
+        let namespace = format!("of-{kind}");
         server.make_namespace(&namespace)?;
         let port = server.port();
         let kubeconfigs = [
@@ -78,10 +82,6 @@ impl Pair {
         leader.says("leads")?;
         let folder = folder.to_owned();
         Ok(Self { kind, namespace, kubeconfigs, folder, started: 1, leader, candidate: None })
-    }
-
-    pub(super) fn namespace(&self) -> &str {
-        &self.namespace
     }
 
     /// Starts a candidate, unless there is one, and lets it settle.
@@ -119,10 +119,7 @@ impl Pair {
         self.leader.signal(Signal::CONT)?;
         self.leader.says("stopped")?;
         let refused = match self.kind {
-            Kind::Latchwork => {
-                let said = self.leader.lines.recv_timeout(ANSWER_LIMIT);
-                Some(said.map_err(|_| "it does not say what became of its write")?.1 == "refused")
-            }
+            OURS => Some(self.leader.lines.recv_timeout(ANSWER_LIMIT)?.1 == "refused"),
             _ => None,
         };
         let log = std::fs::read_to_string(log(&self.folder, &self.namespace))?;
@@ -139,35 +136,24 @@ fn log(folder: &Path, namespace: &str) -> PathBuf {
 }
 
 fn start(
-    kind: Kind,
+    kind: &str,
     kubeconfig: &Path,
     namespace: &str,
     folder: &Path,
     number: usize,
 ) -> Outcome<Elector> {
-    let id = format!("{}-{number}", kind.name());
-    let log = log(folder, namespace);
-    let mut command = match kind {
-        Kind::Latchwork => {
-            let mut own = Command::new(std::env::current_exe()?);
-            own.args([CHILD.as_ref(), kubeconfig.as_os_str()]);
-            own
-        }
-        Kind::ClientGo => Command::new(provided("elector")?),
-        Kind::Coordinate | Kind::LeaderElection => {
-            let mut peer = Command::new(installing::cargo_program("kubernetes-peers"));
-            peer.args([kind.name().as_ref(), kubeconfig.as_os_str()]);
-            peer
-        }
+    let (id, log) = (format!("{kind}-{number}"), log(folder, namespace));
+    let (program, first) = match kind {
+        OURS => (std::env::current_exe()?, CHILD),
+        CLIENT_GO => (provided("elector")?.into(), ""),
+        _ => (installing::cargo_program(CRATES), kind),
     };
-    match kind {
-        Kind::ClientGo => {
-            command.arg("-kubeconfig").arg(kubeconfig).args(["-namespace", namespace]);
-            command.args(["-name", LEASE, "-id", &id]).arg("-log").arg(&log);
-        }
-        _ => {
-            command.args([namespace, LEASE, &id]).arg(&log);
-        }
+    let mut command = Command::new(program);
+    if kind == CLIENT_GO {
+        command.arg("-kubeconfig").arg(kubeconfig).args(["-namespace", namespace]);
+        command.args(["-name", LEASE, "-id", &id]).arg("-log").arg(&log);
+    } else {
+        command.arg(first).arg(kubeconfig).args([namespace, LEASE, &id]).arg(&log);
     }
     // Their loggers write what they find.
     command.stderr(std::process::Stdio::null());

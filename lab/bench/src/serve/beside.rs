@@ -9,8 +9,7 @@ use latchwork_services::Folder;
 
 use super::api::Api;
 use super::probe::{self, Probe};
-use super::service::{Load, Numbers, Scene, Service};
-use super::{SERVICE, UNTIL_THEY_WAIT, WATCHED, kilobytes};
+use super::service::{Load, Numbers, SERVICE, Scene, Service, UNTIL_THEY_WAIT, WATCHED, kilobytes};
 use crate::goals::{self, Goal};
 use crate::roles::Outcome;
 use crate::stats::{head, micros, row, shortened};

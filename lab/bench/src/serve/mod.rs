@@ -22,19 +22,11 @@ use crate::worker::Worker;
 
 use api::Api;
 use probe::Probe;
-use service::{Load, Scene, Service};
+use service::{Load, SERVICE, Scene, Service, UNTIL_THEY_WAIT, WATCHED, kilobytes};
 
 pub(crate) use beside::{beside_gateway, sessions};
+pub(crate) use service::CHILD;
 pub(crate) use slow::run as slow_clients;
-
-/// How long the processor time of the renewals is watched: two rounds of them.
-const WATCHED: Duration = Duration::from_secs(10);
-/// Until 200 requests wait.
-const UNTIL_THEY_WAIT: Duration = Duration::from_secs(2);
-const SERVICE: &str = "the service, by HTTP";
-
-/// The first argument of a process of these measurements.
-pub(crate) const CHILD: &str = "child-serve";
 
 /// The entry of a started process: `load`, `own` or `probe`, and what each needs.
 pub(crate) fn child(args: &[String]) -> Outcome {
@@ -47,13 +39,6 @@ pub(crate) fn child(args: &[String]) -> Outcome {
             _ => probe::run(rest).await,
         }
     })
-}
-
-fn kilobytes(kilobytes: f64) -> String {
-    match kilobytes.abs() {
-        many if many > 10_000.0 => format!("{:.1} MB", kilobytes / 1e3),
-        _ => format!("{kilobytes:.2} kB"),
-    }
 }
 
 /// What a number is of, the number, and its goals.

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::api::{Api, Hold, grant, lock, unlock};
 use super::http::Client;
-use super::{CHILD, SERVICE};
+use super::service::{CHILD, SERVICE};
 use crate::goals::{self, Goal};
 use crate::roles::{Outcome, input, now};
 use crate::stats::{head, micros, row, shortened};

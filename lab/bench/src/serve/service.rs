@@ -8,7 +8,6 @@ use std::time::{Duration, Instant};
 use latchwork_services::{Folder, Port, Process};
 use rustix::process::{Pid, Signal, kill_process};
 
-use super::CHILD;
 use super::api::Api;
 use crate::installing;
 use crate::roles::Outcome;
@@ -16,10 +15,25 @@ use crate::stats::shortened;
 use crate::times::Times;
 use crate::worker::{Worker, processor_time, resident};
 
+/// The first argument of a process of these measurements.
+pub(crate) const CHILD: &str = "child-serve";
+/// The name of a row.
+pub(super) const SERVICE: &str = "the service, by HTTP";
+/// How long the processor time of the renewals is watched: two rounds of them.
+pub(super) const WATCHED: Duration = Duration::from_secs(10);
+/// Until 200 requests wait.
+pub(super) const UNTIL_THEY_WAIT: Duration = Duration::from_secs(2);
 /// How long a start may take.
 const START: Duration = Duration::from_secs(20);
 /// A stop without an end would be a finding, too.
 const STOP: Duration = Duration::from_secs(60);
+
+pub(super) fn kilobytes(kilobytes: f64) -> String {
+    match kilobytes.abs() {
+        many if many > 10_000.0 => format!("{:.1} MB", kilobytes / 1e3),
+        _ => format!("{kilobytes:.2} kB"),
+    }
+}
 
 /// A running service.
 pub(super) struct Service {

@@ -12,8 +12,7 @@ use tokio::time::{Instant, sleep, timeout};
 
 use super::api::Api;
 use super::http::Client;
-use super::kilobytes;
-use super::service::Service;
+use super::service::{Service, kilobytes};
 use crate::goals::{self, Goal};
 use crate::roles::{Outcome, now};
 use crate::stats::{head, micros, quantile, row, shortened};
