@@ -103,13 +103,9 @@ impl Policy {
 
 /// Prints the table.
 pub(crate) fn run() -> Outcome {
-    head(&[
-        "holds",
-        "ttl",
-        "renewals of 1,000 holds",
-        "key closed after a crash, mean",
-        "changes of the ttl",
-    ]);
+    head(
+        "holds | ttl | renewals of 1,000 holds | key closed after a crash, mean | changes of the ttl",
+    );
     let mut dice = Dice(42);
     for (name, draw) in WORKLOADS {
         let holds: Vec<f64> = (0..HOLDS).map(|n| draw(&mut dice, n)).collect();

@@ -3,7 +3,7 @@
 use std::process::Command;
 use std::time::Instant;
 
-use crate::goals::{self, Goal};
+use crate::goals::Goal;
 use crate::installing::{self, ran};
 use crate::roles::Outcome;
 use crate::stats::{head, median, missing_row, quantile, row, shortened};
@@ -51,12 +51,11 @@ pub(crate) fn run() -> Outcome {
             }
         }
     }
-    let titles = ["a free run", "median", "90 %", "to the other command", goals::TITLE, "runs"];
-    head(&titles);
+    let columns = head("a free run | median | 90 % | to the other command | goal | runs");
     let middles: Vec<f64> = samples.iter_mut().map(|samples| median(samples)).collect();
     for (n, (name, against, ..)) in ways.iter().enumerate() {
         if let Some(reason) = &missing[n] {
-            missing_row(name, reason, titles.len());
+            missing_row(name, reason, columns);
             continue;
         }
         let part = middles[n] / middles[*against];

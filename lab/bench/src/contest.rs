@@ -88,22 +88,9 @@ fn table(
     goal: impl Fn(&Kind) -> Option<Goal>,
     missing: &peers::Missing,
 ) {
-    let titles = [
-        "what",
-        "handovers a second",
-        "latchwork to it",
-        goals::TITLE,
-        "pairs a second",
-        "acquire p50",
-        "acquire p99",
-        "starved",
-        "Jain of processes",
-        "Jain of tasks",
-        "client CPU a handover",
-        "commands a handover",
-        "two owners at once",
-    ];
-    head(&titles);
+    let columns = head(
+        "what | handovers a second | latchwork to it | goal | pairs a second | acquire p50 | acquire p99 | starved | Jain of processes | Jain of tasks | client CPU a handover | commands a handover | two owners at once",
+    );
     let commands = |rounds: &[Round]| middle(rounds, |r| r.commands / r.changes);
     let ours = middle(&rounds[0], |r| r.handovers);
     let others = kinds.iter().zip(rounds).filter(|(kind, _)| kind.is_peer());
@@ -142,7 +129,7 @@ fn table(
             format!("{:.0}", rounds.iter().map(|r| r.overlaps).sum::<f64>()),
         ]);
     }
-    peers::missing_rows(missing, titles.len());
+    peers::missing_rows(missing, columns);
     let rates = kinds.iter().zip(rounds).map(|(kind, it)| (kind, middle(it, |r| r.handovers)));
     println!("\n{}\n", peers::beside(ours, rates, Best::Most));
 }

@@ -64,17 +64,9 @@ pub(crate) fn run() -> Outcome {
             rounds.push(seen?);
         }
     }
-    head(&[
-        "Latchwork on",
-        "longest time without a holder",
-        "hand-offs before, a second",
-        "after",
-        "two owners at once",
-        "holders told",
-        "tokens out of order",
-        "failed acquires",
-        goals::TITLE,
-    ]);
+    head(
+        "Latchwork on | longest time without a holder | hand-offs before, a second | after | two owners at once | holders told | tokens out of order | failed acquires | goal",
+    );
     for ((store, fault, is_safe, _), rounds) in SCENES.iter().zip(&all) {
         let sum = |what: fn(&Seen) -> usize| rounds.iter().map(what).sum::<usize>();
         let middle =

@@ -155,17 +155,9 @@ pub(crate) fn run(
         let samples = in_turns(&mut runners, tasks, LENGTH)?;
         let table = Table { kinds: kinds.clone(), samples };
         println!("{}:\n", setting(tasks));
-        let titles = [
-            "what",
-            "cycles a second",
-            "latchwork to it",
-            goals::TITLE,
-            "cycle p50",
-            "cycle p99",
-            "client CPU a cycle",
-            "commands a cycle",
-        ];
-        head(&titles);
+        let columns = head(
+            "what | cycles a second | latchwork to it | goal | cycle p50 | cycle p99 | client CPU a cycle | commands a cycle",
+        );
         for (kind, samples) in kinds.iter().zip(&table.samples) {
             // Samples of one turn lie beside each other in time.
             let turns = table.ours().rates.iter().zip(&samples.rates);
@@ -180,7 +172,7 @@ pub(crate) fn run(
                 format!("{:.2}", samples.commands()),
             ]);
         }
-        peers::missing_rows(&missing, titles.len());
+        peers::missing_rows(&missing, columns);
         let rates = kinds.iter().zip(&table.samples).map(|(kind, it)| (kind, it.rate()));
         println!("\n{}\n", peers::beside(table.ours().rate(), rates, Best::Most));
         if tasks == 1 && kinds.iter().any(|kind| kind.name == LATCHWORK.name) {

@@ -8,7 +8,7 @@ use std::fmt::{self, Display, Formatter};
 use crate::stats::number;
 
 /// The title of the columns that have goals.
-pub(crate) const TITLE: &str = "goal";
+const TITLE: &str = "goal";
 /// Between several goals in one cell.
 const AND: &str = "; ";
 const HOLDS: &str = "holds";

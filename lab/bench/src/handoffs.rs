@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use latchwork_services::Folder;
 
 use crate::bars::HANDOFF;
-use crate::goals::{self, Goal};
+use crate::goals::Goal;
 use crate::peers::{self, FILE, FILE_TASKS, FILE_THREADS, FLOCK, Kind};
 use crate::roles::{Outcome, now};
 use crate::stats::{Best, head, median, quantile, row, shortened, spread, turns};
@@ -35,8 +35,7 @@ pub(crate) fn run(
         }
     }
     println!("{WAITING} processes wait, each holds {} to {} ms:\n", HELD.0, HELD.1);
-    let titles = ["what", "median", "90 %", "99 %", "latchwork to it", goals::TITLE, "hand-offs"];
-    head(&titles);
+    let columns = head("what | median | 90 % | 99 % | latchwork to it | goal | hand-offs");
     let middles: Vec<f64> = samples.iter_mut().map(|samples| median(samples)).collect();
     for ((kind, samples), middle) in kinds.iter().zip(&mut samples).zip(&middles) {
         let part = middles[0] / middle;
@@ -51,7 +50,7 @@ pub(crate) fn run(
         ]);
         HANDOFF.note(store.name(), kind.name, *middle);
     }
-    peers::missing_rows(&missing, titles.len());
+    peers::missing_rows(&missing, columns);
     let middles = kinds.iter().zip(middles.iter().copied());
     println!(
         "\n{}",
@@ -143,7 +142,7 @@ pub(crate) fn handover() -> Outcome {
             samples.extend(between(kind, &files.address(), 1, (1, 2), 150)?);
         }
     }
-    head(&["waiter", "median", "90 %", goals::TITLE, "handovers"]);
+    head("waiter | median | 90 % | goal | handovers");
     let bare = median(&mut samples[0]);
     for (kind, samples) in kinds.iter().zip(&mut samples) {
         spread(kind.name, samples, |middle| {
@@ -163,7 +162,7 @@ pub(crate) fn takeovers() -> Outcome {
             samples.push(takeover(kind, &files.address(), 0, Duration::ZERO)?);
         }
     }
-    head(&["waiter", "median", "90 %", goals::TITLE, "takeovers"]);
+    head("waiter | median | 90 % | goal | takeovers");
     for (kind, samples) in kinds.iter().zip(&mut samples) {
         spread(kind.name, samples, |middle| {
             let goal = Goal::at_most(10.0).of("median").unit("ms");
@@ -210,7 +209,7 @@ pub(crate) fn crowds() -> Outcome {
         woken.push(1.0 + others.count() as f64);
         holder = next;
     }
-    head(&["what", "measured"]);
+    head("what | measured");
     let line = |what: &str, measured| row(&[what.into(), measured]);
     line("processor time of 64 waiting processes together", format!("{share:.2} % of one core"));
     line("processes woken by a release, median", format!("{:.0}", median(&mut woken)));

@@ -79,23 +79,13 @@ pub(crate) fn run(
     if !setting.is_empty() {
         println!("{setting}:\n");
     }
-    let titles = [
-        "what",
-        "renews a lock every",
-        "watched for",
-        "requests a second",
-        "client CPU",
-        "latchwork's CPU to it",
-        goals::TITLE,
-        "memory a lock, 1,000 held",
-        "memory a lock, 10,000 held",
-        "still held",
-    ];
-    head(&titles);
+    let columns = head(
+        "what | renews a lock every | watched for | requests a second | client CPU | latchwork's CPU to it | goal | memory a lock, 1,000 held | memory a lock, 10,000 held | still held",
+    );
     let mut ours = f64::NAN;
     for case in cases {
         if let Err(reason) = case.kind.install() {
-            peers::missing_rows(&vec![(case.kind, reason)], titles.len());
+            peers::missing_rows(&vec![(case.kind, reason)], columns);
             continue;
         }
         let seen = case.measure(&*start(case)?)?;

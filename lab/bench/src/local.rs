@@ -12,7 +12,7 @@ use rustix::fs::{FlockOperation, flock};
 use tokio::runtime::Builder;
 use tokio::task::JoinSet;
 
-use crate::goals::{self, Goal};
+use crate::goals::Goal;
 use crate::roles::Outcome;
 use crate::stats::{head, median, row, shortened};
 
@@ -43,13 +43,7 @@ pub(crate) fn free() -> Outcome {
         }
     }
     let middles = seen.map(|mut seen| median(&mut seen));
-    head(&[
-        "what",
-        "median of a cycle",
-        "to open+flock+read+write+close once",
-        "twice",
-        goals::TITLE,
-    ]);
+    head("what | median of a cycle | to open+flock+read+write+close once | twice | goal");
     let names = [
         "open, flock, read, write, close",
         "the same twice (acquire, release)",
@@ -109,14 +103,9 @@ impl Observer for Count {
 pub(crate) fn handovers() -> Outcome {
     let dir = tempfile::tempdir_in(std::env::current_dir()?)?;
     let file = format!("file://{}", dir.path().display());
-    head(&[
-        "store",
-        "runtime",
-        "handovers a second",
-        goals::TITLE,
-        "grants a second",
-        "turns of a task, least to most",
-    ]);
+    head(
+        "store | runtime | handovers a second | goal | grants a second | turns of a task, least to most",
+    );
     for store in ["mem:", &file] {
         let one = Builder::new_current_thread().build()?;
         one.block_on(handed(store, "one thread"))?;

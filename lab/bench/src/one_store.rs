@@ -40,7 +40,7 @@ pub(crate) fn run(args: &[String]) -> Outcome {
     let wanted = shortened(60, 20);
     let mut took = handoffs::between(&ELSEWHERE, &store.address(), processes - 1, HOLDS, wanted)?;
     println!("{processes} processes, each holds {} to {} ms:\n", HOLDS.0, HOLDS.1);
-    head(&["from a release to the next hold", "median", "99 %", "hand-offs"]);
+    head("from a release to the next hold | median | 99 % | hand-offs");
     let (middle, high) = (median(&mut took), quantile(&mut took, 0.99));
     row(&["latchwork".into(), micros(middle), micros(high), took.len().to_string()]);
     // The processes were killed: what they held ends with its ttl.

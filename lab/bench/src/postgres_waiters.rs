@@ -14,6 +14,7 @@ const TASKS: usize = 8;
 const SETTLED: Duration = Duration::from_secs(2);
 const WATCHED: Duration = Duration::from_secs(6);
 const CONTEST: Duration = Duration::from_secs(4);
+const REST: Duration = Duration::from_millis(500);
 
 /// What the server has done so far: the moment, statements, notifications, and processor time, in seconds.
 fn seen(store: &OnDisk) -> Outcome<[f64; 4]> {
@@ -33,21 +34,13 @@ pub(crate) fn run() -> Outcome {
     let store = OnDisk::start()?;
     let (kinds, missing) = peers::install(&[LATCHWORK, ADVISORY, DISTRIBUTED_LOCK, SHEDLOCK]);
     println!("{PROCESSES} processes of {TASKS} tasks wait for one key:\n");
-    let titles = [
-        "what",
-        "connections",
-        "statements a second, waiting",
-        "server CPU, waiting",
-        "handovers a second",
-        "statements a handover",
-        "notifications a handover",
-        "server CPU a handover",
-    ];
-    head(&titles);
+    let columns = head(
+        "what | connections | statements a second, waiting | server CPU, waiting | handovers a second | statements a handover | notifications a handover | server CPU a handover",
+    );
     for kind in &kinds {
         row(&measure(&store, kind)?);
     }
-    peers::missing_rows(&missing, titles.len());
+    peers::missing_rows(&missing, columns);
     Ok(())
 }
 
@@ -62,7 +55,8 @@ fn measure(store: &OnDisk, kind: &Kind) -> Outcome<[String; 8]> {
     let mut waiters = kind.start_all(&url, 0, PROCESSES)?;
     holder.tell("hold")?;
     holder.moment("acquired")?;
-    let until = now() + (settled + watched + contest).as_nanos() as u64;
+    // It takes a moment to ask the server.
+    let until = now() + (settled + watched + REST + contest).as_nanos() as u64;
     for (number, waiter) in waiters.iter_mut().enumerate() {
         waiter.tell(&format!("cycle {TASKS} {until} {} {number}", scene.path().display()))?;
     }

@@ -111,14 +111,7 @@ fn costs(server: &dyn Store) -> Outcome {
         }
     }
     println!("What an import takes, and the memory of a process with one lock:\n");
-    head(&[
-        "what",
-        "import",
-        goals::TITLE,
-        "memory after it",
-        "after 2,000 cycles",
-        "20,000 later",
-    ]);
+    head("what | import | goal | memory after it | after 2,000 cycles | 20,000 later");
     for (module, seen) in modules.iter().zip(&mut seen) {
         // The first one may have read the files from a disk.
         seen.remove(0);
@@ -155,7 +148,7 @@ fn held(server: &dyn Store) -> Outcome {
     let case = Case { kind: PY, name: PY.name, ttl, every: 1.0, rounds: 2.0, locks: HELD };
     let seen = case.measure(server)?;
     println!("{HELD} locks of one process whose one thread of Python blocks, with a ttl of 6 s:\n");
-    head(&["what", "watched for", "client CPU", "commands a second", "still held", goals::TITLE]);
+    head("what | watched for | client CPU | commands a second | still held | goal");
     row(&[
         PY.name.into(),
         format!("{} s", ttl.as_secs() * 2),

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::contest::{contest, middle};
 use crate::free::{Runner, Samples};
-use crate::goals::{self, Goal};
+use crate::goals::Goal;
 use crate::peers::{self, LATCHWORK, NODE_REDLOCK, REDLOCK_MUTEX, RSLOCK, VOTES};
 use crate::roles::Outcome;
 use crate::stats::{head, row, shortened};
@@ -19,17 +19,9 @@ const REST: Duration = Duration::from_millis(500);
 pub(crate) fn slow() -> Outcome {
     let (kinds, missing) = peers::install(&[LATCHWORK, RSLOCK, NODE_REDLOCK]);
     println!("One task and a free key, five servers; then one of them is stopped (SIGSTOP):\n");
-    let titles = [
-        "what",
-        "servers",
-        "acquire, median",
-        "99 %",
-        "longest",
-        "99 % to all healthy",
-        goals::TITLE,
-        "cycles a second",
-    ];
-    head(&titles);
+    let columns = head(
+        "what | servers | acquire, median | 99 % | longest | 99 % to all healthy | goal | cycles a second",
+    );
     let (rounds, length) = (shortened(ROUNDS, 2), shortened(LENGTH, LENGTH / 3));
     for kind in &kinds {
         let five = Five::start()?;
@@ -67,7 +59,7 @@ pub(crate) fn slow() -> Outcome {
             ]);
         }
     }
-    peers::missing_rows(&missing, titles.len());
+    peers::missing_rows(&missing, columns);
     println!(
         "\n{rounds} rounds of {} s each. redis-semaphore's RedlockMutex waits for the answer of every server, so it has no row.",
         length.as_secs()
@@ -80,7 +72,7 @@ pub(crate) fn commands() -> Outcome {
     let five = Five::start()?;
     let (kinds, missing) = peers::install(&[LATCHWORK, RSLOCK, REDLOCK_MUTEX, NODE_REDLOCK]);
     println!("One task, a free key: commands a cycle at each server, by its own count:\n");
-    head(&["what", "1", "2", "3", "4", "5", "cycles"]);
+    head("what | 1 | 2 | 3 | 4 | 5 | cycles");
     for kind in &kinds {
         let mut runner = Runner::start(kind, &five)?;
         let counts = || {
@@ -107,18 +99,9 @@ pub(crate) fn splits() -> Outcome {
         "Counted in the clients, by their observers: a vote is a try at the five servers, at one of \
          them first if others are expected; it is split if nobody has a majority.\n"
     );
-    head(&[
-        "processes",
-        "split votes before a grant: median",
-        goals::TITLE,
-        "90 %",
-        "99 %",
-        "mean",
-        "votes that found a holder, a grant",
-        "of all votes split",
-        "handovers a second",
-        "Jain",
-    ]);
+    head(
+        "processes | split votes before a grant: median | goal | 90 % | 99 % | mean | votes that found a holder, a grant | of all votes split | handovers a second | Jain",
+    );
     for processes in [2, 8, 32] {
         // How many grants had no split vote before them, one, two...
         let (mut held, mut grants, mut rounds) = (0.0, Vec::new(), Vec::new());

@@ -8,7 +8,7 @@
 //! | `hold` | `acquired MOMENT`, and after the next line, whatever it is, `released MOMENT` |
 //! | `use FROM TO` | uses each key once: `SECONDS FAILED CPU times TIMES` |
 //! | `pace RATE MILLIS` | uses so many keys a second: `SECONDS DONE FAILED times TIMES` |
-//! | `take COUNT`, `held`, `cpu` | holds so many: `taken`; how many are still held; its processor time |
+//! | `take COUNT [AT_ONCE]`, `held`, `cpu` | holds so many: `taken`; how many are still held; its processor time |
 //!
 //! Moments are nanoseconds of the monotonic clock, processor time is in microseconds.
 
@@ -30,7 +30,7 @@ use crate::times::Times;
 pub(crate) type Failed = Box<dyn std::error::Error + Send + Sync>;
 pub(crate) type Outcome<T = ()> = Result<T, Failed>;
 
-/// So many are under way at a time.
+/// So many keys are used at a time.
 const AT_ONCE: usize = 64;
 
 /// A lock on one key.
@@ -134,7 +134,7 @@ pub(crate) async fn serve<L: Lock>(make: impl Fn(&str) -> Outcome<L>, spawn: Spa
                     all.add(one);
                     Ok(())
                 };
-                spread(from.parse()?..to.parse()?, one, each).await?;
+                spread(from.parse()?..to.parse()?, AT_ONCE, one, each).await?;
                 let Uses { failed, times, .. } = all;
                 let cpu = cpu_time() - spent;
                 println!("{} {failed} {cpu} times {times}", seconds_since(start));
@@ -145,7 +145,7 @@ pub(crate) async fn serve<L: Lock>(make: impl Fn(&str) -> Outcome<L>, spawn: Spa
                 let Uses { count, failed, times } = pace(&make, rate.parse()?, until).await?;
                 println!("{} {count} {failed} times {times}", seconds_since(start));
             }
-            ["take", count] => {
+            ["take", count, ref at_once @ ..] => {
                 let one = |n| {
                     let lock = make(&format!("stock/{n}"))?;
                     Ok(async move { lock.acquire().await })
@@ -155,7 +155,8 @@ pub(crate) async fn serve<L: Lock>(make: impl Fn(&str) -> Outcome<L>, spawn: Spa
                     stock.push(held?);
                     Ok(())
                 };
-                spread(wanted, one, each).await?;
+                let at_once = at_once.first().map_or(Ok(1), |count| count.parse())?;
+                spread(wanted, at_once, one, each).await?;
                 println!("taken");
             }
             ["held"] => println!("{}", stock.iter().filter(|held| L::is_held(held)).count()),
@@ -271,6 +272,7 @@ impl Uses {
 /// Runs something for each number, some at a time.
 async fn spread<T, F>(
     numbers: Range<usize>,
+    at_once: usize,
     one: impl Fn(usize) -> Outcome<F>,
     mut ended: impl FnMut(T) -> Outcome,
 ) -> Outcome
@@ -280,7 +282,7 @@ where
 {
     let mut running = JoinSet::new();
     for number in numbers {
-        if running.len() == AT_ONCE
+        if running.len() == at_once
             && let Some(one) = running.join_next().await
         {
             ended(one?)?;

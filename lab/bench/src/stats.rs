@@ -55,10 +55,12 @@ pub(crate) fn missing_row(name: &str, reason: &str, columns: usize) {
     row(&cells);
 }
 
-/// The head of a Markdown table.
-pub(crate) fn head(cells: &[&str]) {
-    row(&cells.iter().map(ToString::to_string).collect::<Vec<_>>());
-    row(&cells.iter().map(|_| "---".to_string()).collect::<Vec<_>>());
+/// The head of a Markdown table, of titles with bars between them; how many they are.
+pub(crate) fn head(titles: &str) -> usize {
+    let titles: Vec<String> = titles.split(" | ").map(str::to_owned).collect();
+    row(&titles);
+    row(&titles.iter().map(|_| "---".to_string()).collect::<Vec<_>>());
+    titles.len()
 }
 
 /// Median, 90th percentile and number of samples, in microseconds; and what became of a goal.

@@ -63,12 +63,11 @@ pub(crate) fn run() -> Outcome {
         ended.collect::<Result<Vec<_>, _>>()
     })?;
 
-    let mut titles = vec!["Latchwork on"];
-    titles.extend(near.iter().map(|store| store.name()));
-    head(&titles);
+    let names: Vec<&str> = near.iter().map(|store| store.name()).collect();
+    let columns = head(&format!("Latchwork on | {}", names.join(" | ")));
     let line = |title: &str, cells: Vec<String>| {
         let mut line = vec![title.to_string()];
-        line.resize(titles.len() - cells.len(), "-".into());
+        line.resize(columns - cells.len(), "-".into());
         line.extend(cells);
         row(&line);
     };
@@ -132,16 +131,9 @@ pub(crate) fn slow_link() -> Outcome {
             kinds.iter().map(|kind| Runner::start(kind, &far)).collect::<Outcome<_>>()?;
         let samples = in_turns(&mut runners, 1, length)?;
         println!("{}, one task and a free key:\n", store.name());
-        let titles = [
-            "what",
-            "cycles a second",
-            "cycle p50",
-            "cycle p99",
-            "trips a cycle",
-            "latchwork's cycle to it",
-            "commands a cycle",
-        ];
-        head(&titles);
+        let columns = head(
+            "what | cycles a second | cycle p50 | cycle p99 | trips a cycle | latchwork's cycle to it | commands a cycle",
+        );
         let ours = samples[0].cycles.quantile(0.5);
         for (kind, seen) in kinds.iter().zip(&samples) {
             let middle = seen.cycles.quantile(0.5);
@@ -155,7 +147,7 @@ pub(crate) fn slow_link() -> Outcome {
                 format!("{:.2}", seen.commands()),
             ]);
         }
-        peers::missing_rows(&missing, titles.len());
+        peers::missing_rows(&missing, columns);
         println!(
             "\nA trip there and back took {trip:.1} ms in the median (a PING to Redis over such a link).\n"
         );

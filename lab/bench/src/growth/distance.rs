@@ -67,15 +67,9 @@ pub(crate) fn run(which: Which) -> Outcome {
     for kind in &kinds {
         let series = format!("{} on {name}", kind.name);
         println!("{series}, by the round trip between members:\n");
-        head(&[
-            "round trip, as set",
-            "as measured",
-            "acquire and release p50",
-            "in trips",
-            "p99",
-            "hand-off p50",
-            "in trips",
-        ]);
+        head(
+            "round trip, as set | as measured | acquire and release p50 | in trips | p99 | hand-off p50 | in trips",
+        );
         // The trip as measured, and medians, in microseconds.
         let mut all: Vec<[f64; 3]> = Vec::new();
         for millis in &TRIPS[..shortened(TRIPS.len(), 3)] {

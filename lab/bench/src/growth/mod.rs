@@ -146,7 +146,7 @@ pub(crate) fn holds(which: Which) -> Outcome {
     let mut filling = 0.0;
     curve.run(&budget, |size| {
         let begun = Instant::now();
-        worker.tell(&format!("take {size}"))?;
+        worker.tell(&format!("take {size} 64"))?;
         worker.expect("taken")?;
         filling += begun.elapsed().as_secs_f64();
         let count = (size - 1) as f64;

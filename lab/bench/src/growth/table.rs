@@ -4,7 +4,7 @@
 use std::time::{Duration, Instant};
 
 use crate::bars::{self, Curve as Chart};
-use crate::goals::{self, Goal, Verdict};
+use crate::goals::{Goal, Verdict};
 use crate::growth::exponent::{NOISE, Of, Point, exponent, limit, upper_half};
 use crate::roles::Outcome;
 use crate::stats::{head, number, row, shortened};
@@ -112,8 +112,8 @@ impl<const N: usize> Curve<'_, N> {
     ) -> Outcome {
         let [promise, wrong, failed] = self.promise;
         println!("{}, by {}:\n", self.name, self.size);
-        let titles = self.columns.iter().map(|column| column.title);
-        head(&[self.size].into_iter().chain(titles).collect::<Vec<_>>());
+        let titles = self.columns.each_ref().map(|column| column.title);
+        head(&format!("{} | {}", self.size, titles.join(" | ")));
         let mut points = [(); N].map(|()| Vec::<Point>::new());
         let (mut took, mut verdicts) = (Vec::new(), Vec::new());
         for &size in self.sizes {
@@ -153,7 +153,7 @@ impl<const N: usize> Curve<'_, N> {
             verdicts.extend(seen.wrong.map(|wrong| (at(promise), goal.judge(wrong))));
         }
         println!("\n{}, exponents by {}:\n", self.name, self.size);
-        head(&["cost", "exponent", "over the upper half", "n log n there", goals::TITLE]);
+        head("cost | exponent | over the upper half | n log n there | goal");
         for (column, points) in self.columns.iter().zip(&points) {
             let Some(of) = column.of else { continue };
             let mut cells = growth(column.title, of, points);

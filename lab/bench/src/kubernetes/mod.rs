@@ -110,19 +110,19 @@ fn at_once<T: Send>(
 }
 
 /// A table with a row for each kind, and with goals in that of Latchwork, which is the first.
-fn table<const N: usize>(
-    titles: &[&str; N],
+fn table(
+    titles: &str,
     (kinds, missing): (&[&str], &[(&str, String)]),
     mut cells: impl FnMut(usize) -> Vec<String>,
     goals: &[Verdict],
 ) {
-    head(titles);
+    let columns = head(titles);
     for (n, kind) in kinds.iter().enumerate() {
         let verdicts = if n == 0 { goals } else { &[] };
         let cells = cells(n).into_iter().chain([goals::cell(verdicts)]);
         row(&[(*kind).to_owned()].into_iter().chain(cells).collect::<Vec<_>>());
     }
-    missing.iter().for_each(|(name, why)| missing_row(name, why, N));
+    missing.iter().for_each(|(name, why)| missing_row(name, why, columns));
 }
 
 fn tables(kinds: &[&str], seen: &mut [Seen], missing: &[(&str, String)]) {
@@ -137,9 +137,9 @@ fn tables(kinds: &[&str], seen: &mut [Seen], missing: &[(&str, String)]) {
             goal(fewest(|it| it.waiting), "waiting", seen[0].waiting),
         ],
     };
-    let titles = ["what", "requests a minute, leading", "requests a minute, waiting", goals::TITLE];
+    let titles = "what | requests a minute, leading | requests a minute, waiting | goal";
     let cells = |n: usize| vec![number(seen[n].leading), number(seen[n].waiting)];
-    table(&titles, who, cells, &goals);
+    table(titles, who, cells, &goals);
 
     println!("\nUntil the candidate leads, when the leader's process:\n");
     let shown = |times: &mut Vec<f64>| {
@@ -148,23 +148,16 @@ fn tables(kinds: &[&str], seen: &mut [Seen], missing: &[(&str, String)]) {
     let middles: Vec<f64> = seen.iter_mut().map(|it| median(&mut it.ended)).collect();
     // How soon a leader that ends in order is followed.
     let goal = Goal::at_most(100.0).of("after SIGTERM").unit("ms").judge(middles[0]);
-    let titles = ["what", "ends by SIGTERM", "most", "ends by SIGKILL", "most", goals::TITLE];
+    let titles = "what | ends by SIGTERM | most | ends by SIGKILL | most | goal";
     let cells = |n: usize| [shown(&mut seen[n].ended), shown(&mut seen[n].killed)].concat();
-    table(&titles, who, cells, &[goal]);
+    table(titles, who, cells, &[goal]);
     let others: Vec<_> = kinds.iter().copied().zip(middles.iter().copied()).skip(1).collect();
     println!("\nAfter SIGTERM: {}", beside(middles[0], &others, &[], Best::Least));
 
     println!(
         "\nThe leader works once in 2 ms. It is stopped (SIGSTOP) until a second after the candidate leads:\n"
     );
-    let titles = [
-        "what",
-        "times",
-        "lines of the stopped one after the next one's first",
-        "most",
-        "its writes that the fence admits",
-        goals::TITLE,
-    ];
+    let titles = "what | times | lines of the stopped one after the next one's first | most | its writes that the fence admits | goal";
     let admitted = |n: usize| {
         let fenced: Vec<bool> = seen[n].stopped.iter().filter_map(|it| it.refused).collect();
         (fenced.iter().filter(|refused| !**refused).count(), fenced.len())
@@ -182,5 +175,5 @@ fn tables(kinds: &[&str], seen: &mut [Seen], missing: &[(&str, String)]) {
             },
         ]
     };
-    table(&titles, who, cells, &[goal]);
+    table(titles, who, cells, &[goal]);
 }

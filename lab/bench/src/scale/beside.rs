@@ -52,14 +52,9 @@ pub(crate) fn run() -> Outcome {
         "{CONNECTIONS} connections ask {REQUESTS} times a second in all, at even intervals, whether the last request was answered or not: `SET` on Redis, \
          a put on etcd, a node that is made and deleted on ZooKeeper, an `UPDATE` of a row that waits for the disk on PostgreSQL.\n"
     );
-    head(&[
-        "store",
-        "locks beside it",
-        "other work, p50",
-        "other work, p99",
-        "server CPU",
-        "cycles of locks a second",
-    ]);
+    head(
+        "store | locks beside it | other work, p50 | other work, p99 | server CPU | cycles of locks a second",
+    );
     STORES.into_iter().try_for_each(measure)
 }
 
@@ -120,7 +115,7 @@ fn begin(url: &str, locks: Locks) -> Outcome<Option<Worker>> {
     let length = SETTLED * 2 + shortened(LENGTH, LENGTH / 3);
     let word = match locks {
         Locks::None => return Ok(None),
-        Locks::Held(count) => format!("take {count}"),
+        Locks::Held(count) => format!("take {count} 64"),
         Locks::Cycles(rate) => format!("pace {rate} {}", length.as_millis()),
     };
     let mut worker = LATCHWORK.start(url, TTL.as_millis())?;

@@ -27,16 +27,9 @@ pub(crate) fn run() -> Outcome {
          the rate at which a disk is full that takes {} ms for a sync, and which comes first.\n",
         SYNC.as_millis()
     );
-    head(&[
-        "store",
-        "cycles under way",
-        "cycles a second, clients on this machine",
-        "server CPU a cycle",
-        "syncs a cycle",
-        "a processor is full at",
-        "the disk is full at",
-        "gives way first",
-    ]);
+    head(
+        "store | cycles under way | cycles a second, clients on this machine | server CPU a cycle | syncs a cycle | a processor is full at | the disk is full at | gives way first",
+    );
     let mut renewals = Vec::new();
     for which in STORES {
         let (store, _folder) = on_disk(which)?;
@@ -46,7 +39,7 @@ pub(crate) fn run() -> Outcome {
         renewals.push(renewed(which)?);
     }
     println!("\n{HOLDS} locks that one process holds, with a ttl of {} s:\n", TTL.as_secs());
-    head(&["store", "renewals a second", "server CPU a renewal", "syncs a second"]);
+    head("store | renewals a second | server CPU a renewal | syncs a second");
     renewals.iter().for_each(|cells| row(cells));
     Ok(())
 }
@@ -115,7 +108,7 @@ fn renewed(which: Which) -> Outcome<[String; 4]> {
     let mut worker = LATCHWORK.start(&open(&*store)?, TTL.as_millis())?;
     let mut seen = [[0.0; 2]; 2];
     for (count, seen) in [1, holds].into_iter().zip(&mut seen) {
-        worker.tell(&format!("take {count}"))?;
+        worker.tell(&format!("take {count} 64"))?;
         worker.expect("taken")?;
         // Until what came with the acquires is over.
         std::thread::sleep(TTL / 3);

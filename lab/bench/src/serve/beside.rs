@@ -30,9 +30,9 @@ struct Seen {
 
 /// A load, and what bears it.
 struct Loaded {
-    store: Box<dyn Store>,
-    service: Option<Service>,
     load: Load,
+    service: Option<Service>,
+    store: Box<dyn Store>,
     seen: Seen,
 }
 
@@ -104,17 +104,9 @@ pub(crate) fn beside_gateway() -> Outcome {
     println!("etcd; {}:\n", scene.told());
     probe::table(&probes, probes[0].p99());
     println!("\nThe load itself:\n");
-    head(&[
-        "what",
-        "locks taken a second",
-        "renewals a second",
-        "failed",
-        goals::TITLE,
-        "renewal p50",
-        "renewal p99",
-        "the service's CPU",
-        "etcd's CPU",
-    ]);
+    head(
+        "what | locks taken a second | renewals a second | failed | goal | renewal p50 | renewal p99 | the service's CPU | etcd's CPU",
+    );
     for (name, Seen { taken, numbers, cpu, .. }) in rows {
         let failed = numbers.failed;
         let verdict = (name == SERVICE).then(|| Goal::at_most(0.0).of("failed").judge(failed));
@@ -160,20 +152,9 @@ const CASES: [(&str, Which, Api, usize, usize); 12] = [
 pub(crate) fn sessions() -> Outcome {
     let ttl = Duration::from_secs(15);
     println!("A ttl of {} s, renewed every {} s:\n", ttl.as_secs(), ttl.as_secs() / 3);
-    let titles = [
-        "what",
-        "by each renewal",
-        "taken a second",
-        "locks renewed a second",
-        "the same for each core of the service",
-        "renewal p50",
-        "renewal p99",
-        "failed",
-        "resident memory by each lock, with its connection",
-        "the service's CPU",
-        "the store's CPU",
-    ];
-    head(&titles);
+    let columns = head(
+        "what | by each renewal | taken a second | locks renewed a second | the same for each core of the service | renewal p50 | renewal p99 | failed | resident memory by each lock, with its connection | the service's CPU | the store's CPU",
+    );
     let folder = Folder::new()?;
     let key = folder.path().join("seal.key");
     fs::write(&key, "5".repeat(64))?;
@@ -199,7 +180,7 @@ pub(crate) fn sessions() -> Outcome {
             }
             Err(error) => {
                 eprintln!("{}: {error}", cells[0]);
-                cells.resize(titles.len(), "does not stand".into());
+                cells.resize(columns, "does not stand".into());
             }
         }
         row(&cells);

@@ -14,7 +14,7 @@ use hyper::Method;
 use latchwork::BlockOn;
 use tokio::runtime::Builder;
 
-use crate::goals::{self, Goal, Verdict};
+use crate::goals::{Goal, Verdict};
 use crate::roles::{Outcome, now};
 use crate::stats::{head, median, micros, row, shortened};
 use crate::store::redis;
@@ -106,7 +106,7 @@ pub(crate) fn run() -> Outcome {
     probe::table(&own, library);
     println!("\nThe library's own load is {held} locks of one process, and as many waiters.\n");
     println!("The service with this load:\n");
-    head(&["what", "number", goals::TITLE]);
+    head("what | number | goal");
     lines.0.iter().for_each(|line| row(line));
     Ok(())
 }

@@ -133,16 +133,9 @@ const HOP: f64 = 1.5;
 
 /// The table; the p99 of an acquire is compared with that of the library.
 pub(super) fn table(probes: &[Probe], library: f64) {
-    head(&[
-        "a free lock",
-        "acquire p50",
-        "acquire p99",
-        "p99 above the library's",
-        goals::TITLE,
-        "cycle p50",
-        "cycle p99",
-        "cycles",
-    ]);
+    head(
+        "a free lock | acquire p50 | acquire p99 | p99 above the library's | goal | cycle p50 | cycle p99 | cycles",
+    );
     for probe in probes {
         let above = (probe.p99() - library) / 1e3;
         let goal = (probe.name == SERVICE).then(|| Goal::at_most(HOP).unit("ms").judge(above));

@@ -65,15 +65,9 @@ pub(crate) fn run() -> Outcome {
     println!(
         "{count} connections of each kind, and one client that takes and releases free locks:\n"
     );
-    head(&[
-        "clients that",
-        "memory of each",
-        "cut after",
-        "the last after",
-        goals::TITLE,
-        "the service's CPU meanwhile",
-        "acquire p99 of the other client",
-    ]);
+    head(
+        "clients that | memory of each | cut after | the last after | goal | the service's CPU meanwhile | acquire p99 of the other client",
+    );
     let runtime = Builder::new_current_thread().enable_all().build()?;
     for kind in &KINDS {
         let files = Files(Folder::new()?);
