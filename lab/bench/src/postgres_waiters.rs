@@ -67,9 +67,9 @@ fn measure(store: &OnDisk, kind: &Kind) -> Outcome<[String; 8]> {
     let [connections] = store.numbers(
         "SELECT count(*) - 1 FROM pg_stat_activity WHERE backend_type = 'client backend'",
     )?;
+    let first = seen(store)?;
     holder.tell("release")?;
     holder.moment("released")?;
-    let first = seen(store)?;
     let (mut handovers, mut contested) = (0.0, None);
     for waiter in &mut waiters {
         let line = waiter.line()?;

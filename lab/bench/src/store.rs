@@ -181,22 +181,33 @@ fn left_in(folder: &Path) -> Outcome<Left> {
     Ok(left)
 }
 
+/// What is the same of all servers.
+macro_rules! server {
+    ($name:literal, $address:literal) => {
+        fn name(&self) -> &'static str {
+            $name
+        }
+
+        fn ports(&self) -> Vec<u16> {
+            vec![self.port()]
+        }
+
+        fn address_at(&self, ports: &[u16]) -> String {
+            format!($address, hosts(ports))
+        }
+
+        fn cpu(&self) -> f64 {
+            of_threads(self.pid())
+        }
+    };
+}
+
 pub(crate) fn redis() -> Outcome<RedisServer> {
     Ok(RedisServer::start(&RedisOptions::new())?)
 }
 
 impl Store for RedisServer {
-    fn name(&self) -> &'static str {
-        "Redis"
-    }
-
-    fn ports(&self) -> Vec<u16> {
-        vec![self.port()]
-    }
-
-    fn address_at(&self, ports: &[u16]) -> String {
-        format!("redis://{}", hosts(ports))
-    }
+    server! { "Redis", "redis://{}" }
 
     fn commands(&self, kind: &Kind) -> Outcome<f64> {
         kind.commands(self)
@@ -205,10 +216,6 @@ impl Store for RedisServer {
     fn clear(&self) -> Outcome {
         self.command(&["FLUSHALL"])?;
         Ok(())
-    }
-
-    fn cpu(&self) -> f64 {
-        of_threads(self.pid())
     }
 
     fn memory(&self) -> Outcome<f64> {
@@ -279,17 +286,7 @@ impl Store for Five {
 }
 
 impl Store for EtcdServer {
-    fn name(&self) -> &'static str {
-        "etcd"
-    }
-
-    fn ports(&self) -> Vec<u16> {
-        vec![self.port()]
-    }
-
-    fn address_at(&self, ports: &[u16]) -> String {
-        format!("etcd://{}", hosts(ports))
-    }
+    server! { "etcd", "etcd://{}" }
 
     /// Messages: streams have many.
     fn commands(&self, _kind: &Kind) -> Outcome<f64> {
@@ -305,10 +302,6 @@ impl Store for EtcdServer {
     fn clear(&self) -> Outcome {
         etcdctl(self.port(), &["del", "", "--prefix"])?;
         Ok(())
-    }
-
-    fn cpu(&self) -> f64 {
-        of_threads(self.pid())
     }
 
     /// Of its log, and of its database.
