@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::bars::FREE;
 use crate::goals::{self, Verdict};
-use crate::peers::{self, Kind, LATCHWORK};
+use crate::peers::{self, Kind};
 use crate::roles::{Outcome, now};
 use crate::stats::{Best, head, median, micros, range, row, shortened};
 use crate::store::Store;
@@ -147,8 +147,9 @@ pub(crate) fn run(
     tasks: &[usize],
     setting: impl Fn(usize) -> String,
     goals: impl Fn(&Kind, usize, &Table) -> Vec<Verdict>,
-) -> Outcome {
+) -> Outcome<Vec<Table>> {
     let (kinds, missing) = peers::install(kinds);
+    let mut tables = Vec::new();
     let mut runners: Vec<Runner<'_>> =
         kinds.iter().map(|kind| Runner::start(kind, store)).collect::<Outcome<_>>()?;
     for &tasks in tasks {
@@ -175,9 +176,7 @@ pub(crate) fn run(
         peers::missing_rows(&missing, columns);
         let rates = kinds.iter().zip(&table.samples).map(|(kind, it)| (kind, it.rate()));
         println!("\n{}\n", peers::beside(table.ours().rate(), rates, Best::Most));
-        if tasks == 1 && kinds.iter().any(|kind| kind.name == LATCHWORK.name) {
-            table.note(store);
-        }
+        tables.push(table);
     }
-    Ok(())
+    Ok(tables)
 }

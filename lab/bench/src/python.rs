@@ -85,7 +85,7 @@ fn table(
         }
         verdicts
     };
-    free::run(store, kinds, &[tasks], |_| setting.into(), goals)
+    free::run(store, kinds, &[tasks], |_| setting.into(), goals).map(drop)
 }
 
 /// What an import takes, and the memory of a process.

@@ -89,7 +89,10 @@ pub(crate) fn free(which: Which) -> Outcome {
         let tasks = if tasks == 1 { "one task".into() } else { format!("{tasks} tasks") };
         format!("{tasks}, each with a key of its own{}", setting(which))
     };
-    free::run(&*start(which)?, &kinds, &[1, 64], told, goals)
+    let store = start(which)?;
+    let tables = free::run(&*store, &kinds, &[1, 64], told, goals)?;
+    tables[0].note(&*store);
+    Ok(())
 }
 
 /// How many times its handovers Latchwork's should be: five times those of a client that polls, and more than those
