@@ -5,19 +5,13 @@ import importlib
 import sys
 import time
 
-
-def latchwork(url):
-    return sys.modules["latchwork"].connect(url).lock
-
-
-def redis(url):
-    client = sys.modules["redis"].Redis.from_url(url)
-    return lambda key: client.lock(key, timeout=30)
-
-
-def redis_lock(url):
-    client = sys.modules["redis"].Redis.from_url(url)
-    return lambda key: sys.modules["redis_lock"].Lock(client, key, expire=30)
+MAKES = {
+    "latchwork": lambda module, url: module.connect(url).lock,
+    "redis": lambda module, url: lambda key, client=module.Redis.from_url(url): client.lock(key, timeout=30),
+    "redis_lock": lambda module, url: lambda key: module.Lock(
+        sys.modules["redis"].Redis.from_url(url), key, expire=30
+    ),
+}
 
 
 def resident():
@@ -25,13 +19,13 @@ def resident():
         return next(int(line.split()[1]) for line in status if line.startswith("VmRSS"))
 
 
-module, url = sys.argv[1:]
+name, url = sys.argv[1:]
 start = time.perf_counter()
-importlib.import_module(module)
+module = importlib.import_module(name)
 took = (time.perf_counter() - start) * 1000
 memory = [resident()]
-if module in globals():
-    lock = globals()[module](url)("bench/costs")
+if name in MAKES:
+    lock = MAKES[name](module, url)("bench/costs")
     for cycles in 2_000, 20_000:
         for _ in range(cycles):
             with lock:

@@ -10,13 +10,12 @@ use std::path::{Path, PathBuf};
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 
-use crate::growth;
-use crate::growth::picture::{Chart as CurveChart, Series};
-use crate::peers::LATCHWORK;
-use crate::place;
+pub(crate) use crate::picture::Curve;
+use crate::picture::Series;
+use crate::roles::Outcome;
 
-type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
-
+/// Ours has another color.
+const LATCHWORK: &str = "latchwork";
 /// The variable that names the file.
 pub(crate) const FILE: &str = "LATCHWORK_BENCH_BARS";
 
@@ -32,7 +31,24 @@ pub(crate) const HANDOFF: Chart = Chart {
     name: "handoff",
     title: "From a release to the next hold, 8 wait, held for 200 ms: median in us (less is better)",
 };
-pub(crate) const CHARTS: &[Chart] = &[FREE, CONTENDED, HANDOFF];
+const CHARTS: &[Chart] = &[FREE, CONTENDED, HANDOFF];
+
+macro_rules! curves {
+    ($($constant:ident $name:literal $title:literal $size:literal;)*) => {
+        $(pub(crate) const $constant: Curve = Curve { name: $name, title: $title, size: $size };)*
+        const CURVES: &[Curve] = &[$($constant),*];
+    };
+}
+
+curves! {
+    GROWTH_CPU "growth-waiters-cpu" "Waiters on one key: processor time of the server for each release, in us" "waiters";
+    GROWTH_DRAIN "growth-waiters-drain" "Waiters on one key: until all have held it, in ms" "waiters";
+    GROWTH_MOVING "growth-waiters-moving" "Waiters on one key that is held for 20 ms each time: processor time of the server a second, in ms" "waiters";
+    GROWTH_KEYS "growth-keys" "Keys used once, 64 at a time: processor time of client and server for each, in us" "keys used before and now";
+    GROWTH_HOLDS "growth-holds" "Holds of one process, ttl 30 s: processor time of client and server a second, in ms" "holds";
+    GROWTH_PROCESSES "growth-processes" "Processes that want one key: processor time of clients and server for each hold, in us" "processes";
+    GROWTH_DISTANCE "growth-distance" "Members that are apart: a free acquire and release, median in ms" "round trip between members (Redlock: from the client to each server) in ms";
+}
 
 const OURS: RGBColor = RGBColor(0x4c, 0x8e, 0xd9);
 const OTHERS: RGBColor = RGBColor(0xaf, 0xb8, 0xc1);
@@ -64,7 +80,7 @@ pub(crate) struct Bars(Vec<Bar>);
 
 impl Bars {
     /// Reads what [`Self::text`] has written.
-    pub(crate) fn parse(text: &str) -> Result<Self> {
+    pub(crate) fn parse(text: &str) -> Outcome<Self> {
         let bar = |line: &str| {
             let [bench, chart, store, kind, value] = line.split('\t').collect::<Vec<_>>()[..]
             else {
@@ -73,11 +89,11 @@ impl Bars {
             let [bench, chart, store, kind] = [bench, chart, store, kind].map(str::to_string);
             Ok(Bar { bench, chart, store, kind, value: value.parse()? })
         };
-        Ok(Self(text.lines().map(bar).collect::<Result<_>>()?))
+        Ok(Self(text.lines().map(bar).collect::<Outcome<_>>()?))
     }
 
     /// What a measurement has noted.
-    pub(crate) fn noted(bench: &str, file: &Path) -> Result<Self> {
+    pub(crate) fn noted(bench: &str, file: &Path) -> Outcome<Self> {
         let text = match std::fs::read_to_string(file) {
             Ok(text) => text,
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => String::new(),
@@ -94,21 +110,24 @@ impl Bars {
         self.0.iter().map(line).collect()
     }
 
-    /// Takes those of one measurement in place of its old ones.
-    pub(crate) fn replace(&mut self, bench: &str, bars: Self) {
+    /// Takes those of one measurement in place of its old ones. Groups come in the order of the measurements.
+    pub(crate) fn replace(&mut self, bench: &str, bars: Self, order: &[&str]) {
         self.0.retain(|bar| bar.bench != bench);
         self.0.extend(bars.0);
-        // Groups come in the order of the measurements.
-        self.0.sort_by_key(|bar| place(&bar.bench));
+        self.0.sort_by_key(|bar| order.iter().position(|name| *name == bar.bench));
     }
 
-    /// Whether there is anything for the picture of this name.
-    pub(crate) fn has(&self, chart: &str) -> bool {
-        self.0.iter().any(|bar| bar.chart == chart)
+    /// The titles and the files of the pictures that there is anything for.
+    pub(crate) fn pictures(&self) -> impl Iterator<Item = (&'static str, String)> {
+        let bars = CHARTS.iter().map(|chart| (chart.name, chart.title, chart.file()));
+        let curves = CURVES.iter().map(|chart| (chart.name, chart.title, chart.file()));
+        let all =
+            bars.chain(curves).filter(|(name, ..)| self.0.iter().any(|bar| bar.chart == *name));
+        all.map(|(_, title, file)| (title, file))
     }
 
     /// The lines of a picture of curves: a point is a bar whose kind is its size.
-    fn series(&self, chart: &CurveChart) -> Vec<Series> {
+    fn series(&self, chart: &Curve) -> Vec<Series> {
         let mut series: Vec<Series> = Vec::new();
         for bar in self.0.iter().filter(|bar| bar.chart == chart.name) {
             let Ok(size) = bar.kind.parse() else { continue };
@@ -121,7 +140,7 @@ impl Bars {
     }
 
     /// Draws the pictures that there are bars for into a folder.
-    pub(crate) fn draw(&self, folder: &Path) -> Result<Vec<PathBuf>> {
+    pub(crate) fn draw(&self, folder: &Path) -> Outcome<Vec<PathBuf>> {
         let mut paths = Vec::new();
         for chart in CHARTS {
             let mut bars: Vec<&Bar> = Vec::new();
@@ -135,7 +154,7 @@ impl Bars {
                 paths.push(write(folder, &chart.file(), &picture)?);
             }
         }
-        for chart in growth::CHARTS {
+        for chart in CURVES {
             if let Some(picture) = chart.picture(&self.series(chart))? {
                 paths.push(write(folder, &chart.file(), &picture)?);
             }
@@ -144,7 +163,7 @@ impl Bars {
     }
 }
 
-fn write(folder: &Path, file: &str, picture: &str) -> Result<PathBuf> {
+fn write(folder: &Path, file: &str, picture: &str) -> Outcome<PathBuf> {
     let path = folder.join(file);
     std::fs::write(&path, picture).map_err(|error| format!("{}: {error}", path.display()))?;
     Ok(path)
@@ -165,23 +184,19 @@ pub(crate) fn note(chart: &str, store: &str, kind: &str, value: f64) {
 }
 
 impl Chart {
-    pub(crate) fn title(&self) -> &'static str {
-        self.title
-    }
-
     /// The name of its file.
-    pub(crate) fn file(&self) -> String {
+    fn file(&self) -> String {
         format!("bench-{}.svg", self.name)
     }
 
     /// Remembers a number. Of Latchwork's settings only the plain one.
     pub(crate) fn note(&self, store: &str, kind: &str, value: f64) {
-        if !kind.starts_with(LATCHWORK.name) || kind == LATCHWORK.name {
+        if !kind.starts_with(LATCHWORK) || kind == LATCHWORK {
             note(self.name, store, kind, value);
         }
     }
 
-    fn picture(&self, bars: &[&Bar]) -> Result<Option<String>> {
+    fn picture(&self, bars: &[&Bar]) -> Outcome<Option<String>> {
         if bars.is_empty() {
             return Ok(None);
         }
@@ -207,7 +222,7 @@ impl Chart {
         area: &DrawingArea<SVGBackend<'_>, plotters::coord::Shift>,
         groups: &[&str],
         bars: &[&Bar],
-    ) -> Result<()> {
+    ) -> Outcome {
         let plain = ("sans-serif", 13).into_font();
         let left = TextStyle::from(plain.clone()).pos(Pos::new(HPos::Left, VPos::Center));
         let right = TextStyle::from(plain).pos(Pos::new(HPos::Right, VPos::Center));
@@ -232,7 +247,7 @@ impl Chart {
             area.draw(&Text::new(*group, (12, y), bold.clone()))?;
             y += LINE as i32;
             for bar in bars.iter().filter(|bar| bar.store == *group) {
-                let ours = bar.kind == LATCHWORK.name;
+                let ours = bar.kind == LATCHWORK;
                 let color = if ours { OURS } else { OTHERS };
                 area.draw(&Text::new(bar.kind.clone(), (LEFT - 8, y), right.clone()))?;
                 let end = x(bar.value);
@@ -279,13 +294,6 @@ mod tests {
             line[from..].split('"').next().unwrap().parse().unwrap()
         };
         assert_eq!(width("#4C8ED9"), 10.0 * width("#AFB8C1"), "{svg}");
-        assert!(CONTENDED.picture(&[]).unwrap().is_none());
-    }
-
-    #[test]
-    fn ticks_are_few_and_reach_the_largest_number() {
-        assert_eq!(ticks(9_703.2), [0.0, 2_000.0, 4_000.0, 6_000.0, 8_000.0, 10_000.0]);
-        assert_eq!(ticks(21_528.5), [0.0, 5_000.0, 10_000.0, 15_000.0, 20_000.0, 25_000.0]);
         for most in [0.0, 0.3, 1.0, 5.0, 5.1, 999.0, 66_872.7, 1e9] {
             let ticks = ticks(most);
             assert!(ticks.len() <= 6 && *ticks.last().unwrap() >= most, "{most}: {ticks:?}");
@@ -299,7 +307,9 @@ mod tests {
         let read = |path: &Path| std::fs::read_to_string(path).unwrap();
         let bars = Bars::parse(&read(&folder.join("bars.tsv"))).unwrap();
         let made = tempfile::tempdir().unwrap();
-        for path in bars.draw(made.path()).unwrap() {
+        let paths = bars.draw(made.path()).unwrap();
+        assert_eq!(paths.len(), CHARTS.len() + CURVES.len());
+        for path in paths {
             let name = path.file_name().unwrap();
             let is_same = read(&path) == read(&folder.join(name));
             assert!(is_same, "{name:?} shows other numbers: cargo xtask bench --record");
@@ -311,27 +321,12 @@ mod tests {
         let bars = |bench: &str, kind: &str| {
             Bars::parse(&format!("{bench}\thandoff\tRedis\t{kind}\t1\n")).unwrap()
         };
-        let mut all = bars("stores", "latchwork");
-        all.replace("redis-handoff", bars("redis-handoff", "old"));
-        all.replace("redis-handoff", bars("redis-handoff", "new"));
+        let (mut all, order) = (bars("stores", "latchwork"), ["redis-handoff", "stores"]);
+        all.replace("redis-handoff", bars("redis-handoff", "old"), &order);
+        all.replace("redis-handoff", bars("redis-handoff", "new"), &order);
         let kinds: Vec<&str> = all.0.iter().map(|bar| &*bar.kind).collect();
         assert_eq!(kinds, ["new", "latchwork"]);
-        assert!(all.has(HANDOFF.name) && !all.has(FREE.name));
+        assert_eq!(all.pictures().map(|it| it.1).collect::<Vec<_>>(), [HANDOFF.file()]);
         assert!(Bars::parse("a\tb\n").is_err());
-    }
-
-    #[test]
-    fn the_points_of_a_curve_are_a_line_for_each_store() {
-        let chart = growth::CHARTS[0];
-        let line = |store: &str, size: &str, value: &str| {
-            format!("growth-redis-waiters\t{}\t{store}\t{size}\t{value}\n", chart.name)
-        };
-        let text = [line("Redis", "1", "20"), line("etcd", "1", "40"), line("Redis", "10", "30")];
-        let bars = Bars::parse(&text.concat()).unwrap();
-        let redis = ("Redis".to_string(), vec![(1.0, 20.0), (10.0, 30.0)]);
-        assert_eq!(bars.series(chart), [redis, ("etcd".to_string(), vec![(1.0, 40.0)])]);
-        let folder = tempfile::tempdir().unwrap();
-        let paths = bars.draw(folder.path()).unwrap();
-        assert_eq!(paths, [folder.path().join(chart.file())]);
     }
 }

@@ -1,243 +1,251 @@
-//! What the processes do that a measurement starts, and how it talks to them.
+//! A process of this program that a measurement starts: Latchwork, or a bare way, with what `roles.rs` does.
 
-use std::fs::{File, OpenOptions};
-use std::io::{BufRead, BufReader, Lines, Write};
-use std::path::Path;
-use std::process::{Child, Command, ExitCode, Stdio};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use latchwork::{BlockOn, LockManager, connect};
-use rustix::fs::{FlockOperation, flock};
-use tokio::runtime::{Builder, Runtime};
+use latchwork::{BlockOn, ErrorKind, Event, Handover, LockManager};
+use tokio::runtime::{Builder, Handle};
+use tokio::sync::oneshot;
 
-pub(crate) use crate::roles::now;
+use crate::bare::{etcd, file, postgres, redis, zookeeper};
+use crate::growth;
+use crate::roles::{self, Done, Lock, Outcome, Task, input, now, serve, warm};
 
-/// A process of this program in a role, and what it prints.
-pub(crate) struct Worker {
-    pub(crate) child: Child,
-    pub(crate) lines: Lines<Box<dyn BufRead + Send>>,
-}
-
-impl Worker {
-    pub(crate) fn start(role: &str, kind: &str, path: &Path) -> std::io::Result<Self> {
-        Self::spawn(Command::new(std::env::current_exe()?).args([role, kind]).arg(path))
-    }
-
-    /// Starts what the command says.
-    pub(crate) fn spawn(command: &mut Command) -> std::io::Result<Self> {
-        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
-        let stdout = child.stdout.take().ok_or(std::io::ErrorKind::BrokenPipe)?;
-        let stdout: Box<dyn BufRead + Send> = Box::new(BufReader::new(stdout));
-        Ok(Self { child, lines: stdout.lines() })
-    }
-
-    pub(crate) fn line(&mut self) -> std::io::Result<String> {
-        self.lines.next().unwrap_or_else(|| Err(std::io::ErrorKind::UnexpectedEof.into()))
-    }
-
-    /// The moment that the process prints next.
-    pub(crate) fn moment(&mut self) -> Result<u64, Box<dyn std::error::Error>> {
-        Ok(self.line()?.parse()?)
-    }
-
-    pub(crate) fn go_on(&mut self) -> std::io::Result<()> {
-        self.tell("")
-    }
-
-    /// Gives what it prints to somebody else to read.
-    pub(crate) fn take_lines(&mut self) -> Lines<Box<dyn BufRead + Send>> {
-        let nothing: Box<dyn BufRead + Send> = Box::new(std::io::empty());
-        std::mem::replace(&mut self.lines, nothing.lines())
-    }
-
-    pub(crate) fn tell(&mut self, line: &str) -> std::io::Result<()> {
-        let stdin = self.child.stdin.as_mut().ok_or(std::io::ErrorKind::BrokenPipe)?;
-        stdin.write_all(format!("{line}\n").as_bytes())?;
-        stdin.flush()
-    }
-}
-
-impl Drop for Worker {
-    fn drop(&mut self) {
-        // It may have ended by itself.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
-/// Either kind of lock, held for as long as the value lives.
-enum Held {
-    Latchwork(latchwork::Guard),
-    OnRuntime(Arc<Runtime>, latchwork::Guard),
-    Flock(File),
-}
-
-enum Lock {
-    Latchwork(LockManager),
-    OnRuntime(Arc<Runtime>, latchwork::LockManager),
-    Flock(std::path::PathBuf),
-}
-
-impl Lock {
-    fn open(kind: &str, path: &str) -> Self {
-        match kind {
-            "flock" => Self::Flock(Path::new(path).join("bare")),
-            "task" => {
-                let runtime =
-                    Builder::new_current_thread().enable_all().build().expect("a runtime");
-                let url = format!("file://{path}/locks");
-                let locks = runtime.block_on(latchwork::connect(&url)).expect("connects");
-                Self::OnRuntime(Arc::new(runtime), locks)
+/// The entry of a started process: `KIND URL TTL_MS NUMBER`. Without a ttl it is the usual one.
+pub(crate) fn run(args: &[String]) -> Outcome {
+    let [kind, url, ttl, number] = args else { return Err("KIND URL TTL_MS NUMBER".into()) };
+    let (ttl, number) = (ttl.parse()?, number.parse()?);
+    // It moves the connections of some.
+    let far = Builder::new_multi_thread().worker_threads(1).enable_all().build();
+    let far = if kind.ends_with("-far") { Some(far?) } else { None };
+    let here = Builder::new_current_thread().enable_all().build()?;
+    let done = here.block_on(async {
+        let on = far.as_ref().map_or_else(Handle::current, |far| far.handle().clone());
+        match kind.as_str() {
+            "bare-redis" | "bare-redis-far" | "token-redis" => {
+                let bare = redis::Bare::connect(url, kind == "token-redis", &on).await?;
+                all(|key| Ok(bare.on(key))).await
             }
-            _ => Self::Latchwork(
-                connect(&format!("file://{path}/locks")).block_on().expect("connects"),
-            ),
+            "bare-five-far" => {
+                let bare = redis::Five::connect(url, &on).await?;
+                all(|key| Ok(bare.on(key))).await
+            }
+            "plain-socket" => all(|key| redis::Socket::on(url, key, redis::Way::Plain)).await,
+            "push-and-pop" => all(|key| redis::Socket::on(url, key, redis::Way::Push)).await,
+            "script-and-pop" => all(|key| redis::Socket::on(url, key, redis::Way::Script)).await,
+            "bare-etcd-far" => {
+                let bare = etcd::Bare::connect(url, &on).await?;
+                all(|key| Ok(bare.on(key))).await
+            }
+            "watch-and-put" => {
+                let ring = etcd::Ring::join(url, number).await?;
+                serve(|_| Ok(ring.clone()), roles::spawn).await
+            }
+            "bare-zookeeper" => {
+                let driver = latchwork::Driver::start()?;
+                let bare = latchwork_zookeeper::bare::Bare::connect(url, driver.io()).await?;
+                all(|key| Ok(zookeeper::Bare::on(&bare, key))).await
+            }
+            "bare-postgres" => of_postgres(url, postgres::Way::Rows).await,
+            "bare-postgres-async" => of_postgres(url, postgres::Way::RowsAsync).await,
+            "advisory" => of_postgres(url, postgres::Way::Advisory).await,
+            "distributed-lock" => of_postgres(url, postgres::Way::DistributedLock).await,
+            "commit-and-notify" => {
+                let ring = postgres::Ring::join(url, number).await?;
+                serve(|_| Ok(ring.clone()), roles::spawn).await
+            }
+            "flock" => all(|key| file::Flock::on(url, key)).await,
+            // Not on this runtime.
+            "latchwork-threads" => Ok(()),
+            _ => latchwork(kind, url, ttl).await,
+        }
+    });
+    done?;
+    if kind == "latchwork-threads" {
+        let locks = latchwork::connect(url).block_on()?;
+        let make = |key: &str| Ok(Ours::on(&locks, key));
+        warm(&make).block_on()?;
+        here.block_on(serve(make, blocking))?;
+    }
+    Ok(())
+}
+
+/// A process with these locks, each task on its runtime.
+async fn all<L: Lock>(make: impl Fn(&str) -> Outcome<L>) -> Outcome {
+    warm(&make).await?;
+    serve(make, roles::spawn).await
+}
+
+async fn of_postgres(url: &str, way: postgres::Way) -> Outcome {
+    let bare = postgres::Bare::at(url, way)?;
+    all(|key| Ok(bare.on(key))).await
+}
+
+/// Each task on a thread that blocks.
+fn blocking(task: Task) -> oneshot::Receiver<Outcome<Done>> {
+    let (sender, done) = oneshot::channel();
+    std::thread::spawn(|| sender.send(task.block_on()));
+    done
+}
+
+async fn latchwork(kind: &str, url: &str, ttl: u64) -> Outcome {
+    let unguarded = format!("{url}?guard=false");
+    // In a namespace of its own: one is guarded by all, or by none.
+    let (url, namespace) = match kind {
+        "latchwork-unguarded" => (&*unguarded, "unguarded"),
+        "latchwork-store" => (url, NAMESPACE),
+        _ => (url, ""),
+    };
+    let mut locks = latchwork::connect(url).await?;
+    if !namespace.is_empty() {
+        locks = locks.namespace(namespace);
+    }
+    // What is left of a bench on somebody's store ends soon.
+    let ttl = if kind == "latchwork-store" { 3_000 } else { ttl };
+    if ttl > 0 {
+        locks = locks.ttl(Duration::from_millis(ttl));
+    }
+    if kind != "latchwork-handover" {
+        locks = locks.handover(Handover::OFF);
+    }
+    match kind {
+        "latchwork-waiters" => growth::child::waiters(&locks, url).await,
+        "latchwork-steady" => steady(&locks).await,
+        "latchwork-votes" => {
+            let votes = Arc::new(Votes::default());
+            let locks = locks.observer(votes.clone());
+            all(|key| Ok(Ours::on(&locks, key))).await?;
+            println!("{}", votes.told());
+            Ok(())
+        }
+        _ => all(|key| Ok(Ours::on(&locks, key))).await,
+    }
+}
+
+/// Where `store` has its keys.
+pub(crate) const NAMESPACE: &str = "latchwork-bench";
+
+struct Ours {
+    lock: latchwork::Lock,
+    is_free: bool,
+}
+
+impl Ours {
+    fn on(locks: &LockManager, key: &str) -> Self {
+        Self { lock: locks.mutex(key), is_free: key.starts_with("bench/") }
+    }
+}
+
+impl Lock for Ours {
+    type Held = latchwork::Guard;
+
+    async fn acquire(&self) -> Outcome<latchwork::Guard> {
+        if !self.is_free {
+            return Ok(self.lock.acquire().await?);
+        }
+        loop {
+            // Where servers vote, one of the last release that answers late may spoil a try.
+            if let Some(guard) = self.lock.try_acquire().await? {
+                return Ok(guard);
+            }
         }
     }
 
-    fn acquire(&self) -> Held {
-        match self {
-            Self::Latchwork(locks) => Held::Latchwork(
-                locks.mutex("bench").acquire().block_on().expect("the store answers"),
-            ),
-            Self::OnRuntime(runtime, locks) => {
-                let guard = runtime.block_on(locks.mutex("bench").acquire());
-                Held::OnRuntime(runtime.clone(), guard.expect("the store answers"))
+    async fn release(&self, held: latchwork::Guard) -> Outcome {
+        Ok(held.release().await?)
+    }
+
+    fn is_held(held: &latchwork::Guard) -> bool {
+        held.ensure_held().is_ok()
+    }
+}
+
+/// Counts, for each grant of the contested key, the votes before it that nobody won. For one task.
+///
+/// Core tells its observer of each try that was blocked, and when looking again may pay. Where somebody holds the key
+/// that is the rest of the lease of 30 s, or a quarter of a second at least if only one server was asked; after a
+/// split vote it is a pause by lot of milliseconds.
+#[derive(Default)]
+struct Votes(Mutex<Counted>);
+
+#[derive(Default)]
+struct Counted {
+    /// Of the grant that is being waited for.
+    splits: usize,
+    /// How many grants had so many.
+    grants: Vec<u64>,
+    /// Votes that found a holder.
+    held: u64,
+}
+
+impl Votes {
+    /// Longer than the pauses, and shorter than all else.
+    const REST: Duration = Duration::from_millis(249);
+
+    /// How many votes found a holder; then how many grants had no split vote, one, two...
+    fn told(&self) -> String {
+        let Counted { held, grants, .. } = &*self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let grants: Vec<String> = grants.iter().map(ToString::to_string).collect();
+        format!("{held} {}", grants.join(" "))
+    }
+}
+
+impl latchwork::Observer for Votes {
+    fn event(&self, event: &Event<'_>) {
+        let mut counted = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        match event {
+            Event::Waiting { blocked, .. } => match blocked.retry_after {
+                Some(after) if after < Self::REST => counted.splits += 1,
+                _ => counted.held += 1,
+            },
+            Event::Acquired { key, .. } if key.as_str() == "bench" => {
+                let splits = std::mem::take(&mut counted.splits);
+                if counted.grants.len() <= splits {
+                    counted.grants.resize(splits + 1, 0);
+                }
+                counted.grants[splits] += 1;
             }
-            Self::Flock(path) => {
-                let file = OpenOptions::new().create(true).append(true).open(path);
-                let file = file.expect("opens");
-                flock(&file, FlockOperation::LockExclusive).expect("locks");
-                Held::Flock(file)
-            }
+            _ => {}
         }
     }
 }
 
-fn release(held: Held) {
-    match held {
-        Held::Latchwork(guard) => guard.release().block_on().expect("the store answers"),
-        Held::OnRuntime(runtime, guard) => {
-            runtime.block_on(guard.release()).expect("the store answers");
-        }
-        Held::Flock(file) => drop(file),
-    }
-}
+/// After an error, as a service would.
+const PAUSE: Duration = Duration::from_millis(20);
 
-/// The entry of a started process.
-pub(crate) fn run(role: &str, args: &[String]) -> ExitCode {
-    if ["child-lock", "child-free", "child-serve", "child-elect", crate::growth::child::ROLE]
-        .contains(&role)
-    {
-        let done = match role {
-            "child-lock" => crate::lock_child::run(args),
-            "child-serve" => crate::serve::child(args),
-            "child-elect" => crate::kubernetes::child(args),
-            crate::growth::child::ROLE => crate::growth::child::run(args),
-            _ => crate::free_child::run(args),
-        };
-        return match done {
-            Ok(()) => ExitCode::SUCCESS,
+/// Holds one key again and again, whatever happens to the store: for the line `UNTIL MILLISECONDS`, for so long each
+/// time, until then. Prints a line for each hold, and in the end how many acquires failed.
+async fn steady(locks: &LockManager) -> Outcome {
+    let (mut lines, mutex) = (input(), locks.mutex("bench"));
+    println!("ready");
+    let line = lines.recv().await.ok_or("no word to begin")?;
+    let (until, length) = line.split_once(' ').ok_or("UNTIL MILLISECONDS")?;
+    let (until, length) = (until.parse::<u64>()?, Duration::from_millis(length.parse()?));
+    let mut failed = 0;
+    while now() < until {
+        let left = Duration::from_nanos(until.saturating_sub(now()));
+        let guard = match mutex.acquire_within(left).await {
+            Ok(guard) => guard,
+            Err(error) if error.kind() == ErrorKind::TimedOut => break,
             Err(error) => {
-                eprintln!("{error}");
-                ExitCode::FAILURE
+                eprintln!("latchwork: {error}");
+                failed += 1;
+                tokio::time::sleep(PAUSE).await;
+                continue;
             }
         };
-    }
-    let [kind, path] = args else { return ExitCode::FAILURE };
-    if role == "child-held" {
-        return match crate::held::measure(kind) {
-            Ok(()) => ExitCode::SUCCESS,
-            Err(error) => {
-                eprintln!("{error}");
-                ExitCode::FAILURE
-            }
+        let (acquired, token) = (now(), guard.token());
+        let was_told = tokio::select! {
+            _ = guard.lost() => true,
+            () = tokio::time::sleep(length) => guard.ensure_held().is_err(),
         };
+        // Whoever is told stops.
+        let ended = now();
+        // A release without an answer goes on by itself.
+        let released = guard.release().await;
+        let told = released.is_err_and(|e| e.kind() == ErrorKind::Lost) || was_told;
+        println!("{acquired} {ended} {token} {}", u8::from(told));
     }
-    let lock = Lock::open(kind, path);
-    match role {
-        "child-turns" => take_turns(&lock),
-        "child-hold" => hold(&lock),
-        "child-wait" => wait(&lock),
-        _ => return ExitCode::FAILURE,
-    }
-    ExitCode::SUCCESS
-}
-
-/// Holds again and again, long enough for the other to wait, and tells when.
-fn take_turns(lock: &Lock) {
-    let mut log = Vec::new();
-    for _ in 0..crate::handover::TURNS {
-        let held = lock.acquire();
-        let acquired = now();
-        // The holder works; the other one has been asleep for a while when its turn comes.
-        while now() - acquired < 1_000_000 {
-            std::hint::spin_loop();
-        }
-        let released = now();
-        release(held);
-        log.push((acquired, released));
-        std::thread::sleep(Duration::from_micros(500));
-    }
-    for (acquired, released) in log {
-        println!("{acquired} {released}");
-    }
-}
-
-/// Holds until it is told to let go, or killed.
-fn hold(lock: &Lock) {
-    let held = lock.acquire();
-    println!("{}", now());
-    let _ = std::io::stdin().read_line(&mut String::new());
-    release(held);
-}
-
-/// Says that it is about to wait, and when it was admitted.
-fn wait(lock: &Lock) {
-    println!("waiting");
-    let held = lock.acquire();
-    println!("{}", now());
-    let _ = std::io::stdin().read_line(&mut String::new());
-    release(held);
-}
-
-/// Reads a field of `/proc/PID/status`.
-pub(crate) fn status_field(pid: u32, field: &str) -> Option<u64> {
-    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
-    let line = status.lines().find(|line| line.starts_with(field))?;
-    line.split_whitespace().nth(1)?.parse().ok()
-}
-
-/// The voluntary context switches of all threads of a process: how often one of them woke up.
-pub(crate) fn wakeups(pid: u32) -> u64 {
-    let Ok(tasks) = std::fs::read_dir(format!("/proc/{pid}/task")) else { return 0 };
-    tasks
-        .flatten()
-        .filter_map(|task| std::fs::read_to_string(task.path().join("status")).ok())
-        .filter_map(|status| {
-            let line = status.lines().find(|l| l.starts_with("voluntary_ctxt_switches"))?;
-            line.split_whitespace().nth(1)?.parse::<u64>().ok()
-        })
-        .sum()
-}
-
-/// User and system time of a process, in seconds.
-pub(crate) fn processor_time(pid: u32) -> f64 {
-    let Ok(stat) = std::fs::read_to_string(format!("/proc/{pid}/stat")) else { return 0.0 };
-    let fields: Vec<&str> = stat.rsplit(')').next().unwrap_or_default().split(' ').collect();
-    let ticks = |n: usize| fields.get(n).and_then(|f| f.parse::<f64>().ok()).unwrap_or(0.0);
-    (ticks(12) + ticks(13)) / 100.0
-}
-
-/// Waits until a process sleeps: it has done all that it can do for now.
-pub(crate) fn until_asleep(pid: u32) {
-    let mut quiet = 0;
-    let mut last = wakeups(pid);
-    while quiet < 5 {
-        std::thread::sleep(Duration::from_millis(2));
-        let seen = wakeups(pid);
-        quiet = if seen == last { quiet + 1 } else { 0 };
-        last = seen;
-    }
+    println!("failed {failed}");
+    Ok(())
 }

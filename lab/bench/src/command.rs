@@ -1,113 +1,73 @@
 //! A free run of a command under a lock, against the commands that do the same.
 
-use std::path::Path;
 use std::process::Command;
 use std::time::Instant;
 
-use latchwork_services::{EtcdOptions, EtcdServer, Folder, RedisOptions, RedisServer};
-
-use crate::Outcome;
-use crate::goals::{self, Goal};
+use crate::goals::Goal;
 use crate::installing::{self, ran};
-use crate::stats::{head, median, quantile, row, shortened};
-use crate::store::{Files, Store};
+use crate::roles::Outcome;
+use crate::stats::{head, median, missing_row, quantile, row, shortened};
+use crate::store::Which;
 
 const ROUNDS: usize = 200;
 /// How many times what flock takes a run on files may take.
 const TO_FLOCK: f64 = 1.6;
 
-/// A way to run `true`.
-struct Way {
-    name: &'static str,
-    /// The way that it is compared with.
-    against: usize,
-    goal: Option<f64>,
-    program: String,
-    args: Vec<String>,
-}
-
-impl Way {
-    fn new(name: &'static str, against: usize, program: &str, args: &[&str]) -> Self {
-        let args = args.iter().map(ToString::to_string).collect();
-        Self { name, against, goal: None, program: program.into(), args }
-    }
-
-    /// At most so many times what it is compared with.
-    fn goal(mut self, most: f64) -> Self {
-        self.goal = Some(most);
-        self
-    }
-
-    /// Microseconds of a run.
-    fn run(&self) -> Result<f64, String> {
-        let start = Instant::now();
-        ran(Command::new(&self.program).args(&self.args))?;
-        Ok(start.elapsed().as_secs_f64() * 1e6)
-    }
-}
+/// A way to run `true`: its name, and the way that it is compared with.
+type Way<'a> = (&'static str, usize, &'a str, &'a [&'a str]);
 
 pub(crate) fn run() -> Outcome {
-    let latchwork = installing::command()?;
+    let latchwork = installing::latchwork()?;
     let latchwork = latchwork.to_str().ok_or("a path of UTF-8")?;
-    let files = Files(Folder::new()?);
-    let file = files.0.path().join("flock");
-    let redis = RedisServer::start(&RedisOptions::new())?;
-    let etcd = EtcdServer::start(&EtcdOptions::new())?;
-    let endpoint = format!("--endpoints=127.0.0.1:{}", etcd.port());
-    let ours = |name, against, store: &dyn Store| {
-        let url = store.address();
-        Way::new(name, against, latchwork, &["--store", &url, "run", "bench", "--", "true"])
-    };
-    let path = path(&file)?;
-    let ways = [
-        Way::new("`true`", 0, "true", &[]),
-        Way::new("`flock FILE true`", 1, "flock", &[path, "true"]),
-        ours("`latchwork run NAME -- true`, file", 1, &files).goal(TO_FLOCK),
-        Way::new("`etcdctl lock NAME -- true`", 3, "etcdctl", &[&endpoint, "lock", "b", "true"]),
-        ours("`latchwork run NAME -- true`, etcd", 3, &etcd),
-        ours("`latchwork run NAME -- true`, Redis", 5, &redis),
+    let file = tempfile::NamedTempFile::new_in(std::env::current_dir()?)?;
+    let path = file.path().to_str().ok_or("a path of UTF-8")?;
+    let (files, redis, etcd) = (Which::Files.start()?, Which::Redis.start()?, Which::Etcd.start()?);
+    let endpoint = format!("--endpoints=127.0.0.1:{}", etcd.ports()[0]);
+    let [files, redis, etcd] = [files.address(), redis.address(), etcd.address()];
+    let [files, redis, etcd] =
+        [&files, &redis, &etcd].map(|url| ["--store", url, "run", "bench", "--", "true"]);
+    let ways: [Way<'_>; 6] = [
+        ("`true`", 0, "true", &[]),
+        ("`flock FILE true`", 1, "flock", &[path, "true"]),
+        ("`latchwork run NAME -- true`, file", 1, latchwork, &files),
+        ("`etcdctl lock NAME -- true`", 3, "etcdctl", &[&endpoint, "lock", "b", "true"]),
+        ("`latchwork run NAME -- true`, etcd", 3, latchwork, &etcd),
+        ("`latchwork run NAME -- true`, Redis", 5, latchwork, &redis),
     ];
-    let mut samples: Vec<Vec<f64>> = ways.iter().map(|_| Vec::new()).collect();
-    let mut missing = vec![None; ways.len()];
+    let mut samples = [(); 6].map(|()| Vec::new());
+    let mut missing = [const { None }; 6];
     for round in 0..=shortened(ROUNDS, 40) {
-        for ((way, samples), missing) in ways.iter().zip(&mut samples).zip(&mut missing) {
-            match way.run() {
-                _ if missing.is_some() => {}
+        for (n, (name, _, program, args)) in ways.iter().enumerate() {
+            if missing[n].is_some() {
+                continue;
+            }
+            let start = Instant::now();
+            match ran(Command::new(program).args(*args)) {
                 // The first run reads programs from the disk.
-                Ok(_) if round == 0 => {}
-                Ok(took) => samples.push(took),
-                Err(reason) if round == 0 && way.program != latchwork => *missing = Some(reason),
-                Err(reason) => return Err(format!("{}: {reason}", way.name).into()),
+                Ok(()) if round == 0 => {}
+                Ok(()) => samples[n].push(start.elapsed().as_secs_f64() * 1e3),
+                Err(reason) if round == 0 && *program != latchwork => missing[n] = Some(reason),
+                Err(reason) => return Err(format!("{name}: {reason}").into()),
             }
         }
     }
-    let titles = ["a free run", "median", "90 %", "to the other command", goals::TITLE, "runs"];
-    head(&titles);
+    let columns = head("a free run | median | 90 % | to the other command | goal | runs");
     let middles: Vec<f64> = samples.iter_mut().map(|samples| median(samples)).collect();
-    for ((n, way), (samples, missing)) in
-        ways.iter().enumerate().zip(samples.iter_mut().zip(missing))
-    {
-        let mut cells = vec![way.name.to_string()];
-        match missing {
-            Some(reason) => cells.push(format!("missing: {reason}")),
-            None => {
-                let part = middles[n] / middles[way.against];
-                let goal = way.goal.map(|most| Goal::at_most(most).judge(part).to_string());
-                cells.extend([
-                    format!("{:.2} ms", middles[n] / 1e3),
-                    format!("{:.2} ms", quantile(samples, 0.9) / 1e3),
-                    if way.against == n { "-".into() } else { format!("{part:.2}") },
-                    goal.unwrap_or_else(|| "-".into()),
-                    samples.len().to_string(),
-                ]);
-            }
+    for (n, (name, against, ..)) in ways.iter().enumerate() {
+        if let Some(reason) = &missing[n] {
+            missing_row(name, reason, columns);
+            continue;
         }
-        cells.resize(titles.len(), "-".into());
-        row(&cells);
+        let part = middles[n] / middles[*against];
+        row(&[
+            (*name).into(),
+            format!("{:.2} ms", middles[n]),
+            format!("{:.2} ms", quantile(&mut samples[n], 0.9)),
+            if *against == n { "-".into() } else { format!("{part:.2}") },
+            // On files.
+            if n == 2 { Goal::at_most(TO_FLOCK).judge(part).to_string() } else { "-".into() },
+            samples[n].len().to_string(),
+        ]);
     }
     Ok(())
-}
-
-fn path(path: &Path) -> Result<&str, String> {
-    path.to_str().ok_or_else(|| format!("{}: no UTF-8", path.display()))
 }

@@ -8,12 +8,11 @@ use latchwork_services::{
     RedisServer, SentinelOptions, SentinelSet, ZooKeeperEnsemble, ZooKeeperOptions,
 };
 
-use crate::Outcome;
 use crate::goals::{self, Goal};
-use crate::peers::LATCHWORK;
-use crate::redlock_servers::Five;
-use crate::roles::now;
+use crate::peers::STEADY;
+use crate::roles::{Outcome, now};
 use crate::stats::{head, median, row, shortened};
+use crate::store::{Five, Store as _};
 
 const PROCESSES: usize = 3;
 const TTL: Duration = Duration::from_secs(6);
@@ -23,72 +22,33 @@ const BEFORE: Duration = Duration::from_secs(4);
 const AFTER: Duration = Duration::from_secs(24);
 const ROUNDS: usize = 3;
 
-type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
-
-/// A store, and what happens to it.
-struct Scene {
-    store: &'static str,
-    fault: &'static str,
-    /// Nobody may have the key beside another, or this is not promised.
-    is_safe: bool,
-    start: fn() -> Result<(String, Strike)>,
-}
+/// A store, what happens to it, and whether nobody may have the key beside another, or this is not promised.
+type Scene = (&'static str, &'static str, bool, fn() -> Outcome<(String, Strike)>);
 
 /// Lets it happen. What it owns are the servers.
 type Strike = Box<dyn FnMut() -> Outcome>;
 
+const GUARD: &str = "?guard=true&max_ttl=6s";
+const AGAIN: &str = "killed, and started again";
+const EMPTY: &str = "killed, and started again empty";
+const PROMOTED: &str = "the primary killed, the standby promoted";
+const LEADER: &str = "the leader killed";
 const SCENES: [Scene; 11] = [
-    Scene {
-        store: "Redis, every write on disk",
-        fault: "killed, and started again",
-        is_safe: true,
-        start: || one_redis(Persistence::EveryWrite, Data::Kept, ""),
-    },
-    Scene {
-        store: "Redis that keeps nothing",
-        fault: "killed, and started again empty",
-        is_safe: false,
-        start: || one_redis(Persistence::None, Data::Empty, ""),
-    },
-    Scene {
-        store: "Redis that keeps nothing, with the guard",
-        fault: "killed, and started again empty",
-        is_safe: true,
-        start: || one_redis(Persistence::None, Data::Empty, "?guard=true&max_ttl=6s"),
-    },
-    Scene {
-        store: "Redis behind Sentinels, two replicas",
-        fault: "the master killed",
-        is_safe: false,
-        start: sentinels,
-    },
-    Scene { store: "Redlock, 5 servers", fault: "one killed", is_safe: true, start: || redlock(1) },
-    Scene { store: "Redlock, 5 servers", fault: "two killed", is_safe: true, start: || redlock(2) },
-    Scene { store: "etcd, 3 members", fault: "the leader killed", is_safe: true, start: etcd },
-    Scene {
-        store: "ZooKeeper, 3 servers",
-        fault: "the leader killed",
-        is_safe: true,
-        start: zookeeper,
-    },
-    Scene {
-        store: "PostgreSQL",
-        fault: "killed, and started again",
-        is_safe: true,
-        start: one_postgres,
-    },
-    Scene {
-        store: "PostgreSQL with an asynchronous standby",
-        fault: "the primary killed, the standby promoted",
-        is_safe: false,
-        start: || standby(""),
-    },
-    Scene {
-        store: "PostgreSQL with an asynchronous standby, with the guard",
-        fault: "the primary killed, the standby promoted",
-        is_safe: true,
-        start: || standby("?guard=true&max_ttl=6s"),
-    },
+    ("Redis, every write on disk", AGAIN, true, || {
+        one_redis(Persistence::EveryWrite, Data::Kept, "")
+    }),
+    ("Redis that keeps nothing", EMPTY, false, || one_redis(Persistence::None, Data::Empty, "")),
+    ("Redis that keeps nothing, with the guard", EMPTY, true, || {
+        one_redis(Persistence::None, Data::Empty, GUARD)
+    }),
+    ("Redis behind Sentinels, two replicas", "the master killed", false, sentinels),
+    ("Redlock, 5 servers", "one killed", true, || redlock(1)),
+    ("Redlock, 5 servers", "two killed", true, || redlock(2)),
+    ("etcd, 3 members", LEADER, true, etcd),
+    ("ZooKeeper, 3 servers", LEADER, true, zookeeper),
+    ("PostgreSQL", AGAIN, true, one_postgres),
+    ("PostgreSQL with an asynchronous standby", PROMOTED, false, || standby("")),
+    ("PostgreSQL with an asynchronous standby, with the guard", PROMOTED, true, || standby(GUARD)),
 ];
 
 pub(crate) fn run() -> Outcome {
@@ -104,29 +64,21 @@ pub(crate) fn run() -> Outcome {
             rounds.push(seen?);
         }
     }
-    head(&[
-        "Latchwork on",
-        "longest time without a holder",
-        "hand-offs before, a second",
-        "after",
-        "two owners at once",
-        "holders told",
-        "tokens out of order",
-        "failed acquires",
-        goals::TITLE,
-    ]);
-    for (scene, rounds) in SCENES.iter().zip(&all) {
+    head(
+        "Latchwork on | longest time without a holder | hand-offs before, a second | after | two owners at once | holders told | tokens out of order | failed acquires | goal",
+    );
+    for ((store, fault, is_safe, _), rounds) in SCENES.iter().zip(&all) {
         let sum = |what: fn(&Seen) -> usize| rounds.iter().map(what).sum::<usize>();
         let middle =
             |what: fn(&Seen) -> f64| median(&mut rounds.iter().map(what).collect::<Vec<_>>());
         let (overlaps, disorder) = (sum(|seen| seen.overlaps), sum(|seen| seen.disorder));
         let none = |what: &str, reached: usize| Goal::at_most(0.0).of(what).judge(reached as f64);
         let mut verdicts = vec![none("tokens out of order", disorder)];
-        if scene.is_safe {
+        if *is_safe {
             verdicts.insert(0, none("two at once", overlaps));
         }
         row(&[
-            format!("{}: {}", scene.store, scene.fault),
+            format!("{store}: {fault}"),
             format!("{:.2} s", middle(|seen| seen.pause)),
             format!("{:.2}", middle(|seen| seen.rate_before)),
             format!("{:.2}", middle(|seen| seen.rate_after)),
@@ -161,11 +113,9 @@ struct Seen {
     failed: usize,
 }
 
-fn play(scene: &Scene, number: usize) -> Result<Seen> {
-    let (url, mut strike) = (scene.start)()?;
-    let ttl = TTL.as_millis().to_string();
-    let start = |_| LATCHWORK.start("steady", &url, &[&ttl]);
-    let mut workers = (0..PROCESSES).map(start).collect::<Result<Vec<_>>>()?;
+fn play(scene: &Scene, number: usize) -> Outcome<Seen> {
+    let (url, mut strike) = (scene.3)()?;
+    let mut workers = STEADY.start_all(&url, TTL.as_millis(), PROCESSES)?;
     let begun = now();
     let until = begun + (BEFORE + AFTER).as_nanos() as u64;
     for worker in &mut workers {
@@ -226,31 +176,31 @@ fn one_redis(
     persistence: Persistence,
     data: Data,
     options: &'static str,
-) -> Result<(String, Strike)> {
+) -> Outcome<(String, Strike)> {
     let mut server = RedisServer::start(&RedisOptions::new().persistence(persistence))?;
     let url = format!("redis://127.0.0.1:{}{options}", server.port());
     latchwork::block_on(latchwork::init(&url))?;
     Ok((url, Box::new(move || Ok(server.restart(data)?))))
 }
 
-fn sentinels() -> Result<(String, Strike)> {
+fn sentinels() -> Outcome<(String, Strike)> {
     let mut set = SentinelSet::start(&SentinelOptions::default())?;
     let url = set.url();
     latchwork::block_on(latchwork::init(&url))?;
     Ok((url, Box::new(move || Ok(set.kill_master().map(|_| ())?))))
 }
 
-fn redlock(killed: usize) -> Result<(String, Strike)> {
+fn redlock(killed: usize) -> Outcome<(String, Strike)> {
     let mut five = Five::start()?;
-    let url = five.url.clone();
+    let url = five.address();
     let strike = move || {
-        five.servers.iter_mut().take(killed).for_each(|server| server.kill());
+        five.0.iter_mut().take(killed).for_each(|server| server.kill());
         Ok(())
     };
     Ok((url, Box::new(strike)))
 }
 
-fn etcd() -> Result<(String, Strike)> {
+fn etcd() -> Outcome<(String, Strike)> {
     let mut cluster = EtcdCluster::start(3, &EtcdOptions::new())?;
     let url = cluster.url();
     let strike = move || {
@@ -261,7 +211,7 @@ fn etcd() -> Result<(String, Strike)> {
     Ok((url, Box::new(strike)))
 }
 
-fn zookeeper() -> Result<(String, Strike)> {
+fn zookeeper() -> Outcome<(String, Strike)> {
     let mut ensemble = ZooKeeperEnsemble::start(3, &ZooKeeperOptions::new())?;
     let url = ensemble.url();
     let strike = move || {
@@ -272,14 +222,14 @@ fn zookeeper() -> Result<(String, Strike)> {
     Ok((url, Box::new(strike)))
 }
 
-fn one_postgres() -> Result<(String, Strike)> {
+fn one_postgres() -> Outcome<(String, Strike)> {
     let mut server = PostgresServer::start_with(&PostgresOptions::new().setting("fsync=on"))?;
     let url = server.url();
     latchwork::block_on(latchwork::init(&url))?;
     Ok((url, Box::new(move || Ok(server.crash()?))))
 }
 
-fn standby(options: &'static str) -> Result<(String, Strike)> {
+fn standby(options: &'static str) -> Outcome<(String, Strike)> {
     let mut primary = PostgresServer::start_with(&PostgresOptions::new().setting("fsync=on"))?;
     latchwork::block_on(latchwork::init(&format!("{}{options}", primary.url())))?;
     let standby = primary.copy(true)?;

@@ -1,18 +1,85 @@
-//! Handovers inside one process.
+//! What is measured inside this process: a free lock against the bare system calls, and handovers between tasks.
 
+use std::fs::{File, OpenOptions};
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use latchwork::{Event, Observer};
+use latchwork::{Event, LockManager, Observer};
+use rustix::fs::{FlockOperation, flock};
+use tokio::runtime::Builder;
 use tokio::task::JoinSet;
 
-use crate::Outcome;
-use crate::goals::{self, Goal};
-use crate::stats::{head, row, shortened};
+use crate::goals::Goal;
+use crate::roles::Outcome;
+use crate::stats::{head, median, row, shortened};
+
+const CYCLES: u32 = 500;
+
+/// A free lock against the system calls that it cannot do without.
+pub(crate) fn free() -> Outcome {
+    let runtime = Builder::new_current_thread().build()?;
+    let dir = tempfile::tempdir_in(std::env::current_dir()?)?;
+    let bare = dir.path().join("bare");
+    File::create(&bare)?.write_all_at(&[7; 256], 0)?;
+    let url = format!("file://{}", dir.path().join("locks").display());
+    let stores = [
+        runtime.block_on(latchwork::connect(&url))?,
+        runtime.block_on(latchwork::connect("mem:"))?,
+    ];
+    let mut seen = [(); 4].map(|()| Vec::new());
+    for _ in 0..shortened(60, 10) {
+        for (n, seen) in seen.iter_mut().enumerate() {
+            let start = Instant::now();
+            for _ in 0..CYCLES {
+                match n {
+                    0 | 1 => (0..=n).try_for_each(|_| bare_calls(&bare))?,
+                    n => runtime.block_on(cycle(&stores[n - 2]))?,
+                }
+            }
+            seen.push(start.elapsed().as_secs_f64() * 1e6 / f64::from(CYCLES));
+        }
+    }
+    let middles = seen.map(|mut seen| median(&mut seen));
+    head("what | median of a cycle | to open+flock+read+write+close once | twice | goal");
+    let names = [
+        "open, flock, read, write, close",
+        "the same twice (acquire, release)",
+        "file: acquire, release",
+        "mem: acquire, release",
+    ];
+    for (n, (name, value)) in names.into_iter().zip(middles).enumerate() {
+        let twice = value / middles[1];
+        row(&[
+            name.into(),
+            format!("{value:.2} us"),
+            format!("{:.2}", value / middles[0]),
+            format!("{twice:.2}"),
+            match n {
+                2 => Goal::below(4.0).of("twice").judge(twice).to_string(),
+                _ => "-".into(),
+            },
+        ]);
+    }
+    Ok(())
+}
+
+async fn cycle(locks: &LockManager) -> Outcome {
+    let guard = locks.mutex("bench").try_acquire().await?;
+    Ok(guard.ok_or("nobody else is here")?.release().await?)
+}
+
+fn bare_calls(path: &Path) -> Outcome {
+    let file = OpenOptions::new().read(true).write(true).open(path)?;
+    flock(&file, FlockOperation::LockExclusive)?;
+    let mut record = [0; 256];
+    file.read_exact_at(&mut record, 0)?;
+    Ok(file.write_all_at(&record, 0)?)
+}
 
 const TASKS: usize = 16;
-const LENGTH: Duration = Duration::from_secs(3);
 /// Handovers a second.
 const LEAST: f64 = 200_000.0;
 
@@ -32,36 +99,27 @@ impl Observer for Count {
     }
 }
 
-pub(crate) fn run() -> Outcome {
+/// Handovers between tasks on one key.
+pub(crate) fn handovers() -> Outcome {
     let dir = tempfile::tempdir_in(std::env::current_dir()?)?;
     let file = format!("file://{}", dir.path().display());
-    head(&[
-        "store",
-        "runtime",
-        "handovers a second",
-        goals::TITLE,
-        "grants a second",
-        "turns of a task, least to most",
-    ]);
+    head(
+        "store | runtime | handovers a second | goal | grants a second | turns of a task, least to most",
+    );
     for store in ["mem:", &file] {
-        for threads in [1, 2] {
-            let runtime = match threads {
-                1 => tokio::runtime::Builder::new_current_thread().build()?,
-                n => tokio::runtime::Builder::new_multi_thread().worker_threads(n).build()?,
-            };
-            let name = if threads == 1 { "one thread" } else { "two threads" };
-            runtime.block_on(measure(store, name))?;
-        }
+        let one = Builder::new_current_thread().build()?;
+        one.block_on(handed(store, "one thread"))?;
+        let two = Builder::new_multi_thread().worker_threads(2).build()?;
+        two.block_on(handed(store, "two threads"))?;
     }
     Ok(())
 }
 
-async fn measure(store: &str, runtime: &str) -> Outcome {
+async fn handed(store: &str, runtime: &str) -> Outcome {
     let count = Arc::new(Count::default());
     let locks = latchwork::connect(store).await?.observer(count.clone());
-    let last = Arc::new(Mutex::new(0));
-    let length = shortened(LENGTH, LENGTH / 3);
-    let start = Instant::now();
+    let last = Arc::new(AtomicU64::new(0));
+    let (start, length) = (Instant::now(), Duration::from_secs(shortened(3, 1)));
     let mut tasks = JoinSet::new();
     for _ in 0..TASKS {
         let (mutex, last) = (locks.mutex("bench"), last.clone());
@@ -70,9 +128,7 @@ async fn measure(store: &str, runtime: &str) -> Outcome {
             while start.elapsed() < length {
                 let guard = mutex.acquire().await.expect("the store answers");
                 let token = guard.token().get();
-                let mut last = last.lock().expect("no panic under it");
-                assert!(token > *last, "tokens grow");
-                *last = token;
+                assert!(token > last.swap(token, Ordering::Relaxed), "tokens grow");
                 turns += 1;
             }
             turns

@@ -1,44 +1,32 @@
-//! The locks that Latchwork is measured against, each in a process of its own.
+//! The locks that are measured, and the bare ways beside them: each is a program in a process of its own that speaks
+//! the words of `roles.rs`.
 
-pub(crate) mod python;
-
-use std::path::Path;
 use std::process::Command;
 
 use latchwork_services::RedisServer;
 
-use crate::child::Worker;
-use crate::goals::Goal;
-use crate::installing::{self, PYTHON, Venv, folder, libraries, with_script};
+use crate::installing::{self, From, PALS, PYTHON_LOCKS, REDIS_LOCKS};
+use crate::roles::Outcome;
+use crate::stats::{self, Best, missing_row};
+use crate::worker::{CHILD, Worker};
 
-type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
-
-/// A process lives for seconds: it starts at once and does not wait for the best code.
-const JAVA_FLAGS: &[&str] = &[
-    "-Xmx128m",
-    "-XX:TieredStopAtLevel=1",
-    "-XX:+UseSerialGC",
-    "-Xshare:auto",
-    "-Dorg.slf4j.simpleLogger.defaultLogLevel=error",
-];
-/// What runs it.
+/// What runs it, by the word for it.
+#[derive(Clone, Copy)]
 enum Program {
-    /// This program.
-    Own,
+    /// This program, see `child.rs`.
+    Own(&'static str),
     /// `peers/rust`.
-    Rust,
+    Rust(&'static str),
     /// `peers/go`.
-    Go,
+    Go(&'static str),
     /// A class of `peers/java`.
     Java(&'static str),
-    /// Python with what the system has: a script, and the module that it needs; or with the packages
-    /// of `target/peers/venv`.
-    System(&'static str, &'static str),
-    Venv(&'static str, Venv),
-    /// Python with Latchwork's wheel, and with the packages that it is measured beside.
-    Wheel(&'static str),
+    /// `peers/locks.py`, and the packages that it uses.
+    Python(&'static str, From),
+    /// `peers/locks.js`.
     Node(&'static str),
 }
+use Program::{Go, Java, Node, Own, Python, Rust};
 
 /// How who waits learns that it may have the lock.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -50,243 +38,126 @@ pub(crate) enum Waits {
     /// It is no lock but a measuring rod, and has no goal.
     Rod,
 }
+use Waits::{Polls, Rod, Told};
 
 /// A kind of lock.
+#[derive(Clone, Copy)]
 pub(crate) struct Kind {
     pub(crate) name: &'static str,
     program: Program,
     pub(crate) waits: Waits,
-    /// Whether its connection is moved by another thread than its caller's.
-    pub(crate) own_thread: bool,
-    /// The commands of `INFO commandstats` whose sum is what its clients send. The server counts
-    /// what scripts call among them, so only those count that no script of it calls. (The one script
-    /// of python-redis-lock calls GET once, so its GETs are the GETs and the scripts. Redisson sends
-    /// a DEL after each script that releases, and each of those publishes once.)
+    /// The commands of `INFO commandstats` whose sum is what its clients send. The server counts what scripts call
+    /// among them, so only those count that no script of it calls. (The one script of python-redis-lock calls GET
+    /// once, so its GETs are the GETs and the scripts. Redisson sends a DEL after each script that releases, and each
+    /// of those publishes once.)
     sends: &'static [&'static str],
 }
 
+const fn kind(
+    name: &'static str,
+    program: Program,
+    waits: Waits,
+    sends: &'static [&'static str],
+) -> Kind {
+    Kind { name, program, waits, sends }
+}
+
 const SCRIPTS: &[&str] = &["eval", "evalsha"];
-const SET_AND_SCRIPTS: &[&str] = &["set", "eval", "evalsha"];
+const SETS: &[&str] = &["set", "eval", "evalsha"];
+const LISTS: &[&str] = &["set", "get", "blpop"];
+const NEWEST: From = From::Venv(PYTHON_LOCKS);
 
-pub(crate) const SPIN: Kind = Kind {
-    name: "spin",
-    program: Program::Own,
-    waits: Waits::Rod,
-    own_thread: false,
-    sends: SET_AND_SCRIPTS,
-};
-/// The least that telling another process can cost on Redis.
-pub(crate) const PUSH_AND_POP: Kind = Kind {
-    name: "push-and-pop, no lock",
-    program: Program::Own,
-    waits: Waits::Rod,
-    own_thread: false,
-    sends: &["blpop", "lpush"],
-};
-/// The same, told by a script that also does what no lock that counts tokens goes without.
-pub(crate) const SCRIPT_AND_POP: Kind = Kind {
-    name: "script-and-pop, no lock",
-    program: Program::Own,
-    waits: Waits::Rod,
-    own_thread: false,
-    sends: &["blpop", "evalsha"],
-};
-/// The same on etcd.
-pub(crate) const WATCH_AND_PUT: Kind = Kind {
-    name: "watch-and-put, no lock",
-    program: Program::Own,
-    waits: Waits::Rod,
-    own_thread: false,
-    sends: &[],
-};
-/// The least that a durable handover can cost on PostgreSQL.
-pub(crate) const COMMIT_AND_NOTIFY: Kind = Kind {
-    name: "commit-and-notify, no lock",
-    program: Program::Own,
-    waits: Waits::Rod,
-    own_thread: false,
-    sends: &[],
-};
-pub(crate) const LATCHWORK: Kind = Kind {
-    name: "latchwork",
-    program: Program::Own,
-    waits: Waits::Told,
-    own_thread: true,
-    sends: SCRIPTS,
-};
-pub(crate) const LATCHWORK_HANDOVER: Kind = Kind {
-    name: "latchwork-handover",
-    program: Program::Own,
-    waits: Waits::Told,
-    own_thread: true,
-    sends: SCRIPTS,
-};
-pub(crate) const REDIS_PY: Kind = Kind {
-    name: "redis-py",
-    program: Program::System("redis_py.py", "redis"),
-    waits: Waits::Polls,
-    own_thread: false,
-    sends: SET_AND_SCRIPTS,
-};
-pub(crate) const PYTHON_REDIS_LOCK_KIND: Kind = Kind {
-    name: "python-redis-lock",
-    program: Program::Venv("python_redis_lock.py", installing::REDIS_LOCKS),
-    waits: Waits::Told,
-    own_thread: false,
-    sends: &["set", "get", "blpop"],
-};
-pub(crate) const NODE_REDLOCK: Kind = Kind {
-    name: "node-redlock",
-    program: Program::Node("node_redlock.js"),
-    waits: Waits::Polls,
-    own_thread: false,
-    sends: SCRIPTS,
-};
-pub(crate) const REDIS_SEMAPHORE: Kind = Kind {
-    name: "redis-semaphore",
-    program: Program::Node("redis_semaphore.js"),
-    waits: Waits::Polls,
-    own_thread: false,
-    sends: SET_AND_SCRIPTS,
-};
-/// The lock of redis-semaphore for several servers.
-pub(crate) const REDLOCK_MUTEX: Kind = Kind {
-    name: "RedlockMutex",
-    program: Program::Node("redlock_mutex.js"),
-    waits: Waits::Polls,
-    own_thread: false,
-    sends: SET_AND_SCRIPTS,
-};
-/// Latchwork that tells how its votes ended.
-pub(crate) const LATCHWORK_VOTES: Kind = Kind {
-    name: "latchwork-votes",
-    program: Program::Own,
-    waits: Waits::Told,
-    own_thread: true,
-    sends: SCRIPTS,
-};
-pub(crate) const RSLOCK: Kind = Kind {
-    name: "rslock",
-    program: Program::Rust,
-    waits: Waits::Polls,
-    own_thread: false,
-    sends: SET_AND_SCRIPTS,
-};
-/// The mutex of etcd's own package for Go.
-pub(crate) const ETCD_CONCURRENCY: Kind = Kind {
-    name: "etcd-concurrency",
-    program: Program::Go,
-    waits: Waits::Told,
-    own_thread: true,
-    sends: &[],
-};
-/// The mutex of Curator, which needs Java's libraries of the system.
-pub(crate) const CURATOR: Kind = Kind {
-    name: "Curator InterProcessMutex",
-    program: Program::Java("Curator"),
-    waits: Waits::Told,
-    own_thread: true,
-    sends: &[],
-};
-/// `RLock`, with the watchdog that renews.
-pub(crate) const REDISSON: Kind = Kind {
-    name: "Redisson RLock",
-    program: Program::Java("RedissonLocks"),
-    waits: Waits::Told,
-    own_thread: true,
-    sends: &["eval", "evalsha", "publish"],
-};
-/// It does not renew by itself.
-pub(crate) const REDSYNC: Kind = Kind {
-    name: "redsync",
-    program: Program::Go,
-    waits: Waits::Polls,
-    own_thread: false,
-    sends: SET_AND_SCRIPTS,
-};
-pub(crate) const RUEIDISLOCK: Kind = Kind {
-    name: "rueidislock",
-    program: Program::Go,
-    waits: Waits::Told,
-    own_thread: true,
-    sends: SCRIPTS,
-};
-pub(crate) const KAZOO: Kind = Kind {
-    name: "kazoo Lock",
-    program: Program::System("kazoo_lock.py", "kazoo"),
-    waits: Waits::Told,
-    own_thread: true,
-    sends: &[],
-};
-/// The recipe of the crate, which releases in the background.
-pub(crate) const ZOOKEEPER_CLIENT: Kind = Kind {
-    name: "zookeeper-client",
-    program: Program::Rust,
-    waits: Waits::Told,
-    own_thread: false,
-    sends: &[],
-};
-pub(crate) const ASYNC_REDIS_LOCK: Kind = Kind {
-    name: "async-redis-lock",
-    program: Program::Rust,
-    waits: Waits::Polls,
-    own_thread: false,
-    sends: SCRIPTS,
-};
-/// A session's advisory lock, which blocks in the server and has no lease.
-pub(crate) const ADVISORY: Kind = Kind {
-    name: "pg_advisory_lock, no lease",
-    program: Program::Own,
-    waits: Waits::Rod,
-    own_thread: false,
-    sends: &[],
-};
-/// The same by the statements of DistributedLock for .NET, see [`crate::postgres_bare`].
-pub(crate) const DISTRIBUTED_LOCK: Kind = Kind {
-    name: "DistributedLock's way",
-    program: Program::Own,
-    waits: Waits::Told,
-    own_thread: false,
-    sends: &[],
-};
-/// Its JDBC provider. It does not wait: its driver asks again every 50 ms.
-pub(crate) const SHEDLOCK: Kind = Kind {
-    name: "ShedLock JDBC",
-    program: Program::Java("ShedLock"),
-    waits: Waits::Polls,
-    own_thread: false,
-    sends: &[],
-};
-/// It waits in `pg_advisory_lock`.
-pub(crate) const PALS: Kind = Kind {
-    name: "pals",
-    program: Program::Venv("pals_lock.py", installing::PALS),
-    waits: Waits::Told,
-    own_thread: false,
-    sends: &[],
-};
+macro_rules! kinds {
+    ($($constant:ident = $($part:expr),+;)*) => {
+        $(pub(crate) const $constant: Kind = kind($($part),+);)*
+    };
+}
 
-/// The floor has no lock's name in tables; in a command line it has no blanks.
-fn word(name: &str) -> &str {
-    name.split(',').next().unwrap_or(name)
+kinds! {
+    LATCHWORK = "latchwork", Own("latchwork"), Told, SCRIPTS;
+    HANDOVER = "latchwork-handover", Own("latchwork-handover"), Told, SCRIPTS;
+    UNGUARDED = "latchwork, guard off", Own("latchwork-unguarded"), Told, SCRIPTS;
+    THREADS = "latchwork, a thread that blocks", Own("latchwork-threads"), Told, SCRIPTS;
+    // It tells how its votes ended.
+    VOTES = "latchwork-votes", Own("latchwork-votes"), Told, SCRIPTS;
+    WAITERS = "latchwork-waiters", Own("latchwork-waiters"), Told, SCRIPTS;
+    STEADY = "latchwork-steady", Own("latchwork-steady"), Told, SCRIPTS;
+    ELSEWHERE = "latchwork", Own("latchwork-store"), Told, SCRIPTS;
+
+    FLOCK = "blocked in flock", Own("flock"), Rod, &[];
+    FILE_THREADS = "file, a thread that blocks", Own("latchwork-threads"), Told, &[];
+    FILE_TASKS = "file, a task on a runtime", Own("latchwork"), Told, &[];
+    FILE = "latchwork, file", Own("latchwork-threads"), Told, &[];
+
+    BARE_REDIS = "bare, on the caller's thread", Own("bare-redis"), Rod, SETS;
+    BARE_REDIS_FAR = "bare, on a thread of its own", Own("bare-redis-far"), Rod, SETS;
+    // The server counts what the script calls as well, so only scripts are counted.
+    TOKEN_REDIS = "bare, with the script that gives a token", Own("token-redis"), Rod, SCRIPTS;
+    SPIN = "spin", Own("bare-redis"), Rod, SETS;
+    PUSH_AND_POP = "push-and-pop, no lock", Own("push-and-pop"), Rod, &["blpop", "lpush"];
+    SCRIPT_AND_POP = "script-and-pop, no lock", Own("script-and-pop"), Rod, &["blpop", "evalsha"];
+    PYTHON_REDIS_LOCK = "python-redis-lock", Python("redis_lock", From::Venv(REDIS_LOCKS)), Told, LISTS;
+    REDIS_PY = "redis-py", Python("redis", From::System("redis")), Polls, SETS;
+    NODE_REDLOCK = "node-redlock", Node("redlock"), Polls, SCRIPTS;
+    REDIS_SEMAPHORE = "redis-semaphore", Node("semaphore"), Polls, SETS;
+    RSLOCK = "rslock", Rust("rslock"), Polls, SETS;
+    ASYNC_REDIS_LOCK = "async-redis-lock", Rust("async-redis-lock"), Polls, SCRIPTS;
+    // With the watchdog that renews.
+    REDISSON = "Redisson RLock", Java("RedissonLocks"), Told, &["eval", "evalsha", "publish"];
+    // It does not renew by itself.
+    REDSYNC = "redsync", Go("redsync"), Polls, SETS;
+    RUEIDISLOCK = "rueidislock", Go("rueidislock"), Told, SCRIPTS;
+
+    BARE_FIVE = "bare", Own("bare-five-far"), Rod, SETS;
+    // That of redis-semaphore for several servers.
+    REDLOCK_MUTEX = "RedlockMutex", Node("mutex"), Polls, SETS;
+
+    BARE_ETCD = "bare", Own("bare-etcd-far"), Rod, &[];
+    WATCH_AND_PUT = "watch-and-put, no lock", Own("watch-and-put"), Rod, &[];
+    // The mutex of etcd's own package for Go.
+    ETCD_CONCURRENCY = "etcd-concurrency", Go("etcd-concurrency"), Told, &[];
+
+    BARE_ZOOKEEPER = "bare", Own("bare-zookeeper"), Rod, &[];
+    CURATOR = "Curator InterProcessMutex", Java("Curator"), Told, &[];
+    KAZOO = "kazoo Lock", Python("kazoo", From::System("kazoo")), Told, &[];
+    // The recipe of the crate, which releases in the background.
+    ZOOKEEPER_CLIENT = "zookeeper-client", Rust("zookeeper-client"), Told, &[];
+
+    BARE_POSTGRES = "bare, INSERT .. ON CONFLICT and DELETE", Own("bare-postgres"), Rod, &[];
+    BARE_POSTGRES_ASYNC = "bare, its DELETE asynchronous", Own("bare-postgres-async"), Rod, &[];
+    ADVISORY_FREE = "pg_advisory_lock and unlock, no lease", Own("advisory"), Rod, &[];
+    // A session's, which blocks in the server and has no lease.
+    ADVISORY = "pg_advisory_lock, no lease", Own("advisory"), Rod, &[];
+    COMMIT_AND_NOTIFY = "commit-and-notify, no lock", Own("commit-and-notify"), Rod, &[];
+    // An advisory lock by the statements of DistributedLock for .NET.
+    DISTRIBUTED_LOCK = "DistributedLock's way", Own("distributed-lock"), Told, &[];
+    // It does not wait: its driver asks again every 50 ms.
+    SHEDLOCK = "ShedLock JDBC", Java("ShedLock"), Polls, &[];
+    // It waits in `pg_advisory_lock`.
+    PALS_LOCK = "pals", Python("pals", From::Venv(PALS)), Told, &[];
+
+    // Of Python: the wheel that was built here, and others in their newest versions.
+    PY = "latchwork", Python("latchwork", From::Wheel), Told, SCRIPTS;
+    PY_AIO = "latchwork.aio", Python("latchwork.aio", From::Wheel), Told, SCRIPTS;
+    PY_AIO_UVLOOP = "latchwork.aio, uvloop", Python("latchwork.aio+uvloop", From::Wheel), Told, SCRIPTS;
+    PY_REDIS = "redis-py", Python("redis", NEWEST), Polls, SETS;
+    PY_REDIS_ASYNCIO = "redis.asyncio", Python("redis.asyncio", NEWEST), Polls, SETS;
+    PY_REDIS_UVLOOP = "redis.asyncio, uvloop", Python("redis.asyncio+uvloop", NEWEST), Polls, SETS;
+    // The floor of 64 tasks.
+    PY_ASYNCIO = "no lock: asyncio alone", Python("asyncio", NEWEST), Rod, &[];
+    PY_REDIS_LOCK = "python-redis-lock", Python("redis_lock", NEWEST), Told, LISTS;
+    PY_POTTERY = "pottery Redlock", Python("pottery", NEWEST), Polls, SETS;
+    PY_KAZOO = "kazoo", Python("kazoo", NEWEST), Told, &[];
+    PY_ETCD3GW = "etcd3gw", Python("etcd3gw", NEWEST), Polls, &[];
+    PY_AETCD = "aetcd, asyncio", Python("aetcd", NEWEST), Told, &[];
+    PY_FILELOCK = "filelock", Python("filelock", NEWEST), Polls, &[];
+    RUST_THREAD = "Rust, a thread that blocks", Own("latchwork-threads"), Rod, SCRIPTS;
+    RUST_TASKS = "Rust, 64 tasks", Own("latchwork"), Rod, SCRIPTS;
+    PLAIN_SOCKET = "no lock: its two commands by a plain socket", Own("plain-socket"), Rod, SCRIPTS;
 }
 
 /// What any client sends beside its locks.
 const ALWAYS: &[&str] = &["hello", "client|", "subscribe", "unsubscribe", "ping", "script|"];
-
-/// Locks on one Redis server, whatever they can do beside that.
-pub(crate) fn on_redis() -> [Kind; 8] {
-    [
-        PYTHON_REDIS_LOCK_KIND,
-        REDIS_PY,
-        NODE_REDLOCK,
-        RSLOCK,
-        ASYNC_REDIS_LOCK,
-        REDISSON,
-        REDSYNC,
-        RUEIDISLOCK,
-    ]
-}
 
 impl Kind {
     /// Whether it is Latchwork, in whatever setting.
@@ -301,38 +172,7 @@ impl Kind {
 
     /// Whether it is a measuring rod, not a lock.
     pub(crate) fn is_rod(&self) -> bool {
-        self.waits == Waits::Rod
-    }
-
-    /// Whether it blocks its thread, so that a process can have one task of it only.
-    pub(crate) fn only_one_task(&self) -> bool {
-        self.name == PUSH_AND_POP.name
-    }
-
-    /// Whether its processes have to be told their numbers.
-    pub(crate) fn is_numbered(&self) -> bool {
-        [WATCH_AND_PUT.name, COMMIT_AND_NOTIFY.name].contains(&self.name)
-    }
-
-    /// How many times its handovers Latchwork's should be: five times those of a client that polls, twice
-    /// those of one that is notified.
-    pub(crate) fn contended_goal(&self) -> Option<Goal> {
-        match self.waits {
-            _ if self.is_ours() => None,
-            Waits::Polls => Some(Goal::at_least(5.0)),
-            Waits::Told => Some(Goal::at_least(2.0)),
-            Waits::Rod => None,
-        }
-    }
-
-    /// What part of its median hand-off Latchwork's should be.
-    pub(crate) fn handoff_goal(&self) -> Option<Goal> {
-        self.is_peer().then(|| Goal::at_most(0.5))
-    }
-
-    /// How many times its free cycles Latchwork's should be.
-    pub(crate) fn free_goal(&self) -> Option<Goal> {
-        self.is_peer().then(|| Goal::at_least(0.95))
+        self.waits == Rod
     }
 
     /// Installs what is not there yet.
@@ -340,71 +180,54 @@ impl Kind {
     /// # Errors
     ///
     /// If that fails: what is missing, in one line.
-    pub(crate) fn install(&self) -> std::result::Result<(), String> {
+    pub(crate) fn install(&self) -> Result<(), String> {
         match self.program {
-            Program::Own => Ok(()),
-            Program::System(_, module) => installing::python_has(module),
-            Program::Venv(_, packages) => packages.install(),
-            Program::Wheel(_) => installing::wheel(),
-            Program::Java(class) => installing::java(class),
-            Program::Node(_) => installing::node_packages(),
-            Program::Rust => installing::rust_peers(),
-            Program::Go => installing::go_peers(),
+            Own(_) => Ok(()),
+            Rust(_) => installing::cargo("peers").map(drop),
+            Go(_) => installing::go().map(drop),
+            Java(class) => installing::java(class),
+            Python(_, from) => from.install(),
+            Node(_) => installing::node().map(drop),
         }
     }
 
-    /// Starts a process of it in a role and waits until it is ready.
-    pub(crate) fn start(&self, role: &str, url: &str, args: &[&str]) -> Result<Worker> {
-        self.ready(self.spawn(role, url, args)?)
+    /// Starts a process of it and waits until it is ready. Without a ttl it has its own.
+    pub(crate) fn start(&self, url: &str, ttl_ms: u128) -> Outcome<Worker> {
+        let mut all = self.start_all(url, ttl_ms, 1)?;
+        Ok(all.pop().ok_or("a process")?)
     }
 
-    /// Waits until a process is ready.
-    pub(crate) fn ready(&self, mut worker: Worker) -> Result<Worker> {
-        match worker.line() {
-            Ok(line) if line == "ready" => Ok(worker),
-            other => Err(format!("{}: {other:?} instead of \"ready\"", self.name).into()),
+    /// Starts so many, all at once.
+    pub(crate) fn start_all(&self, url: &str, ttl_ms: u128, count: usize) -> Outcome<Vec<Worker>> {
+        let mut workers = Vec::new();
+        for number in 0..count {
+            let mut command = self.command()?;
+            command.args([url, &ttl_ms.to_string(), &number.to_string()]);
+            workers.push(Worker::spawn(&mut command)?);
         }
+        for worker in &mut workers {
+            worker.expect("ready").map_err(|error| format!("{}: {error}", self.name))?;
+        }
+        Ok(workers)
     }
 
-    /// Starts a process of it in a role.
-    pub(crate) fn spawn(&self, role: &str, url: &str, args: &[&str]) -> Result<Worker> {
-        let mut command = match self.program {
-            Program::Own => {
-                let mut command = Command::new(std::env::current_exe()?);
-                command.args(["child-lock", word(self.name)]);
-                command
-            }
-            Program::Rust => {
-                let mut command = Command::new(folder().join("rust/release/peers"));
-                command.arg(self.name);
-                command
-            }
-            Program::Go => {
-                let mut command = Command::new(folder().join("go/peers"));
-                command.arg(self.name);
-                command
-            }
-            Program::Java(class) => {
-                let mut command = Command::new("java");
-                let own = folder().join("java").join(class);
-                let path = format!("{}:{}", own.display(), libraries(class));
-                command.args(JAVA_FLAGS).args(["-cp", &path, class]);
-                command
-            }
-            Program::System(script, _) => with_script(Path::new(PYTHON), script),
-            Program::Venv(script, packages) => with_script(&packages.python(), script),
-            Program::Wheel(script) => with_script(&installing::PYTHON_LOCKS.python(), script),
-            Program::Node(script) => {
-                let mut command = with_script(Path::new("node"), script);
-                command.env("NODE_PATH", folder().join("node/node_modules"));
-                command
-            }
+    fn command(&self) -> Outcome<Command> {
+        let with = |mut command: Command, word: &str| {
+            command.arg(word);
+            command
         };
-        Ok(Worker::spawn(command.args([role, url]).args(args))?)
+        Ok(match self.program {
+            Own(word) => with(with(Command::new(std::env::current_exe()?), CHILD), word),
+            Rust(word) => with(Command::new(installing::cargo_program("peers")), word),
+            Go(word) => with(Command::new(installing::go_program()), word),
+            Java(class) => installing::java_command(class),
+            Python(word, from) => with(from.command("locks.py"), word),
+            Node(word) => with(installing::node_command("locks.js"), word),
+        })
     }
 
     /// How many commands its clients have sent since the server was started.
-    pub(crate) fn commands(&self, server: &RedisServer) -> Result<f64> {
+    pub(crate) fn commands(&self, server: &RedisServer) -> Outcome<f64> {
         let info = server.command(&["INFO", "commandstats"])?.ok()?.text();
         let calls = info.lines().filter_map(|line| {
             let (name, rest) = line.strip_prefix("cmdstat_")?.split_once(":calls=")?;
@@ -416,21 +239,34 @@ impl Kind {
     }
 }
 
-/// Installs several kinds; what cannot be had goes to the second list, with the reason.
-pub(crate) fn install(kinds: Vec<Kind>) -> (Vec<Kind>, Vec<(Kind, String)>) {
+/// What cannot be had, with the reason.
+pub(crate) type Missing = Vec<(Kind, String)>;
+
+/// Installs several kinds; what cannot be had goes to the second list.
+pub(crate) fn install(kinds: &[Kind]) -> (Vec<Kind>, Missing) {
     let (mut here, mut missing) = (Vec::new(), Vec::new());
     for kind in kinds {
         match kind.install() {
-            Ok(()) => here.push(kind),
-            Err(reason) => missing.push((kind, reason)),
+            Ok(()) => here.push(*kind),
+            Err(reason) => missing.push((*kind, reason)),
         }
     }
     (here, missing)
 }
 
 /// Rows of a table for what could not be had.
-pub(crate) fn missing_rows(missing: &[(Kind, String)], columns: usize) {
-    for (kind, reason) in missing {
-        crate::stats::missing_row(kind.name, reason, columns);
-    }
+pub(crate) fn missing_rows(missing: &Missing, columns: usize) {
+    missing.iter().for_each(|(kind, reason)| missing_row(kind.name, reason, columns));
+}
+
+/// How often as much Latchwork has as the best of the others and as the measuring rods, in a sentence.
+pub(crate) fn beside<'a>(
+    ours: f64,
+    all: impl Iterator<Item = (&'a Kind, f64)> + Clone,
+    best: Best,
+) -> String {
+    let some = |wanted: fn(&Kind) -> bool| -> Vec<(&str, f64)> {
+        all.clone().filter(|(kind, _)| wanted(kind)).map(|(kind, it)| (kind.name, it)).collect()
+    };
+    stats::beside(ours, &some(Kind::is_peer), &some(Kind::is_rod), best)
 }

@@ -7,11 +7,20 @@ use std::fs;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
-use crate::bars::{self, Bars};
+use crate::bars::Bars;
 use crate::goals::{self, Told};
-use crate::{Bench, benches, growth, place};
+use crate::roles::Outcome;
 
-type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
+/// What can be measured.
+#[derive(Clone, Copy)]
+pub(crate) struct Bench {
+    pub(crate) name: &'static str,
+    /// Of its section.
+    pub(crate) title: &'static str,
+    /// In the list, and below the title.
+    pub(crate) what: &'static str,
+    pub(crate) run: fn() -> Outcome,
+}
 
 const RESULTS: &str = "RESULTS.md";
 const RUNS: &str = "results.tsv";
@@ -19,7 +28,9 @@ const TABLES: &str = "tables";
 const BARS: &str = "bars.tsv";
 /// What stands above all, by hand.
 const INTRO: &str = "intro.md";
-const MACHINE: &str = "machine";
+/// What the machine is told between.
+const MACHINE: &str = "<!-- machine -->\n";
+const MACHINE_END: &str = "\n<!-- end machine -->";
 
 /// So many runs are kept of each goal.
 const KEPT: usize = 9;
@@ -48,6 +59,8 @@ struct Row {
 /// What was measured, and where it is written down.
 pub(crate) struct Record {
     folder: PathBuf,
+    /// The names of all measurements.
+    order: Vec<&'static str>,
     machine: String,
     rows: Vec<Row>,
     /// By the name of the measurement; without notes.
@@ -61,31 +74,35 @@ pub(crate) fn folder() -> PathBuf {
     crates.and_then(Path::parent).unwrap_or(Path::new(".")).join("bench")
 }
 
-/// What the section of a measurement begins with.
-pub(crate) fn heading(bench: &Bench, short: bool) -> String {
-    let Bench { name, title, what, .. } = bench;
-    let short = if short { " --short" } else { "" };
-    format!("# {title}\n\n`cargo xtask bench{short} {name}`: {what}.\n")
+impl Bench {
+    /// What its section begins with.
+    pub(crate) fn heading(&self, short: bool) -> String {
+        let Self { name, title, what, .. } = self;
+        let short = if short { " --short" } else { "" };
+        format!("# {title}\n\n`cargo xtask bench{short} {name}`: {what}.\n")
+    }
 }
 
 impl Record {
     /// Reads what there is.
-    pub(crate) fn open(folder: &Path) -> Result<Self> {
-        let machine =
-            between(&read(&folder.join(RESULTS))?, MACHINE).unwrap_or_default().to_string();
+    pub(crate) fn open(folder: &Path, benches: &[Bench]) -> Outcome<Self> {
+        let page = read(&folder.join(RESULTS))?;
+        let machine = page.split_once(MACHINE).and_then(|(_, rest)| rest.split_once(MACHINE_END));
+        let machine = machine.map_or(String::new(), |(machine, _)| machine.to_owned());
+        let order: Vec<&str> = benches.iter().map(|bench| bench.name).collect();
         let rows = read(&folder.join(RUNS))?;
         let rows = rows.lines().filter(|line| !line.starts_with('#'));
-        let rows = rows.map(Row::parse).collect::<Result<_>>()?;
+        let rows = rows.map(Row::parse).collect::<Outcome<_>>()?;
         let mut tables = BTreeMap::new();
-        for bench in benches() {
-            let text = read(&table(folder, bench.name))?;
+        for name in &order {
+            let text = read(&table(folder, name))?;
             let (text, _) = text.split_once(NOTE).unwrap_or((&text, ""));
             if !text.is_empty() {
-                tables.insert(bench.name.into(), text.trim_end().into());
+                tables.insert((*name).into(), text.trim_end().into());
             }
         }
         let bars = Bars::parse(&read(&folder.join(BARS))?)?;
-        Ok(Self { folder: folder.into(), machine, rows, tables, bars })
+        Ok(Self { folder: folder.into(), order, machine, rows, tables, bars })
     }
 
     /// Forgets what earlier runs of a measurement reached: the code or the machine was another.
@@ -104,7 +121,7 @@ impl Record {
 
     /// Takes in a run of a measurement: its tables and bars in place of the last ones, and what it reached beside what
     /// earlier runs did.
-    pub(crate) fn put(&mut self, name: &str, text: &str, bars: Bars) -> Result<()> {
+    pub(crate) fn put(&mut self, name: &str, text: &str, bars: Bars) -> Outcome {
         let told = goals::told(text).map_err(|error| format!("{name}: {error}"))?;
         let (mut earlier, others): (Vec<Row>, Vec<Row>) =
             self.rows.drain(..).partition(|row| row.name == name);
@@ -122,14 +139,14 @@ impl Record {
             row.reached.drain(..old);
             self.rows.push(row);
         }
-        self.rows.sort_by_key(|row| place(&row.name));
+        self.rows.sort_by_key(|row| self.order.iter().position(|name| *name == row.name));
         self.tables.insert(name.into(), text.trim_end().into());
-        self.bars.replace(name, bars);
+        self.bars.replace(name, bars, &self.order);
         Ok(())
     }
 
     /// Writes the page, what it is made of, and what the pictures are made of.
-    pub(crate) fn write(&self) -> Result<()> {
+    pub(crate) fn write(&self) -> Outcome {
         let write = |path: PathBuf, text: String| {
             fs::write(&path, text).map_err(|error| format!("{}: {error}", path.display()))
         };
@@ -151,16 +168,16 @@ impl Record {
     }
 
     /// Draws the pictures.
-    pub(crate) fn draw(&self) -> Result<Vec<PathBuf>> {
+    pub(crate) fn draw(&self) -> Outcome<Vec<PathBuf>> {
         self.bars.draw(&self.folder)
     }
 
-    fn page(&self) -> Result<String> {
+    fn page(&self) -> Outcome<String> {
         let missed = self.rows.iter().filter(|row| row.is_missed()).count();
         let mut page = format!(
-            "# Measured\n\n{}\n\n{}\n\n{missed} of {} goals are missed by all of their runs.\n",
+            "# Measured\n\n{}\n\n{MACHINE}{}{MACHINE_END}\n\n{missed} of {} goals are missed by all of their runs.\n",
             read(&self.folder.join(INTRO))?.trim_end(),
-            marked(MACHINE, &self.machine),
+            self.machine,
             self.rows.len(),
         );
         for (begin, title) in SECTIONS {
@@ -176,9 +193,7 @@ impl Record {
             }
         }
         page += "\n## Pictures\n\n";
-        let bars = bars::CHARTS.iter().map(|chart| (chart.name, chart.title(), chart.file()));
-        let curves = growth::CHARTS.iter().map(|chart| (chart.name, chart.title, chart.file()));
-        for (_, title, file) in bars.chain(curves).filter(|(name, ..)| self.bars.has(name)) {
+        for (title, file) in self.bars.pictures() {
             page += &format!("![{title}]({file})\n");
         }
         Ok(page)
@@ -209,7 +224,7 @@ impl Row {
         }
     }
 
-    fn parse(line: &str) -> Result<Self> {
+    fn parse(line: &str) -> Outcome<Self> {
         let [name, setting, what, goal, reached] = line.split('\t').collect::<Vec<_>>()[..] else {
             return Err(format!("{RUNS}: five fields, in {line:?}").into());
         };
@@ -268,21 +283,8 @@ fn table(folder: &Path, name: &str) -> PathBuf {
 /// Where the text by hand begins below the tables.
 const NOTE: &str = "<!-- note -->";
 
-fn marked(name: &str, text: &str) -> String {
-    let end = name.trim_start_matches("bench ");
-    format!("<!-- {name} -->\n{text}\n<!-- end {end} -->")
-}
-
-/// What is between the two comments of this name.
-fn between<'a>(text: &'a str, name: &str) -> Option<&'a str> {
-    let end = name.trim_start_matches("bench ");
-    let (_, rest) = text.split_once(&format!("<!-- {name} -->\n"))?;
-    let (body, _) = rest.split_once(&format!("\n<!-- end {end} -->"))?;
-    Some(body)
-}
-
 /// The text of a file, or nothing if there is none.
-fn read(path: &Path) -> Result<String> {
+fn read(path: &Path) -> Outcome<String> {
     match fs::read_to_string(path) {
         Ok(text) => Ok(text),
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(String::new()),
@@ -295,28 +297,34 @@ mod tests {
     use super::*;
     use crate::goals::Goal;
 
+    const fn bench(name: &'static str) -> Bench {
+        Bench { name, title: "Title", what: "what", run: || Ok(()) }
+    }
+
+    const BENCHES: &[Bench] = &[bench("local"), bench("redis-held")];
+
     fn tables(reached: f64) -> String {
         let goal = Goal::at_least(5.0).judge(reached);
         format!("# Title\n\n8 processes:\n\n| what | goal |\n| --- | --- |\n| other | {goal} |\n\n")
     }
 
-    fn page(folder: &Path) -> String {
-        fs::read_to_string(folder.join(RESULTS)).unwrap()
-    }
-
     #[test]
     fn a_run_stands_beside_earlier_ones_and_replaces_its_own_tables() {
         let folder = tempfile::tempdir().unwrap();
-        fs::write(folder.path().join(INTRO), "To begin with.\n").unwrap();
+        let path = folder.path();
+        fs::write(path.join(INTRO), "To begin with.\n").unwrap();
+        fs::create_dir(path.join(TABLES)).unwrap();
+        let note = format!("{NOTE}\n| not | a goal |\n");
+        fs::write(table(path, "local"), format!("old\n\n{note}")).unwrap();
         for (name, reached) in
             [("redis-held", 7.0), ("local", 4.0), ("redis-held", 4.0), ("redis-held", 6.0)]
         {
-            let mut record = Record::open(folder.path()).unwrap();
+            let mut record = Record::open(path, BENCHES).unwrap();
             record.machine("9 cores", true);
             record.put(name, &tables(reached), Bars::default()).unwrap();
             record.write().unwrap();
         }
-        let text = page(folder.path());
+        let text = fs::read_to_string(path.join(RESULTS)).unwrap();
         let places = [
             "To begin with.",
             "9 cores; the short form",
@@ -326,38 +334,29 @@ mod tests {
         ]
         .map(|part| text.find(part).unwrap_or_else(|| panic!("no {part:?} in {text}")));
         assert!(places.is_sorted(), "{places:?} {text}");
-        let last = fs::read_to_string(table(folder.path(), "redis-held")).unwrap();
-        assert_eq!(last, tables(6.0).trim_end().to_owned() + "\n");
-    }
-
-    #[test]
-    fn a_note_below_the_tables_stays() {
-        let folder = tempfile::tempdir().unwrap();
-        fs::create_dir(folder.path().join(TABLES)).unwrap();
-        fs::write(table(folder.path(), "local"), format!("old\n\n{NOTE}\n| not | a goal |\n"))
-            .unwrap();
-        let mut record = Record::open(folder.path()).unwrap();
-        record.put("local", &tables(6.0), Bars::default()).unwrap();
-        record.write().unwrap();
-        let text = fs::read_to_string(table(folder.path(), "local")).unwrap();
-        assert!(text.ends_with("holds |\n\n<!-- note -->\n| not | a goal |\n"), "{text}");
-        Record::open(folder.path()).unwrap().write().unwrap();
-        assert_eq!(fs::read_to_string(table(folder.path(), "local")).unwrap(), text);
+        let last = |name| fs::read_to_string(table(path, name)).unwrap();
+        assert_eq!(last("redis-held"), tables(6.0).trim_end().to_owned() + "\n");
+        assert!(
+            last("local").ends_with(&format!("MISSED by 20 % |\n\n{note}")),
+            "{}",
+            last("local")
+        );
+        let mut record = Record::open(path, BENCHES).unwrap();
         record.forget("local");
-        assert_eq!(record.rows, []);
+        assert_eq!(record.rows.len(), 1);
     }
 
     #[test]
     fn the_results_page_is_short_and_matches_what_was_measured() {
         let folder = super::folder();
-        let record = Record::open(&folder).unwrap();
-        let page = page(&folder);
+        let record = Record::open(&folder, &crate::benches()).unwrap();
+        let page = fs::read_to_string(folder.join(RESULTS)).unwrap();
         assert!(
             page == record.page().unwrap(),
             "bench/RESULTS.md is old: `cargo xtask bench --record`"
         );
         assert!(page.lines().count() <= 150, "{} lines", page.lines().count());
-        for bench in benches() {
+        for bench in crate::benches() {
             assert!(!bench.title.is_empty() && !bench.what.ends_with('.'), "{}", bench.name);
         }
     }

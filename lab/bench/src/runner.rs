@@ -11,15 +11,16 @@ use std::time::Instant;
 use latchwork_services::Folder;
 
 use crate::bars::{self, Bars};
-use crate::record::{self, Record};
-use crate::{BENCHES, Bench, benches, installing, machine, named, stats};
+use crate::record::{self, Bench, Record};
+use crate::roles::Outcome;
+use crate::{installing, machine, stats};
 
 /// The first argument of such a process.
 pub(crate) const ROLE: &str = "bench";
 
 const HELP: &str = "\
 cargo xtask bench [OPTIONS] all | growth | NAME...
-cargo xtask bench store [--store URL]     one store, from here: `store --help`
+cargo xtask bench store URL [PROCESSES]   one store, from here
 
 Measures, and prints tables. Without a name, or with `list`, says what can be
 measured. What is not installed is fetched at its first use, and is named as
@@ -45,7 +46,8 @@ longer is left out, and named.
 ";
 
 #[derive(Default)]
-struct Plan {
+struct Plan<'a> {
+    benches: &'a [Bench],
     names: Vec<String>,
     short: bool,
     record: bool,
@@ -54,11 +56,9 @@ struct Plan {
     svg: Option<PathBuf>,
 }
 
-type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
-
 /// What people call.
-pub(crate) fn run(args: &[String]) -> Result<ExitCode> {
-    let mut plan = Plan { short: stats::is_short(), ..Plan::default() };
+pub(crate) fn run(args: &[String], benches: &[Bench]) -> Outcome<ExitCode> {
+    let mut plan = Plan { benches, short: stats::is_short(), ..Plan::default() };
     let mut args = args.iter();
     while let Some(arg) = args.next() {
         let mut value = || args.next().map(PathBuf::from).ok_or(format!("{arg}: which?"));
@@ -79,63 +79,50 @@ pub(crate) fn run(args: &[String]) -> Result<ExitCode> {
         }
     }
     if plan.names.is_empty() && plan.record {
-        let record = Record::open(&record::folder())?;
+        let record = Record::open(&record::folder(), benches)?;
         record.write()?;
         record.draw()?;
         return Ok(ExitCode::SUCCESS);
     }
     if plan.names.is_empty() || plan.names == ["list"] {
-        list();
+        list(benches);
         return Ok(ExitCode::SUCCESS);
     }
-    if let Some(name) = plan.names.iter().find(|name| chosen(name).is_empty()) {
+    if let Some(name) = plan.names.iter().find(|name| chosen(benches, name).is_empty()) {
         return Err(format!("no measurement {name:?}: see `cargo xtask bench list`").into());
     }
     plan.measure()
 }
 
-fn list() {
-    for Bench { name, what, .. } in benches() {
+fn list(benches: &[Bench]) {
+    for Bench { name, what, .. } in benches {
         println!("{name:>26}  {what}");
     }
     println!("{:>26}  all curves", "growth");
     println!("{:>26}  all but the curves", "all");
 }
 
-/// The measurements that a word names: one, all whose names begin with it and a hyphen if none is called
-/// so, or all but the curves.
-fn chosen(word: &str) -> Vec<&'static Bench> {
+/// The measurements that a word names: one, all whose names begin with it and a hyphen if none is called so, or all but
+/// the curves.
+fn chosen<'a>(benches: &'a [Bench], word: &str) -> Vec<&'a Bench> {
+    let some = |wanted: &dyn Fn(&str) -> bool| -> Vec<&Bench> {
+        benches.iter().filter(|bench| wanted(bench.name)).collect()
+    };
     if word == "all" {
-        return BENCHES.iter().collect();
+        return some(&|name| !name.starts_with("growth-"));
     }
-    match named(word) {
-        Some(bench) => vec![bench],
-        None => {
-            let begins = |bench: &&Bench| {
-                bench.name.strip_prefix(word).is_some_and(|rest| rest.starts_with('-'))
-            };
-            benches().filter(begins).collect()
-        }
+    let exact = some(&|name| name == word);
+    match exact.is_empty() {
+        true => some(&|name| name.strip_prefix(word).is_some_and(|rest| rest.starts_with('-'))),
+        false => exact,
     }
 }
 
-/// What such a process does.
-pub(crate) fn measure(name: &str) -> ExitCode {
-    let done = named(name).map_or_else(|| Err("no such measurement".into()), |bench| (bench.run)());
-    match done {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("{name}: {error}");
-            ExitCode::FAILURE
-        }
-    }
-}
-
-impl Plan {
-    fn measure(&self) -> Result<ExitCode> {
+impl Plan<'_> {
+    fn measure(&self) -> Outcome<ExitCode> {
         let out = self.out.clone().unwrap_or_else(|| installing::target().join("bench.md"));
         let mut record = match self.record {
-            true => Some(Record::open(&record::folder())?),
+            true => Some(Record::open(&record::folder(), self.benches)?),
             false => None,
         };
         if let Some(record) = &mut record {
@@ -145,9 +132,15 @@ impl Plan {
         let mut bars = Bars::default();
         let mut tables = String::new();
         let mut failed = Vec::new();
-        let wanted: Vec<&Bench> = self.names.iter().flat_map(|name| chosen(name)).collect();
-        let is_wanted = |bench: &&Bench| wanted.iter().any(|it| it.name == bench.name);
-        let benches: Vec<&Bench> = benches().filter(is_wanted).collect();
+        let wanted: Vec<&str> = self
+            .names
+            .iter()
+            .flat_map(|name| chosen(self.benches, name))
+            .map(|it| it.name)
+            .collect();
+        let is_wanted = |bench: &&Bench| wanted.contains(&bench.name);
+        let benches: Vec<&Bench> = self.benches.iter().filter(is_wanted).collect();
+        let order: Vec<&str> = self.benches.iter().map(|bench| bench.name).collect();
         let start = Instant::now();
         for (n, bench) in benches.iter().enumerate() {
             let name = bench.name;
@@ -159,11 +152,11 @@ impl Plan {
                 section.push_str(line);
                 section.push('\n');
             };
-            tell(&record::heading(bench, self.short));
+            tell(&bench.heading(self.short));
             let file = folder.path().join(name);
             let done = self.measure_one(name, &file, &mut tell)?;
             let noted = Bars::noted(name, &file)?;
-            bars.replace(name, noted.clone());
+            bars.replace(name, noted.clone(), &order);
             if !done {
                 failed.push(name);
                 tell("\nThis measurement failed, see what it said on the standard error.");
@@ -196,7 +189,7 @@ impl Plan {
         Err(format!("failed: {}", failed.join(", ")).into())
     }
 
-    fn measure_one(&self, name: &str, bars: &Path, tell: &mut impl FnMut(&str)) -> Result<bool> {
+    fn measure_one(&self, name: &str, bars: &Path, tell: &mut impl FnMut(&str)) -> Outcome<bool> {
         let mut command = Command::new(std::env::current_exe()?);
         command.args([ROLE, name]).env(bars::FILE, bars).stdout(Stdio::piped());
         if self.short {
@@ -217,11 +210,13 @@ mod tests {
 
     #[test]
     fn the_beginning_of_names_chooses_all_of_them() {
-        let names = |word: &str| -> Vec<&str> { chosen(word).iter().map(|b| b.name).collect() };
+        let benches = crate::benches();
+        let names = |word: &str| -> Vec<&str> {
+            chosen(&benches, word).iter().map(|bench| bench.name).collect()
+        };
         assert_eq!(names("serve"), ["serve"]);
         assert_eq!(names("growth-etcd-keys"), ["growth-etcd-keys"]);
         assert_eq!(names("growth-etcd").len(), 5);
-        assert!(names("growth-etcd").iter().all(|name| name.starts_with("growth-etcd-")));
         assert!(names("growth").len() > names("growth-etcd").len());
         assert!(!names("all").iter().any(|name| name.starts_with("growth")));
         for wrong in ["", "grow", "growth-", "no-such"] {

@@ -1,201 +1,159 @@
-//! All stores side by side: what a lock costs, how fast it changes hands, and how long it stays
-//! closed after a crash; near, and over a slow link.
+//! All stores side by side: what a lock costs, how fast it changes hands, and how long it stays closed after a crash;
+//! near, and over a slow link.
 
-use std::io::{Read, Write};
-use std::net::{Ipv4Addr, TcpStream};
 use std::time::Duration;
 
-use latchwork_services::{EtcdOptions, EtcdServer, Folder, RedisOptions, RedisServer};
-use tokio::runtime::Builder;
-
-use crate::Outcome;
 use crate::bars::{CONTENDED, HANDOFF};
 use crate::contest::{PROCESSES, Round, middle, round};
-use crate::free_cycles::{Entry, Work, in_turns, rate, times};
-use crate::handoffs::handoffs;
-use crate::peers::LATCHWORK;
-use crate::redlock_servers::Five;
-use crate::roles::now;
+use crate::free::{LENGTH, Runner, in_turns};
+use crate::handoffs::{handoffs, takeover};
+use crate::peers::{self, ETCD_CONCURRENCY, Kind, LATCHWORK, ZOOKEEPER_CLIENT};
+use crate::roles::Outcome;
+use crate::side::ON_REDIS;
 use crate::stats::{head, median, micros, row, shortened};
-use crate::store::{Files, SlowLink, Store};
-use crate::{postgres, zookeeper};
+use crate::store::{SlowLink, Store, Which, ping, redis};
 
 /// What bytes take at least to pass the slow link, one way.
-pub(crate) const DELAY: Duration = Duration::from_micros(2_500);
+const DELAY: Duration = Duration::from_micros(2_500);
 const CONTESTS: (usize, Duration) = (3, Duration::from_secs(2));
 const TTL: Duration = Duration::from_secs(3);
-const KILLS: usize = 9;
-const PINGS: usize = 21;
-
-type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
-
-/// What a store got in the cells of one column.
-type Cells = Vec<String>;
+const KILLS: u32 = 9;
+const STORES: [Which; 6] =
+    [Which::Files, Which::Redis, Which::Redlock, Which::Etcd, Which::ZooKeeper, Which::Postgres];
 
 pub(crate) fn run() -> Outcome {
-    let files = Files(Folder::new()?);
-    let redis = RedisServer::start(&RedisOptions::new())?;
-    let five = Five::start()?;
-    let etcd = EtcdServer::start(&EtcdOptions::new())?;
-    let zookeeper = zookeeper::start()?;
-    let postgres = postgres::start()?;
-    let near: [&dyn Store; 6] = [&files, &redis, &five, &etcd, &zookeeper, &postgres];
-    let far =
-        near[1..].iter().map(|store| SlowLink::new(*store, DELAY)).collect::<Result<Vec<_>>>()?;
-    let far: Vec<&dyn Store> = far.iter().map(|store| store as &dyn Store).collect();
-    let round_trip = ping(far[0])?;
+    let near = STORES.iter().map(|which| which.start()).collect::<Outcome<Vec<_>>>()?;
+    let near: Vec<&dyn Store> = near.iter().map(|store| &**store).collect();
+    // There is no link to files.
+    let far = near[1..].iter().map(|store| SlowLink::new(*store, DELAY));
+    let far = far.collect::<Outcome<Vec<_>>>()?;
+    let far = far.iter().map(|store| store as &dyn Store);
+    let all: Vec<&dyn Store> = near.iter().copied().chain(far).collect();
 
-    let all: Vec<&dyn Store> = near.iter().chain(&far).copied().collect();
-    let free = free(&all)?;
-    let contended = contended(&near)?;
-    let handoff = all.iter().map(|store| handoff(*store)).collect::<Result<Vec<_>>>()?;
-    let takeover = takeovers(&near)?;
+    let mut runners = Vec::new();
+    for store in &all {
+        runners.push(Runner::start(&LATCHWORK, *store)?);
+    }
+    let one = in_turns(&mut runners, 1, LENGTH)?;
+    let many = in_turns(&mut runners, 64, LENGTH)?;
+    drop(runners);
+    let mut contests: Vec<Vec<Round>> = near.iter().map(|_| Vec::new()).collect();
+    for _ in 0..shortened(CONTESTS.0, 1) {
+        for (store, rounds) in near.iter().zip(&mut contests) {
+            rounds.push(round(*store, &LATCHWORK, (PROCESSES, 1), CONTESTS.1)?);
+        }
+    }
+    let mut hands = Vec::new();
+    for store in &all {
+        store.clear()?;
+        hands.push(median(&mut handoffs(&LATCHWORK, &store.address())?));
+    }
+    for (store, rounds) in near.iter().zip(&contests) {
+        CONTENDED.note(store.name(), LATCHWORK.name, middle(rounds, |r| r.handovers));
+    }
+    // Who is asked twice for a store notes the first: here what is near comes first.
+    for (store, middle) in all.iter().zip(&hands) {
+        HANDOFF.note(store.name(), LATCHWORK.name, *middle);
+    }
+    // All at once: nobody has anything to do but to wait.
+    let takeovers = std::thread::scope(|scope| {
+        let each = |store| move || takeovers(store).map_err(|error| error.to_string());
+        let started: Vec<_> = near.iter().map(|store| scope.spawn(each(*store))).collect();
+        let ended = started.into_iter().map(|one| one.join().expect("no panic"));
+        ended.collect::<Result<Vec<_>, _>>()
+    })?;
 
-    let mut titles = vec!["Latchwork on"];
-    titles.extend(near.iter().map(|store| store.name()));
-    head(&titles);
-    let line = |title: &str, cells: &[String]| {
+    let names: Vec<&str> = near.iter().map(|store| store.name()).collect();
+    let columns = head(&format!("Latchwork on | {}", names.join(" | ")));
+    let line = |title: &str, cells: Vec<String>| {
         let mut line = vec![title.to_string()];
-        line.extend_from_slice(cells);
-        line.resize(near.len() + 1, "-".into());
+        line.resize(columns - cells.len(), "-".into());
+        line.extend(cells);
         row(&line);
     };
     let here = near.len();
-    let of_free = |which: usize| free.iter().map(|cells| cells[which].clone()).collect::<Cells>();
-    line("free lock, 1 task: median of a cycle", &of_free(0)[..here]);
-    line("the same, 99 %", &of_free(1)[..here]);
-    line("free locks, 64 tasks: cycles a second", &of_free(2)[..here]);
-    let of_rounds = |cell: fn(&[Round]) -> String| -> Cells {
-        contended.iter().map(|rounds| cell(rounds)).collect()
-    };
-    let handovers = of_rounds(|rounds| format!("{:.0}", middle(rounds, |r| r.handovers)));
-    line("one key, 8 processes: handovers a second", &handovers);
-    line(
-        "the same, Jain of processes",
-        &of_rounds(|rounds| format!("{:.3}", middle(rounds, |r| r.fair_processes))),
-    );
-    line(
-        "the same, two owners at once",
-        &of_rounds(|rounds| format!("{:.0}", rounds.iter().map(|r| r.overlaps).sum::<f64>())),
-    );
-    line("hand-off, held for 200 ms: median", &handoff[..here]);
-    line("from SIGKILL of the holder to the next hold, ttl 3 s: median", &takeover);
-    // There is no link to files.
-    let over = |cells: &[String]| -> Cells {
-        std::iter::once("-".to_string()).chain(cells.iter().cloned()).collect()
-    };
-    line("over the link: free lock, 1 task: median of a cycle", &over(&of_free(0)[here..]));
-    line("the same, 99 %", &over(&of_free(1)[here..]));
-    line("over the link: free locks, 64 tasks: cycles a second", &over(&of_free(2)[here..]));
-    line("over the link: hand-off, held for 200 ms: median", &over(&handoff[here..]));
+    let of_rounds = |cell: fn(&Vec<Round>) -> String| contests.iter().map(cell).collect();
+    for (over, part) in [("", 0..here), ("over the link: ", here..all.len())] {
+        let cycle = |quantile: f64| {
+            one[part.clone()].iter().map(|it| micros(it.cycles.quantile(quantile))).collect()
+        };
+        line(&format!("{over}free lock, 1 task: median of a cycle"), cycle(0.5));
+        line("the same, 99 %", cycle(0.99));
+        let rates = many[part.clone()].iter().map(|it| format!("{:.0}", it.rate())).collect();
+        line(&format!("{over}free locks, 64 tasks: cycles a second"), rates);
+        if over.is_empty() {
+            let handovers = of_rounds(|rounds| format!("{:.0}", middle(rounds, |r| r.handovers)));
+            line("one key, 8 processes: handovers a second", handovers);
+            let fair = of_rounds(|rounds| format!("{:.3}", middle(rounds, |r| r.fair_processes)));
+            line("the same, Jain of processes", fair);
+            let overlaps = |rounds: &Vec<Round>| rounds.iter().map(|r| r.overlaps).sum::<f64>();
+            let overlaps = contests.iter().map(|rounds| overlaps(rounds).to_string()).collect();
+            line("the same, two owners at once", overlaps);
+        }
+        let hands = hands[part].iter().map(|middle| micros(*middle)).collect();
+        line(&format!("{over}hand-off, held for 200 ms: median"), hands);
+        if over.is_empty() {
+            let title = "from SIGKILL of the holder to the next hold, ttl 3 s: median";
+            line(title, takeovers.iter().map(|middle| micros(*middle)).collect());
+        }
+    }
     println!(
-        "\nThe link takes {:.1} ms each way and a little more: a PING over it took {round_trip:.1} ms \
-         in the median, all servers on this machine. Takeovers: {} each, killed at different moments \
-         between two renewals.",
+        "\nThe link takes {:.1} ms each way and a little more: a PING \
+         over it took {:.1} ms in the median, all servers on this machine. Takeovers: {} each, killed \
+         at different moments between two renewals.",
         DELAY.as_secs_f64() * 1e3,
+        ping(&redis()?, DELAY)?,
         shortened(KILLS, 3),
     );
     Ok(())
 }
 
-/// Median and 99th percentile with one task, cycles a second with 64; all stores in turns.
-fn free(stores: &[&dyn Store]) -> Result<Vec<Cells>> {
-    let runtime = Builder::new_current_thread().enable_all().build()?;
-    let mut entries = Vec::new();
-    for (n, store) in stores.iter().enumerate() {
-        let locks = runtime.block_on(latchwork::connect(&store.address()))?;
-        let cycles = move |work| free_cycles(locks.clone(), n, work);
-        entries.push(Entry::here(store.name(), &runtime, cycles));
-    }
-    let one = in_turns(&mut entries, 1)?;
-    let many = in_turns(&mut entries, 64)?;
-    let cells = one.iter().zip(&many).map(|(one, many)| {
-        let times = times(one);
-        let (middle, high) = (times.quantile(0.5), times.quantile(0.99));
-        vec![micros(middle), micros(high), format!("{:.0}", rate(many))]
-    });
-    Ok(cells.collect())
-}
-
-/// Keys of its own for who comes by the link; a namespace of its own would be in quarantine on
-/// servers that vote.
-async fn free_cycles(locks: latchwork::LockManager, number: usize, mut work: Work) {
-    let mutex = locks.mutex(format!("free-{number}/{}", work.name));
-    while work.goes_on() {
-        let guard = mutex.acquire().await.expect("the store answers");
-        guard.release().await.expect("the store answers");
-    }
-}
-
-fn contended(stores: &[&dyn Store]) -> Result<Vec<Vec<Round>>> {
-    let folder = Folder::new()?;
-    let mut all: Vec<Vec<Round>> = stores.iter().map(|_| Vec::new()).collect();
-    for _ in 0..shortened(CONTESTS.0, 1) {
-        for (store, rounds) in stores.iter().zip(&mut all) {
-            rounds.push(round(*store, &LATCHWORK, folder.path(), (PROCESSES, 1), CONTESTS.1)?);
-        }
-    }
-    for (store, rounds) in stores.iter().zip(&all) {
-        CONTENDED.note(store.name(), LATCHWORK.name, middle(rounds, |r| r.handovers));
-    }
-    Ok(all)
-}
-
-fn handoff(store: &dyn Store) -> Result<String> {
+fn takeovers(store: &dyn Store) -> Outcome<f64> {
     store.clear()?;
-    let middle = median(&mut handoffs(&LATCHWORK, &store.address())?);
-    // Who is asked twice for a store notes the first: here what is near comes first.
-    HANDOFF.note(store.name(), LATCHWORK.name, middle);
-    Ok(micros(middle))
-}
-
-/// All at once: nobody has anything to do but to wait.
-fn takeovers(stores: &[&dyn Store]) -> Result<Cells> {
-    let took = std::thread::scope(|scope| {
-        let started: Vec<_> = stores
-            .iter()
-            .map(|store| scope.spawn(|| takeover(*store).map_err(|error| error.to_string())))
-            .collect();
-        started.into_iter().map(|one| one.join().expect("no panic")).collect::<Vec<_>>()
-    });
-    Ok(took.into_iter().collect::<std::result::Result<_, _>>()?)
-}
-
-fn takeover(store: &dyn Store) -> Result<String> {
-    store.clear()?;
-    let ttl = TTL.as_millis().to_string();
     let kills = shortened(KILLS, 3);
-    let mut samples = Vec::new();
-    for n in 0..kills {
-        let address = store.address();
-        let mut holder = LATCHWORK.start("handoff", &address, &[&ttl])?;
-        // For longer than this takes.
-        holder.tell("3600000")?;
-        holder.line()?;
-        let mut waiter = LATCHWORK.start("handoff", &address, &[&ttl])?;
-        waiter.tell("0")?;
-        // Renewals come every third of the ttl; this is after the first.
-        std::thread::sleep(TTL / 2 + TTL / 3 * n as u32 / kills as u32);
-        let killed = now();
-        holder.child.kill()?;
-        let line = waiter.line()?;
-        let at = line.strip_prefix("acquired ").ok_or_else(|| format!("what is {line:?}?"))?;
-        samples.push((at.parse::<u64>()? as f64 - killed as f64) / 1e3);
-    }
-    Ok(micros(median(&mut samples)))
+    // Renewals come every third of the ttl; this is after the first.
+    let waited = (0..kills).map(|n| TTL / 2 + TTL / 3 * n / kills);
+    let took = waited.map(|waited| takeover(&LATCHWORK, &store.address(), TTL.as_millis(), waited));
+    Ok(median(&mut took.collect::<Outcome<Vec<_>>>()?))
 }
 
-/// The median of some round trips to Redis in milliseconds.
-pub(crate) fn ping(store: &dyn Store) -> Result<f64> {
-    let port = *store.ports().first().ok_or("a server")?;
-    let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port))?;
-    stream.set_nodelay(true)?;
-    let mut times = Vec::new();
-    for _ in 0..PINGS {
-        let start = now();
-        stream.write_all(b"PING\r\n")?;
-        stream.read_exact(&mut [0; b"+PONG\r\n".len()])?;
-        times.push((now() - start) as f64 / 1e6);
+/// A free lock over a slow link, beside others: what counts is how often bytes go there and back.
+pub(crate) fn slow_link() -> Outcome {
+    let others: [(Which, &[Kind]); 3] = [
+        (Which::Redis, ON_REDIS),
+        (Which::Etcd, &[ETCD_CONCURRENCY]),
+        (Which::ZooKeeper, &[ZOOKEEPER_CLIENT, peers::CURATOR, peers::KAZOO]),
+    ];
+    let length = shortened(LENGTH * 2, LENGTH);
+    for (which, others) in others {
+        let store = which.start()?;
+        let far = SlowLink::new(&*store, DELAY)?;
+        let trip = ping(&redis()?, DELAY)?;
+        let (kinds, missing) = peers::install(&[&[LATCHWORK], others].concat());
+        let mut runners: Vec<_> =
+            kinds.iter().map(|kind| Runner::start(kind, &far)).collect::<Outcome<_>>()?;
+        let samples = in_turns(&mut runners, 1, length)?;
+        println!("{}, one task and a free key:\n", store.name());
+        let columns = head(
+            "what | cycles a second | cycle p50 | cycle p99 | trips a cycle | latchwork's cycle to it | commands a cycle",
+        );
+        let ours = samples[0].cycles.quantile(0.5);
+        for (kind, seen) in kinds.iter().zip(&samples) {
+            let middle = seen.cycles.quantile(0.5);
+            row(&[
+                kind.name.into(),
+                format!("{:.1}", seen.rate()),
+                micros(middle),
+                micros(seen.cycles.quantile(0.99)),
+                format!("{:.1}", middle / 1e3 / trip),
+                format!("{:.2}", ours / middle),
+                format!("{:.2}", seen.commands()),
+            ]);
+        }
+        peers::missing_rows(&missing, columns);
+        println!(
+            "\nA trip there and back took {trip:.1} ms in the median (a PING to Redis over such a link).\n"
+        );
     }
-    Ok(median(&mut times))
+    Ok(())
 }

@@ -1,6 +1,4 @@
 //! The only place that prints. Exit codes are those of the command `latchwork`.
-//!
-//! The store measurement of `lab/bench` includes this file: it reports in the same way.
 
 use std::io::{self, Write};
 

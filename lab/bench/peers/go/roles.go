@@ -1,4 +1,4 @@
-// What a process of a measurement does, for locks in Go. It speaks the words of the Rust child.
+// Locks of Go in the words of src/roles.rs.
 package main
 
 import (
@@ -23,11 +23,11 @@ type Lock struct {
 	held    func() bool
 }
 
-var input = bufio.NewScanner(os.Stdin)
-
-func line() (string, bool) {
-	ok := input.Scan()
-	return input.Text(), ok
+func check(err error) {
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
 }
 
 func number(text string) int64 {
@@ -47,34 +47,59 @@ func now() int64 {
 func cpu() float64 {
 	var usage syscall.Rusage
 	check(syscall.Getrusage(syscall.RUSAGE_SELF, &usage))
-	micros := func(t syscall.Timeval) float64 { return float64(t.Sec)*1e6 + float64(t.Usec) }
-	return micros(usage.Utime) + micros(usage.Stime)
+	return float64(usage.Utime.Nano()+usage.Stime.Nano()) / 1e3
 }
 
-// Plays a role with the locks of open; a ttl of 0 is the package's own.
-func run(role string, rest []string, open func(ttl time.Duration) func(key string) Lock) {
-	var usual func(key string) Lock
-	if role != "held" {
-		usual = open(0)
-		warm := usual(fmt.Sprintf("warm/%d", os.Getpid()))
-		warm.acquire()
-		warm.release()
-	}
-	switch role {
-	case "contend":
-		contend(usual, rest[0], int(number(rest[1])), number(rest[2]))
-	case "handoff":
-		handoff(usual("bench"))
-	case "free":
-		free(usual)
-	case "held":
-		held(open(time.Duration(number(rest[0])) * time.Millisecond))
-	default:
-		check(fmt.Errorf("no role %q", role))
+// Does what the lines say, with locks on the keys that it chooses.
+func run(open func(key string) Lock) {
+	warm := open(fmt.Sprintf("warm/%d", os.Getpid()))
+	warm.acquire()
+	warm.release()
+	// Some are sessions, which are opened once.
+	var bench, own, stock []Lock
+	fmt.Println("ready")
+	input := bufio.NewScanner(os.Stdin)
+	for input.Scan() {
+		words := strings.Split(input.Text(), " ")
+		switch words[0] {
+		case "cycle":
+			for n := len(own); len(words) == 3 && n < int(number(words[1])); n++ {
+				own = append(own, open(fmt.Sprintf("free/%d", n)))
+			}
+			cycle(open, own, words[1:])
+		case "hold":
+			if bench == nil {
+				bench = []Lock{open("bench")}
+			}
+			bench[0].acquire()
+			fmt.Println("acquired", now())
+			input.Scan()
+			released := now()
+			bench[0].release()
+			fmt.Println("released", released)
+		case "take":
+			for n := len(stock); n < int(number(words[1])); n++ {
+				stock = append(stock, open(fmt.Sprintf("stock/%d", n)))
+				stock[n].acquire()
+			}
+			fmt.Println("taken")
+		case "held":
+			still := 0
+			for _, lock := range stock {
+				if lock.held() {
+					still++
+				}
+			}
+			fmt.Println(still)
+		case "cpu":
+			fmt.Println(cpu())
+		default:
+			return
+		}
 	}
 }
 
-// Counts in the buckets of the Rust child's times.rs.
+// Counts in the buckets of src/times.rs.
 type times [640]int64
 
 func (t *times) record(nanos int64) {
@@ -103,7 +128,7 @@ type task struct {
 	scene                      *os.File
 	name                       [8]byte
 	pairs, handovers, overlaps int64
-	waited                     times
+	acquires, cycles           times
 }
 
 func (t *task) seen() [8]byte {
@@ -113,138 +138,72 @@ func (t *task) seen() [8]byte {
 	return seen
 }
 
-func (t *task) work() {
-	last := t.seen()
-	_, err := t.scene.WriteAt(t.name[:], 0)
-	check(err)
-	t.pairs++
-	if last != t.name {
-		t.handovers++
-	}
-	if t.seen() != t.name {
-		t.overlaps++
+func (t *task) turns(lock Lock, until int64) {
+	for start := now(); start < until; {
+		lock.acquire()
+		acquired := now()
+		t.acquires.record(acquired - start)
+		if t.scene == nil {
+			t.pairs++
+		} else if acquired < until {
+			// What comes too late is no turn: then everybody gives up the contest.
+			last := t.seen()
+			_, err := t.scene.WriteAt(t.name[:], 0)
+			check(err)
+			t.pairs++
+			if last != t.name {
+				t.handovers++
+			}
+			if t.seen() != t.name {
+				t.overlaps++
+			}
+		}
+		lock.release()
+		end := now()
+		t.cycles.record(end - start)
+		start = end
 	}
 }
 
-func contend(open func(key string) Lock, scene string, count int, process int64) {
-	file, err := os.OpenFile(scene, os.O_RDWR, 0)
-	check(err)
-	var tasks []*task
-	var locks []Lock
-	for n := 0; n < count; n++ {
-		t := &task{scene: file}
-		binary.LittleEndian.PutUint64(t.name[:], 1<<63|uint64(process)<<32|uint64(n))
-		tasks, locks = append(tasks, t), append(locks, open("bench"))
+// TASKS UNTIL [SCENE NUMBER]
+func cycle(open func(key string) Lock, locks []Lock, words []string) {
+	until, process := number(words[1]), int64(0)
+	var scene *os.File
+	if len(words) > 2 {
+		var err error
+		scene, err = os.OpenFile(words[2], os.O_RDWR, 0)
+		check(err)
+		process = number(words[3])
 	}
-	fmt.Println("ready")
-	text, _ := line()
-	until, before := number(text), cpu()
+	before, start := cpu(), now()
+	tasks := make([]task, number(words[0]))
 	var all sync.WaitGroup
-	for n, t := range tasks {
+	for n := range tasks {
+		var lock Lock
+		if scene != nil {
+			lock = open("bench")
+		} else {
+			lock = locks[n]
+		}
+		tasks[n].scene = scene
+		binary.LittleEndian.PutUint64(tasks[n].name[:], 1<<63|uint64(process)<<32|uint64(n))
 		all.Add(1)
 		go func() {
 			defer all.Done()
-			for start := now(); start < until; start = now() {
-				locks[n].acquire()
-				end := now()
-				t.waited.record(end - start)
-				// What comes too late is no turn: then everybody gives up the contest.
-				if end < until {
-					t.work()
-				}
-				locks[n].release()
-			}
+			tasks[n].turns(lock, until)
 		}()
 	}
 	all.Wait()
-	took := cpu() - before
+	seconds, took := time.Duration(now()-start).Seconds(), cpu()-before
 	var handovers, overlaps int64
 	var pairs []string
-	var waited times
-	for _, t := range tasks {
-		waited.merge(&t.waited)
+	var acquires, cycles times
+	for n := range tasks {
+		t := &tasks[n]
+		acquires.merge(&t.acquires)
+		cycles.merge(&t.cycles)
 		handovers, overlaps = handovers+t.handovers, overlaps+t.overlaps
 		pairs = append(pairs, fmt.Sprint(t.pairs))
 	}
-	fmt.Println(handovers, overlaps, took, strings.Join(pairs, " "), &waited)
-}
-
-func handoff(lock Lock) {
-	fmt.Println("ready")
-	for text, ok := line(); ok; text, ok = line() {
-		lock.acquire()
-		fmt.Println("acquired", now())
-		time.Sleep(time.Duration(number(text)) * time.Millisecond)
-		released := now()
-		lock.release()
-		fmt.Println("released", released)
-	}
-}
-
-// For each line `TASKS MILLISECONDS` says how many cycles a second, the processor time of one, and
-// how long they took.
-func free(open func(key string) Lock) {
-	var locks []Lock
-	fmt.Println("ready")
-	for text, ok := line(); ok; text, ok = line() {
-		count, length, _ := strings.Cut(text, " ")
-		tasks := int(number(count))
-		for n := len(locks); n < tasks; n++ {
-			locks = append(locks, open(fmt.Sprintf("free/%d", n)))
-		}
-		before, start := cpu(), now()
-		until := start + number(length)*1_000_000
-		done, took := make([]int64, tasks), make([]times, tasks)
-		var running sync.WaitGroup
-		for n := range done {
-			running.Add(1)
-			go func() {
-				defer running.Done()
-				for begun := now(); begun < until; begun = now() {
-					locks[n].acquire()
-					locks[n].release()
-					took[n].record(now() - begun)
-					done[n]++
-				}
-			}()
-		}
-		running.Wait()
-		var sum float64
-		var all times
-		for n, count := range done {
-			sum += float64(count)
-			all.merge(&took[n])
-		}
-		fmt.Println(sum/(float64(now()-start)/1e9), (cpu()-before)/sum, &all)
-	}
-}
-
-// For each line `take COUNT` takes locks until there are so many, and for `cpu` tells its processor
-// time; in the end tells how many are still held.
-func held(open func(key string) Lock) {
-	var locks []Lock
-	fmt.Println("ready")
-	for {
-		text, _ := line()
-		word, count, _ := strings.Cut(text, " ")
-		if word == "take" {
-			for n := len(locks); n < int(number(count)); n++ {
-				lock := open(fmt.Sprintf("stock/%d", n))
-				lock.acquire()
-				locks = append(locks, lock)
-			}
-			fmt.Println("taken")
-		} else if word == "cpu" {
-			fmt.Println(cpu())
-		} else {
-			break
-		}
-	}
-	still := 0
-	for _, lock := range locks {
-		if lock.held() {
-			still++
-		}
-	}
-	fmt.Println(still)
+	fmt.Println(handovers, overlaps, seconds, took, strings.Join(pairs, " "), &acquires, &cycles)
 }

@@ -1,5 +1,4 @@
-// Redisson's RLock in the roles of the measurements: ROLE URL ...
-// Its settings are its own, but for the watchdog's where the measurement gives a ttl.
+// Redisson's RLock. Its settings are its own, but for the watchdog's where the measurement gives a ttl.
 
 import org.redisson.Redisson;
 import org.redisson.api.RLock;
@@ -9,30 +8,14 @@ import org.redisson.config.Config;
 public class RedissonLocks {
     public static void main(String[] args) throws Exception {
         Config config = new Config();
-        config.useSingleServer().setAddress(args[1]);
-        if (Roles.ttl(args) > 0) {
-            config.setLockWatchdogTimeout(Roles.ttl(args));
+        config.useSingleServer().setAddress(args[0]);
+        if (Long.parseLong(args[1]) > 0) {
+            config.setLockWatchdogTimeout(Long.parseLong(args[1]));
         }
         RedissonClient client = Redisson.create(config);
-        Roles.run(args, key -> lock(client.getLock("redisson/" + key)));
-    }
-
-    private static Roles.Lock lock(RLock lock) {
-        return new Roles.Lock() {
-            @Override
-            public void acquire() {
-                lock.lock();
-            }
-
-            @Override
-            public void release() {
-                lock.unlock();
-            }
-
-            @Override
-            public boolean held() {
-                return lock.isHeldByCurrentThread();
-            }
-        };
+        Roles.run(key -> {
+            RLock lock = client.getLock("redisson/" + key);
+            return new Roles.Lock(lock::lock, lock::unlock, lock::isHeldByCurrentThread);
+        });
     }
 }

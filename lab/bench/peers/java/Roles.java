@@ -1,4 +1,4 @@
-// What a process of a measurement does, for locks in Java. It speaks the words of the Rust child.
+// Locks of Java in the words of src/roles.rs: URL TTL_MS NUMBER.
 
 import com.sun.management.OperatingSystemMXBean;
 import java.io.BufferedReader;
@@ -11,6 +11,7 @@ import java.nio.file.Path;
 import java.nio.file.StandardOpenOption;
 import java.util.ArrayList;
 import java.util.List;
+import java.util.concurrent.Callable;
 
 class Roles {
     // The machine compiles what runs often. Over a slow link this is less, for it would take long.
@@ -20,48 +21,58 @@ class Roles {
     private static final BufferedReader input =
             new BufferedReader(new InputStreamReader(System.in));
 
-    // A lock on one key, for one thread.
-    interface Lock {
-        void acquire() throws Exception;
-
-        void release() throws Exception;
-
-        boolean held() throws Exception;
+    interface Act {
+        void run() throws Exception;
     }
+
+    // A lock on one key, for one thread.
+    record Lock(Act acquire, Act release, Callable<Boolean> held) {}
 
     // Makes locks by their keys.
     interface Locks {
         Lock on(String key) throws Exception;
     }
 
-    // How long a lock lives unrenewed in the role held, in milliseconds; 0 means the library's own.
-    static long ttl(String[] args) {
-        return args[0].equals("held") ? Long.parseLong(args[2]) : 0;
-    }
-
-    // ROLE URL ...
-    static void run(String[] args, Locks locks) throws Exception {
+    static void run(Locks locks) throws Exception {
         Lock warm = locks.on("warm/" + ProcessHandle.current().pid());
-        long enough = now() + WARM_NANOS;
-        for (int i = 0; i < WARM && now() < enough; i++) {
-            warm.acquire();
-            warm.release();
+        long enough = System.nanoTime() + WARM_NANOS;
+        for (int i = 0; i < WARM && System.nanoTime() < enough; i++) {
+            warm.acquire.run();
+            warm.release.run();
         }
-        switch (args[0]) {
-            case "contend":
-                contend(locks, Path.of(args[2]), Integer.parseInt(args[3]), Long.parseLong(args[4]));
-                break;
-            case "handoff":
-                handoff(locks.on("bench"));
-                break;
-            case "free":
-                free(locks);
-                break;
-            case "held":
-                held(locks);
-                break;
-            default:
-                throw new IllegalArgumentException(args[0]);
+        Lock bench = locks.on("bench");
+        List<Lock> stock = new ArrayList<>();
+        say("ready");
+        for (String line; (line = input.readLine()) != null; ) {
+            String[] words = line.split(" ");
+            switch (words[0]) {
+                case "cycle" -> cycle(locks, words);
+                case "hold" -> {
+                    bench.acquire.run();
+                    say("acquired " + System.nanoTime());
+                    input.readLine();
+                    long released = System.nanoTime();
+                    bench.release.run();
+                    say("released " + released);
+                }
+                case "take" -> {
+                    while (stock.size() < Integer.parseInt(words[1])) {
+                        Lock lock = locks.on("stock/" + stock.size());
+                        lock.acquire.run();
+                        stock.add(lock);
+                    }
+                    say("taken");
+                }
+                case "held" -> {
+                    int still = 0;
+                    for (Lock lock : stock) {
+                        still += lock.held.call() ? 1 : 0;
+                    }
+                    say(still);
+                }
+                case "cpu" -> say(cpu());
+                default -> System.exit(0);
+            }
         }
         System.exit(0);
     }
@@ -71,36 +82,13 @@ class Roles {
         System.out.flush();
     }
 
-    // Nanoseconds on a clock that all processes of this machine share.
-    private static long now() {
-        return System.nanoTime();
-    }
-
     // Processor time of this process in microseconds.
     private static double cpu() {
-        OperatingSystemMXBean bean =
-                (OperatingSystemMXBean) ManagementFactory.getOperatingSystemMXBean();
+        var bean = (OperatingSystemMXBean) ManagementFactory.getOperatingSystemMXBean();
         return bean.getProcessCpuTime() / 1e3;
     }
 
-    private interface Work {
-        void run() throws Exception;
-    }
-
-    private static Thread started(Work work) {
-        Thread thread = new Thread(() -> {
-            try {
-                work.run();
-            } catch (Exception e) {
-                e.printStackTrace();
-                System.exit(1);
-            }
-        });
-        thread.start();
-        return thread;
-    }
-
-    // Counts in the buckets of the Rust child's times.rs.
+    // Counts in the buckets of src/times.rs.
     private static class Times {
         private final long[] counts = new long[640];
 
@@ -128,15 +116,20 @@ class Roles {
     }
 
     // Who owns the key, and what it sees while it does.
-    private static class Task {
+    private static class Task extends Thread {
+        final Lock lock;
+        final long until;
         final FileChannel scene;
         final long name;
-        final Times times = new Times();
+        final Times acquires = new Times();
+        final Times cycles = new Times();
         long pairs;
         long handovers;
         long overlaps;
 
-        Task(FileChannel scene, long name) {
+        Task(Lock lock, long until, FileChannel scene, long name) {
+            this.lock = lock;
+            this.until = until;
             this.scene = scene;
             this.name = name;
         }
@@ -147,131 +140,69 @@ class Roles {
             return bytes.getLong(0);
         }
 
-        void work() throws Exception {
-            long last = seen();
-            ByteBuffer bytes = ByteBuffer.allocate(8).order(ByteOrder.LITTLE_ENDIAN);
-            scene.write(bytes.putLong(0, name), 0);
-            pairs++;
-            handovers += last != name ? 1 : 0;
-            overlaps += seen() != name ? 1 : 0;
+        @Override
+        public void run() {
+            try {
+                turns();
+            } catch (Exception e) {
+                e.printStackTrace();
+                System.exit(1);
+            }
+        }
+
+        private void turns() throws Exception {
+            for (long start = System.nanoTime(); start < until; ) {
+                lock.acquire.run();
+                long acquired = System.nanoTime();
+                acquires.record(acquired - start);
+                if (scene == null) {
+                    pairs++;
+                } else if (acquired < until) {
+                    // What comes too late is no turn: then everybody gives up the contest.
+                    long last = seen();
+                    ByteBuffer bytes = ByteBuffer.allocate(8).order(ByteOrder.LITTLE_ENDIAN);
+                    scene.write(bytes.putLong(0, name), 0);
+                    pairs++;
+                    handovers += last != name ? 1 : 0;
+                    overlaps += seen() != name ? 1 : 0;
+                }
+                lock.release.run();
+                long end = System.nanoTime();
+                cycles.record(end - start);
+                start = end;
+            }
         }
     }
 
-    private static void contend(Locks locks, Path file, int count, long process)
-            throws Exception {
-        FileChannel scene =
-                FileChannel.open(file, StandardOpenOption.READ, StandardOpenOption.WRITE);
-        List<Task> tasks = new ArrayList<>();
-        for (int n = 0; n < count; n++) {
-            tasks.add(new Task(scene, 1L << 63 | process << 32 | n));
-        }
-        say("ready");
-        long until = Long.parseLong(input.readLine());
+    // cycle TASKS UNTIL [SCENE NUMBER]
+    private static void cycle(Locks locks, String[] words) throws Exception {
+        long until = Long.parseLong(words[2]);
+        FileChannel scene = words.length < 4 ? null
+                : FileChannel.open(Path.of(words[3]), StandardOpenOption.READ, StandardOpenOption.WRITE);
+        long process = scene == null ? 0 : Long.parseLong(words[4]);
         double before = cpu();
-        List<Thread> threads = new ArrayList<>();
-        for (Task task : tasks) {
-            Lock lock = locks.on("bench");
-            threads.add(started(() -> {
-                for (long start; (start = now()) < until; ) {
-                    lock.acquire();
-                    long end = now();
-                    task.times.record(end - start);
-                    // What comes too late is no turn: then everybody gives up the contest.
-                    if (end < until) {
-                        task.work();
-                    }
-                    lock.release();
-                }
-            }));
+        long start = System.nanoTime();
+        List<Task> tasks = new ArrayList<>();
+        for (int n = 0; n < Integer.parseInt(words[1]); n++) {
+            Lock lock = locks.on(scene == null ? "bench/" + n : "bench");
+            tasks.add(new Task(lock, until, scene, 1L << 63 | process << 32 | n));
         }
-        for (Thread thread : threads) {
-            thread.join();
-        }
-        double took = cpu() - before;
+        tasks.forEach(Thread::start);
         long handovers = 0;
         long overlaps = 0;
         StringBuilder pairs = new StringBuilder();
-        Times times = new Times();
+        Times acquires = new Times();
+        Times cycles = new Times();
         for (Task task : tasks) {
-            times.merge(task.times);
+            task.join();
+            acquires.merge(task.acquires);
+            cycles.merge(task.cycles);
             handovers += task.handovers;
             overlaps += task.overlaps;
             pairs.append(' ').append(task.pairs);
         }
-        say(handovers + " " + overlaps + " " + took + pairs + " " + times);
-    }
-
-    private static void handoff(Lock lock) throws Exception {
-        say("ready");
-        for (String line; (line = input.readLine()) != null; ) {
-            lock.acquire();
-            say("acquired " + now());
-            Thread.sleep(Long.parseLong(line));
-            long released = now();
-            lock.release();
-            say("released " + released);
-        }
-    }
-
-    // For each line TASKS MILLISECONDS says how many cycles a second, the processor time of one, and
-    // how long they took.
-    private static void free(Locks locks) throws Exception {
-        say("ready");
-        for (String line; (line = input.readLine()) != null; ) {
-            String[] words = line.split(" ");
-            int count = Integer.parseInt(words[0]);
-            double before = cpu();
-            long start = now();
-            long until = start + Long.parseLong(words[1]) * 1_000_000;
-            long[] done = new long[count];
-            Times[] took = new Times[count];
-            List<Thread> threads = new ArrayList<>();
-            for (int n = 0; n < count; n++) {
-                int own = n;
-                Lock lock = locks.on("bench/" + n);
-                Times times = new Times();
-                took[n] = times;
-                threads.add(started(() -> {
-                    for (long begun; (begun = now()) < until; ) {
-                        lock.acquire();
-                        lock.release();
-                        times.record(now() - begun);
-                        done[own]++;
-                    }
-                }));
-            }
-            double sum = 0;
-            Times times = new Times();
-            for (int n = 0; n < count; n++) {
-                threads.get(n).join();
-                sum += done[n];
-                times.merge(took[n]);
-            }
-            say(sum / ((now() - start) / 1e9) + " " + (cpu() - before) / sum + " " + times);
-        }
-    }
-
-    // For each line take COUNT takes locks until there are so many, and for cpu tells its processor
-    // time; in the end tells how many are still held.
-    private static void held(Locks locks) throws Exception {
-        List<Lock> all = new ArrayList<>();
-        say("ready");
-        for (String[] words; !(words = input.readLine().split(" "))[0].equals("end"); ) {
-            if (words[0].equals("cpu")) {
-                say(cpu());
-                continue;
-            }
-            while (all.size() < Integer.parseInt(words[1])) {
-                Lock lock = locks.on("stock/" + all.size());
-                lock.acquire();
-                all.add(lock);
-            }
-            say("taken");
-        }
-        int still = 0;
-        for (Lock lock : all) {
-            still += lock.held() ? 1 : 0;
-        }
-        say(still);
+        double seconds = (System.nanoTime() - start) / 1e9;
+        say(handovers + " " + overlaps + " " + seconds + " " + (cpu() - before) + pairs + " "
+                + acquires + " " + cycles);
     }
 }

@@ -1,6 +1,5 @@
-// ShedLock's JDBC provider in the roles of the measurements: ROLE URL ...
-// ShedLock does not wait for a lock, so this asks again after a pause. In the role held its own KeepAliveLockProvider
-// extends the locks.
+// ShedLock's JDBC provider. It does not wait for a lock, so this asks again after a pause. Where the measurement gives a
+// ttl its own KeepAliveLockProvider extends the locks.
 
 import com.zaxxer.hikari.HikariConfig;
 import com.zaxxer.hikari.HikariDataSource;
@@ -8,6 +7,7 @@ import java.time.Duration;
 import java.time.Instant;
 import java.util.Optional;
 import java.util.concurrent.Executors;
+import java.util.concurrent.atomic.AtomicReference;
 import net.javacrumbs.shedlock.core.LockConfiguration;
 import net.javacrumbs.shedlock.core.LockProvider;
 import net.javacrumbs.shedlock.core.SimpleLock;
@@ -21,52 +21,36 @@ public class ShedLock {
     public static void main(String[] args) throws Exception {
         HikariConfig config = new HikariConfig();
         // postgres://USER@HOST:PORT/DATABASE
-        String[] parts = args[1].substring(args[1].indexOf("://") + 3).split("@");
+        String[] parts = args[0].substring(args[0].indexOf("://") + 3).split("@");
         config.setJdbcUrl("jdbc:postgresql://" + parts[1]);
         config.setUsername(parts[0]);
         config.setMaximumPoolSize(64);
         config.setMinimumIdle(1);
         JdbcLockProvider plain = new JdbcLockProvider(new HikariDataSource(config));
-        LockProvider provider = args[0].equals("held")
+        LockProvider provider = Long.parseLong(args[1]) > 0
                 ? new KeepAliveLockProvider(plain, Executors.newScheduledThreadPool(8))
                 : plain;
-        Roles.run(args, key -> new Polled(provider, key));
+        Roles.run(key -> {
+            AtomicReference<SimpleLock> held = new AtomicReference<>();
+            return new Roles.Lock(
+                    () -> held.set(polled(provider, key)),
+                    () -> held.get().unlock(),
+                    // Whether its row says so: nothing of ShedLock does.
+                    () -> tried(provider, key).isEmpty());
+        });
     }
 
-    private static class Polled implements Roles.Lock {
-        private final LockProvider provider;
-        private final String key;
-        private SimpleLock held;
-        private Instant since;
+    private static Optional<SimpleLock> tried(LockProvider provider, String key) {
+        return provider.lock(new LockConfiguration(Instant.now(), key, TTL, Duration.ZERO));
+    }
 
-        Polled(LockProvider provider, String key) {
-            this.provider = provider;
-            this.key = key;
-        }
-
-        @Override
-        public void acquire() throws Exception {
-            while (true) {
-                since = Instant.now();
-                Optional<SimpleLock> got =
-                        provider.lock(new LockConfiguration(since, key, TTL, Duration.ZERO));
-                if (got.isPresent()) {
-                    held = got.get();
-                    return;
-                }
-                Thread.sleep(PAUSE);
+    private static SimpleLock polled(LockProvider provider, String key) throws Exception {
+        while (true) {
+            Optional<SimpleLock> got = tried(provider, key);
+            if (got.isPresent()) {
+                return got.get();
             }
-        }
-
-        @Override
-        public void release() {
-            held.unlock();
-        }
-
-        // Whether its row says so: nothing of ShedLock does.
-        @Override
-        public boolean held() {
-            return provider.lock(new LockConfiguration(Instant.now(), key, TTL, Duration.ZERO)).isEmpty();
+            Thread.sleep(PAUSE);
         }
     }
 }

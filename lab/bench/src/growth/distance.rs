@@ -3,83 +3,40 @@
 use std::time::Duration;
 
 use latchwork_services::{
-    Direction, EtcdCluster, EtcdOptions, RedisOptions, RedisServer, ZooKeeperEnsemble,
-    ZooKeeperOptions,
+    Direction, EtcdCluster, EtcdOptions, ZooKeeperEnsemble, ZooKeeperOptions,
 };
 
-use crate::Outcome;
+use crate::bars::{self, GROWTH_DISTANCE};
 use crate::growth::exponent::slope;
-use crate::growth::picture::Chart;
-use crate::growth::served::Which;
 use crate::handoffs::handoffs;
 use crate::peers::{self, ETCD_CONCURRENCY, Kind, LATCHWORK, RSLOCK, ZOOKEEPER_CLIENT};
-use crate::redlock_servers::Five;
+use crate::roles::{Outcome, now};
 use crate::stats::{head, median, micros, row, shortened};
-use crate::store::{SlowLink, Store};
-use crate::stores::ping;
+use crate::store::{Five, SlowLink, Store, Which, ping, redis};
 use crate::times::Times;
-use crate::{bars, stats};
-
-type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
 
 /// Round trips in milliseconds.
 const TRIPS: &[u64] = &[0, 1, 2, 5];
 const LENGTH: Duration = Duration::from_millis(1_500);
 const MEMBERS: usize = 3;
 
-pub(crate) const ACQUIRE: Chart = Chart {
-    name: "growth-distance",
-    title: "Members that are apart: a free acquire and release, median in ms",
-    size: "round trip between members (Redlock: from the client to each server) in ms",
-};
+/// Moves members apart, and lets somebody use them.
+type Apart = Box<dyn Fn(Duration, &mut dyn FnMut(&str) -> Outcome) -> Outcome>;
 
-/// A store whose members can be moved apart.
-enum Members {
-    Etcd(EtcdCluster),
-    ZooKeeper(ZooKeeperEnsemble),
-    /// The servers know nothing of each other: it is the clients who are far.
-    Redlock(Five),
-}
-
-impl Members {
-    fn start(which: Which) -> Result<Self> {
-        Ok(match which {
-            Which::Etcd => {
-                Self::Etcd(EtcdCluster::start_with_proxies(MEMBERS, &EtcdOptions::new())?)
-            }
-            Which::ZooKeeper => Self::ZooKeeper(ZooKeeperEnsemble::start(
-                MEMBERS,
-                &ZooKeeperOptions::new().links(),
-            )?),
-            Which::Redlock => Self::Redlock(Five::start()?),
-            other => return Err(format!("{other:?} has no members").into()),
-        })
-    }
-
-    fn name(&self) -> &'static str {
-        match self {
-            Self::Etcd(_) => "etcd, 3 members",
-            Self::ZooKeeper(_) => "ZooKeeper, 3 servers",
-            Self::Redlock(_) => "Redlock, 5 servers",
-        }
-    }
-
-    fn kinds(&self) -> Vec<Kind> {
-        match self {
-            Self::Etcd(_) => vec![LATCHWORK, ETCD_CONCURRENCY],
-            Self::ZooKeeper(_) => vec![LATCHWORK, ZOOKEEPER_CLIENT],
-            Self::Redlock(_) => vec![LATCHWORK, RSLOCK],
-        }
-    }
-
-    /// Moves them apart, and lets somebody use them.
-    fn at<T>(&self, trip: Duration, work: impl FnOnce(&str) -> Result<T>) -> Result<T> {
-        match self {
-            Self::Etcd(cluster) => {
+fn members(which: Which) -> Outcome<(&'static str, Kind, Apart)> {
+    Ok(match which {
+        Which::Etcd => {
+            let cluster = EtcdCluster::start_with_proxies(MEMBERS, &EtcdOptions::new())?;
+            let apart: Apart = Box::new(move |trip, work| {
                 cluster.set_round_trip(trip);
                 work(&cluster.url())
-            }
-            Self::ZooKeeper(ensemble) => {
+            });
+            ("etcd, 3 members", ETCD_CONCURRENCY, apart)
+        }
+        Which::ZooKeeper => {
+            let options = ZooKeeperOptions::new().links();
+            let ensemble = ZooKeeperEnsemble::start(MEMBERS, &options)?;
+            let apart: Apart = Box::new(move |trip, work| {
                 for from in 0..MEMBERS {
                     for to in (0..MEMBERS).filter(|to| *to != from) {
                         let link = ensemble.link(from, to)?;
@@ -88,68 +45,64 @@ impl Members {
                     }
                 }
                 work(&ensemble.url())
-            }
-            Self::Redlock(five) => work(&SlowLink::new(five, trip / 2)?.address()),
+            });
+            ("ZooKeeper, 3 servers", ZOOKEEPER_CLIENT, apart)
         }
-    }
-}
-
-/// Medians in microseconds at one distance.
-struct Seen {
-    /// What a round trip over such a link takes.
-    trip: f64,
-    cycle: f64,
-    cycle_p99: f64,
-    handoff: f64,
+        // The servers know nothing of each other: it is the clients who are far.
+        _ => {
+            let five = Five::start()?;
+            let apart: Apart =
+                Box::new(move |trip, work| work(&SlowLink::new(&five, trip / 2)?.address()));
+            ("Redlock, 5 servers", RSLOCK, apart)
+        }
+    })
 }
 
 pub(crate) fn run(which: Which) -> Outcome {
-    let members = Members::start(which)?;
-    let (kinds, missing) = peers::install(members.kinds());
-    let redis = RedisServer::start(&RedisOptions::new())?;
+    let (name, other, apart) = members(which)?;
+    let (kinds, missing) = peers::install(&[LATCHWORK, other]);
+    let redis = redis()?;
     // What servers do for the first time takes longer.
-    members.at(Duration::ZERO, |url| measure(&LATCHWORK, url, 0.0).map(drop))?;
-    let trips = if stats::is_short() { &TRIPS[..3] } else { TRIPS };
+    apart(Duration::ZERO, &mut |url| measure(&LATCHWORK, url).map(drop))?;
     for kind in &kinds {
-        println!("{} on {}, by the round trip between members:\n", kind.name, members.name());
-        head(&[
-            "round trip, as set",
-            "as measured",
-            "acquire and release p50",
-            "in trips",
-            "p99",
-            "hand-off p50",
-            "in trips",
-        ]);
-        let mut all: Vec<Seen> = Vec::new();
-        for millis in trips {
+        let series = format!("{} on {name}", kind.name);
+        println!("{series}, by the round trip between members:\n");
+        head(
+            "round trip, as set | as measured | acquire and release p50 | in trips | p99 | hand-off p50 | in trips",
+        );
+        // The trip as measured, and medians, in microseconds.
+        let mut all: Vec<[f64; 3]> = Vec::new();
+        for millis in &TRIPS[..shortened(TRIPS.len(), 3)] {
             let trip = Duration::from_millis(*millis);
-            let link = ping(&SlowLink::new(&redis, trip / 2)?)? * 1e3;
-            let seen = members.at(trip, |url| measure(kind, url, link))?;
-            let first = all.first().unwrap_or(&seen);
+            let (link, mut seen) = (ping(&redis, trip / 2)? * 1e3, [f64::NAN; 3]);
+            apart(trip, &mut |url| {
+                seen = measure(kind, url)?;
+                Ok(())
+            })?;
+            let [cycle, p99, handoff] = seen;
+            let first = all.first().copied().unwrap_or([link, cycle, handoff]);
             // What there is beyond the time without a distance, in round trips.
-            let trips = |now: f64, then: f64| format!("{:.1}", (now - then) / (link - first.trip));
+            let trips = |now: f64, then: f64| format!("{:.1}", (now - then) / (link - first[0]));
             row(&[
                 format!("{millis} ms"),
                 micros(link),
-                micros(seen.cycle),
-                trips(seen.cycle, first.cycle),
-                micros(seen.cycle_p99),
-                micros(seen.handoff),
-                trips(seen.handoff, first.handoff),
+                micros(cycle),
+                trips(cycle, first[1]),
+                micros(p99),
+                micros(handoff),
+                trips(handoff, first[2]),
             ]);
-            let series = format!("{} on {}", kind.name, members.name());
-            bars::note(ACQUIRE.name, &series, &millis.to_string(), seen.cycle / 1e3);
-            all.push(seen);
+            bars::note(GROWTH_DISTANCE.name, &series, &millis.to_string(), cycle / 1e3);
+            all.push([link, cycle, handoff]);
         }
-        let fit = |of: fn(&Seen) -> f64| {
-            slope(&all.iter().map(|seen| (seen.trip, of(seen))).collect::<Vec<_>>())
+        let fit = |of: usize| {
+            let trips = slope(&all.iter().map(|seen| (seen[0], seen[of])).collect::<Vec<_>>());
+            trips.map_or("-".into(), |trips| format!("{trips:.2}"))
         };
-        let shown = |trips: Option<f64>| trips.map_or("-".into(), |trips| format!("{trips:.2}"));
         println!(
             "\nBy least squares, a cycle takes {} round trips, a hand-off {}.\n",
-            shown(fit(|seen| seen.cycle)),
-            shown(fit(|seen| seen.handoff))
+            fit(1),
+            fit(2)
         );
     }
     for (kind, reason) in missing {
@@ -158,14 +111,17 @@ pub(crate) fn run(which: Which) -> Outcome {
     Ok(())
 }
 
-fn measure(kind: &Kind, url: &str, trip: f64) -> Result<Seen> {
-    let mut worker = kind.start("free", url, &[])?;
-    let length = shortened(LENGTH, LENGTH / 3).as_millis();
+/// Median and 99th percentile of a cycle, and the median of a hand-off, in microseconds.
+fn measure(kind: &Kind, url: &str) -> Outcome<[f64; 3]> {
+    let mut worker = kind.start(url, 0)?;
+    let mut line = String::new();
     // The first round has what happens once.
-    worker.tell(&format!("1 {length}"))?;
-    worker.line()?;
-    worker.tell(&format!("1 {length}"))?;
-    let (_, times) = Times::after_numbers(&worker.line()?)?;
-    let handoff = median(&mut handoffs(kind, url)?);
-    Ok(Seen { trip, cycle: times.quantile(0.5), cycle_p99: times.quantile(0.99), handoff })
+    for _ in 0..2 {
+        let until = now() + shortened(LENGTH, LENGTH / 3).as_nanos() as u64;
+        worker.tell(&format!("cycle 1 {until}"))?;
+        line = worker.line()?;
+    }
+    let (_, times) = Times::after_numbers(&line)?;
+    let cycles = times.get(1).ok_or("times")?;
+    Ok([cycles.quantile(0.5), cycles.quantile(0.99), median(&mut handoffs(kind, url)?)])
 }

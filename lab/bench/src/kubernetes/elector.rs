@@ -12,7 +12,7 @@ use latchwork_kubernetes::fence::patch;
 use serde_json::json;
 use tokio::signal::unix::{SignalKind, signal};
 
-use crate::Outcome;
+use crate::roles::Outcome;
 
 /// That of client-go.
 const LEASE: Duration = Duration::from_secs(15);
@@ -61,10 +61,7 @@ async fn elect(args: &[String]) -> Outcome {
 }
 
 /// With the object that leaders write to.
-async fn config_maps(
-    kubeconfig: &str,
-    namespace: &str,
-) -> Result<Api<ConfigMap>, Box<dyn std::error::Error>> {
+async fn config_maps(kubeconfig: &str, namespace: &str) -> Outcome<Api<ConfigMap>> {
     let read = Kubeconfig::read_from(kubeconfig)?;
     let config = Config::from_custom_kubeconfig(read, &KubeConfigOptions::default()).await?;
     let maps: Api<ConfigMap> = Api::namespaced(Client::try_from(config)?, namespace);

@@ -8,11 +8,10 @@ use std::time::{Duration, Instant};
 use latchwork_services::{ADMIN, KubernetesServer, OTHER_ADMIN, provided};
 use rustix::process::{Pid, Signal, kill_process};
 
-use super::Kind;
-use crate::child::Worker;
-use crate::roles::now;
-
-type Result<T> = std::result::Result<T, Box<dyn std::error::Error + Send + Sync>>;
+use super::{CHILD, CLIENT_GO, CRATES, OURS};
+use crate::installing;
+use crate::roles::{Outcome, now};
+use crate::worker::Worker;
 
 /// Longer than any of them takes for anything.
 const ANSWER_LIMIT: Duration = Duration::from_secs(90);
@@ -29,7 +28,7 @@ struct Elector {
 
 impl Elector {
     /// When it says this; what it says before is of no interest.
-    fn says(&self, line: &str) -> Result<u64> {
+    fn says(&self, line: &str) -> Outcome<u64> {
         let start = Instant::now();
         loop {
             let left = ANSWER_LIMIT.saturating_sub(start.elapsed());
@@ -41,7 +40,7 @@ impl Elector {
         }
     }
 
-    fn signal(&self, signal: Signal) -> Result<()> {
+    fn signal(&self, signal: Signal) -> Outcome<()> {
         Ok(kill_process(Pid::from_child(&self.worker.child), signal)?)
     }
 }
@@ -55,8 +54,8 @@ pub(super) struct Overlap {
 }
 
 pub(super) struct Pair {
-    kind: Kind,
-    namespace: String,
+    pub(super) kind: &'static str,
+    pub(super) namespace: String,
     /// Of two users, so that the requests of a leader and of a candidate are counted apart.
     kubeconfigs: [PathBuf; 2],
     folder: PathBuf,
@@ -67,8 +66,12 @@ pub(super) struct Pair {
 
 impl Pair {
     /// Starts a leader, without a candidate yet.
-    pub(super) fn start(kind: Kind, server: &KubernetesServer, folder: &Path) -> Result<Self> {
-        let namespace = format!("of-{}", kind.name());
+    pub(super) fn start(
+        kind: &'static str,
+        server: &KubernetesServer,
+        folder: &Path,
+    ) -> Outcome<Self> {
+        let namespace = format!("of-{kind}");
         server.make_namespace(&namespace)?;
         let port = server.port();
         let kubeconfigs = [
@@ -81,12 +84,8 @@ impl Pair {
         Ok(Self { kind, namespace, kubeconfigs, folder, started: 1, leader, candidate: None })
     }
 
-    pub(super) fn namespace(&self) -> &str {
-        &self.namespace
-    }
-
     /// Starts a candidate, unless there is one, and lets it settle.
-    pub(super) fn with_candidate(&mut self) -> Result<()> {
+    pub(super) fn with_candidate(&mut self) -> Outcome<()> {
         if self.candidate.is_none() {
             let number = self.started;
             let kubeconfig = &self.kubeconfigs[number % 2];
@@ -100,7 +99,7 @@ impl Pair {
     }
 
     /// Milliseconds from this signal to the leader until the candidate leads.
-    pub(super) fn followed(&mut self, end: Signal) -> Result<f64> {
+    pub(super) fn followed(&mut self, end: Signal) -> Outcome<f64> {
         self.with_candidate()?;
         let candidate = self.candidate.take().ok_or("no candidate")?;
         let at = now();
@@ -111,7 +110,7 @@ impl Pair {
     }
 
     /// Stops the leader until the candidate leads and works, and lets it go on.
-    pub(super) fn overlap(&mut self) -> Result<Overlap> {
+    pub(super) fn overlap(&mut self) -> Outcome<Overlap> {
         self.with_candidate()?;
         let candidate = self.candidate.take().ok_or("no candidate")?;
         self.leader.signal(Signal::STOP)?;
@@ -120,10 +119,7 @@ impl Pair {
         self.leader.signal(Signal::CONT)?;
         self.leader.says("stopped")?;
         let refused = match self.kind {
-            Kind::Latchwork => {
-                let said = self.leader.lines.recv_timeout(ANSWER_LIMIT);
-                Some(said.map_err(|_| "it does not say what became of its write")?.1 == "refused")
-            }
+            OURS => Some(self.leader.lines.recv_timeout(ANSWER_LIMIT)?.1 == "refused"),
             _ => None,
         };
         let log = std::fs::read_to_string(log(&self.folder, &self.namespace))?;
@@ -140,47 +136,29 @@ fn log(folder: &Path, namespace: &str) -> PathBuf {
 }
 
 fn start(
-    kind: Kind,
+    kind: &str,
     kubeconfig: &Path,
     namespace: &str,
     folder: &Path,
     number: usize,
-) -> Result<Elector> {
-    let id = format!("{}-{number}", kind.name());
-    let log = log(folder, namespace);
-    let mut command = match kind {
-        Kind::Latchwork => {
-            let mut own = Command::new(std::env::current_exe()?);
-            own.args(["child-elect".as_ref(), kubeconfig.as_os_str()]);
-            own
-        }
-        Kind::ClientGo => Command::new(provided("elector")?),
-        Kind::Coordinate | Kind::LeaderElection => {
-            let mut peer = Command::new(crate::installing::kubernetes_peers_program());
-            peer.args([kind.name().as_ref(), kubeconfig.as_os_str()]);
-            peer
-        }
+) -> Outcome<Elector> {
+    let (id, log) = (format!("{kind}-{number}"), log(folder, namespace));
+    let (program, first) = match kind {
+        OURS => (std::env::current_exe()?, CHILD),
+        CLIENT_GO => (provided("elector")?.into(), ""),
+        _ => (installing::cargo_program(CRATES), kind),
     };
-    match kind {
-        Kind::ClientGo => {
-            command.arg("-kubeconfig").arg(kubeconfig).args(["-namespace", namespace]);
-            command.args(["-name", LEASE, "-id", &id]).arg("-log").arg(&log);
-        }
-        _ => {
-            command.args([namespace, LEASE, &id]).arg(&log);
-        }
+    let mut command = Command::new(program);
+    if kind == CLIENT_GO {
+        command.arg("-kubeconfig").arg(kubeconfig).args(["-namespace", namespace]);
+        command.args(["-name", LEASE, "-id", &id]).arg("-log").arg(&log);
+    } else {
+        command.arg(first).arg(kubeconfig).args([namespace, LEASE, &id]).arg(&log);
     }
     // Their loggers write what they find.
     command.stderr(std::process::Stdio::null());
     let mut worker = Worker::spawn(&mut command)?;
     let (sender, lines) = channel();
-    let printed = worker.take_lines();
-    std::thread::spawn(move || {
-        for line in printed.map_while(std::result::Result::ok) {
-            if sender.send((now(), line)).is_err() {
-                return;
-            }
-        }
-    });
+    worker.read(move |line| sender.send((now(), line)).is_ok());
     Ok(Elector { worker, id, lines })
 }

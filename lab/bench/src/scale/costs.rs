@@ -2,14 +2,12 @@
 
 use std::time::{Duration, Instant};
 
-use crate::Outcome;
-use crate::child::Worker;
-use crate::growth::child::start;
-use crate::growth::served::{Served, Which, open};
-use crate::growth::waiters::expect;
-use crate::scale::{STORES, Scene, say_disk};
+use crate::growth::open;
+use crate::peers::LATCHWORK;
+use crate::roles::Outcome;
+use crate::scale::{STORES, on_disk, say_disk};
 use crate::stats::{head, number, row, shortened};
-use crate::times::Times;
+use crate::store::{Store, Which};
 
 /// Each asks for 64 locks at a time.
 const PROCESSES: [usize; 2] = [1, 4];
@@ -19,33 +17,8 @@ const HOLDS: usize = 5_000;
 /// Each hold is renewed once in a third of it.
 const TTL: Duration = Duration::from_secs(6);
 const WATCHED: Duration = Duration::from_secs(8);
-/// A process of PostgreSQL reports what it has counted once a second while it works, and 10 s after its last request.
-const REPORTED: Duration = Duration::from_millis(10_500);
-const OTHERS_REPORTED: Duration = Duration::from_millis(100);
 /// A network disk, or a local one behind a busy controller.
 const SYNC: Duration = Duration::from_millis(1);
-
-type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
-
-/// What the servers have spent so far.
-struct Spent {
-    at: Instant,
-    cpu: f64,
-    syncs: f64,
-}
-
-impl Spent {
-    fn of(store: &dyn Served) -> Result<Self> {
-        let (cpu, at) = (store.cpu(), Instant::now());
-        Ok(Self { at, cpu, syncs: store.syncs()? })
-    }
-
-    /// Seconds, processor time and syncs since then.
-    fn since(&self, then: &Self) -> (f64, f64, f64) {
-        let seconds = (self.at - then.at).as_secs_f64();
-        (seconds, self.cpu - then.cpu, self.syncs - then.syncs)
-    }
-}
 
 pub(crate) fn run() -> Outcome {
     say_disk()?;
@@ -54,66 +27,61 @@ pub(crate) fn run() -> Outcome {
          the rate at which a disk is full that takes {} ms for a sync, and which comes first.\n",
         SYNC.as_millis()
     );
-    head(&[
-        "store",
-        "cycles under way",
-        "cycles a second, clients on this machine",
-        "server CPU a cycle",
-        "syncs a cycle",
-        "a processor is full at",
-        "the disk is full at",
-        "gives way first",
-    ]);
+    head(
+        "store | cycles under way | cycles a second, clients on this machine | server CPU a cycle | syncs a cycle | a processor is full at | the disk is full at | gives way first",
+    );
     let mut renewals = Vec::new();
     for which in STORES {
-        let scene = Scene::start(which)?;
-        let url = open(&*scene.store)?;
+        let (store, _folder) = on_disk(which)?;
         for processes in PROCESSES {
-            row(&cycles(which, &*scene.store, &url, processes)?);
+            row(&cycles(which, &*store, processes)?);
         }
         renewals.push(renewed(which)?);
     }
     println!("\n{HOLDS} locks that one process holds, with a ttl of {} s:\n", TTL.as_secs());
-    head(&["store", "renewals a second", "server CPU a renewal", "syncs a second"]);
+    head("store | renewals a second | server CPU a renewal | syncs a second");
     renewals.iter().for_each(|cells| row(cells));
     Ok(())
 }
 
-/// Until the server has reported all that it has counted.
-fn reported(which: Which) -> Duration {
-    if matches!(which, Which::Postgres) { REPORTED } else { OTHERS_REPORTED }
+/// Waits until the server has reported all that it has counted: a process of PostgreSQL does that once a second while
+/// it works, and 10 s after its last request.
+fn reported(which: Which) {
+    std::thread::sleep(Duration::from_millis(if which == Which::Postgres { 10_500 } else { 100 }));
 }
 
-fn cycles(which: Which, store: &dyn Served, url: &str, processes: usize) -> Result<Vec<String>> {
-    let mut workers = Vec::new();
-    for _ in 0..processes {
-        workers.push(start("keys", url, TTL)?);
-    }
+fn cycles(which: Which, store: &dyn Store, processes: usize) -> Outcome<[String; 8]> {
+    let mut workers = LATCHWORK.start_all(&open(store)?, TTL.as_millis(), processes)?;
     let each = shortened(CYCLES, CYCLES / 10) / processes;
-    // Each process has keys of its own; the first make what is there once, and compile the server's code.
-    let asked = |n: usize, from: usize, to: usize| {
-        let begin = n * 20 * CYCLES;
-        format!("use {} {}", begin + from, begin + to)
+    let mut all = |from: usize| -> Outcome {
+        for (n, worker) in workers.iter_mut().enumerate() {
+            // Each process has keys of its own.
+            let from = n * 20 * CYCLES + from;
+            worker.tell(&format!("use {from} {}", from + each))?;
+        }
+        for worker in &mut workers {
+            let ([_, failed, _], _) = worker.numbers()?;
+            if failed > 0.0 {
+                return Err(format!("{}: {failed} cycles failed", store.name()).into());
+            }
+        }
+        Ok(())
     };
-    all(&mut workers, |n| asked(n, 0, each))?;
-    std::thread::sleep(reported(which));
-    let before = Spent::of(store)?;
-    let failed = all(&mut workers, |n| asked(n, each, 2 * each))?;
-    let took = before.at.elapsed().as_secs_f64();
-    let cpu = store.cpu() - before.cpu;
-    std::thread::sleep(reported(which));
-    let syncs = store.syncs()? - before.syncs;
-    if failed > 0.0 {
-        return Err(format!("{}: {failed} cycles failed", store.name()).into());
-    }
+    // The first make what is there once, and compile the server's code.
+    all(0)?;
+    reported(which);
+    let (start, before, syncs) = (Instant::now(), store.cpu(), store.syncs()?);
+    all(each)?;
+    let (took, cpu) = (start.elapsed().as_secs_f64(), store.cpu() - before);
+    reported(which);
     let count = (each * processes) as f64;
-    let (cpu, syncs) = (cpu / count, syncs / count);
+    let (cpu, syncs) = (cpu / count, (store.syncs()? - syncs) / count);
     let (processor, disk) = (1.0 / cpu, 1.0 / (syncs * SYNC.as_secs_f64()));
     let rate = |rate: f64| match rate.is_finite() {
         true => format!("{rate:.0} a second"),
         false => "-".into(),
     };
-    Ok(vec![
+    Ok([
         store.name().into(),
         (AT_ONCE * processes).to_string(),
         format!("{:.0}", count / took),
@@ -125,52 +93,39 @@ fn cycles(which: Which, store: &dyn Served, url: &str, processes: usize) -> Resu
     ])
 }
 
-/// Tells each of them something and waits for all; how many cycles failed.
-fn all(workers: &mut [Worker], word: impl Fn(usize) -> String) -> Result<f64> {
-    for (n, worker) in workers.iter_mut().enumerate() {
-        worker.tell(&word(n))?;
-    }
-    let mut failed = 0.0;
-    for worker in workers {
-        let line = worker.line()?;
-        let (numbers, _) = Times::after_numbers(&line)?;
-        failed += numbers.get(1).ok_or_else(|| format!("what is {line:?}?"))?;
-    }
-    Ok(failed)
+/// Processor time and syncs in a second.
+fn watched(store: &dyn Store) -> Outcome<[f64; 2]> {
+    let (start, cpu, syncs) = (Instant::now(), store.cpu(), store.syncs()?);
+    std::thread::sleep(shortened(WATCHED, WATCHED / 4));
+    let seconds = start.elapsed().as_secs_f64();
+    Ok([(store.cpu() - cpu) / seconds, (store.syncs()? - syncs) / seconds])
 }
 
 /// What renewals cost, without what the store spends when nobody asks.
-fn renewed(which: Which) -> Result<Vec<String>> {
-    let scene = Scene::start(which)?;
-    let store = &scene.store;
-    let url = open(&**store)?;
-    let watched = shortened(WATCHED, WATCHED / 4);
+fn renewed(which: Which) -> Outcome<[String; 4]> {
+    let (store, _folder) = on_disk(which)?;
     let holds = shortened(HOLDS, HOLDS / 10);
-    let mut worker = start("holds", &url, TTL)?;
-    worker.tell("take 1")?;
-    expect(&worker.line()?, "taken")?;
-    std::thread::sleep(reported(which));
-    let before = Spent::of(&**store)?;
-    std::thread::sleep(watched);
-    let (seconds, cpu, syncs) = Spent::of(&**store)?.since(&before);
-    let (idle_cpu, idle_syncs) = (cpu / seconds, syncs / seconds);
-    worker.tell(&format!("take {holds}"))?;
-    expect(&worker.line()?, "taken")?;
-    // Until what came with the acquires is over.
-    std::thread::sleep(reported(which) + TTL / 3);
-    let before = Spent::of(&**store)?;
-    std::thread::sleep(watched);
-    let (seconds, cpu, syncs) = Spent::of(&**store)?.since(&before);
-    worker.tell("held")?;
-    let held: f64 = worker.line()?.parse()?;
+    let mut worker = LATCHWORK.start(&open(&*store)?, TTL.as_millis())?;
+    let mut seen = [[0.0; 2]; 2];
+    for (count, seen) in [1, holds].into_iter().zip(&mut seen) {
+        worker.tell(&format!("take {count} 64"))?;
+        worker.expect("taken")?;
+        // Until what came with the acquires is over.
+        std::thread::sleep(TTL / 3);
+        reported(which);
+        *seen = watched(&*store)?;
+    }
+    let held = worker.ask("held")?;
     if held < holds as f64 {
         return Err(format!("{}: {held} of {holds} are held", store.name()).into());
     }
     let rate = held / (TTL / 3).as_secs_f64();
-    Ok(vec![
+    let [idle, busy] = seen;
+    let more = |n: usize| (busy[n] - idle[n]).max(0.0);
+    Ok([
         store.name().into(),
         format!("{rate:.0}"),
-        format!("{:.2} us", (cpu / seconds - idle_cpu).max(0.0) / rate * 1e6),
-        number((syncs / seconds - idle_syncs).max(0.0)),
+        format!("{:.2} us", more(0) / rate * 1e6),
+        number(more(1)),
     ])
 }

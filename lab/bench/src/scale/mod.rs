@@ -12,32 +12,24 @@ mod other_work;
 
 use tempfile::TempDir;
 
-use crate::growth::served::{Served, Which};
-use crate::postgres::sync;
+use crate::roles::Outcome;
+use crate::store::{Store, Which, sync};
 
 /// The stores with a server.
 const STORES: [Which; 4] = [Which::Redis, Which::Etcd, Which::ZooKeeper, Which::Postgres];
 
 /// A server whose data is on a disk, and the folder of its data, which is removed after it has ended.
-struct Scene {
-    store: Box<dyn Served>,
-    _folder: TempDir,
-}
-
-impl Scene {
-    fn start(which: Which) -> Result<Self, Box<dyn std::error::Error>> {
-        let folder = tempfile::tempdir_in(std::env::temp_dir())?;
-        Ok(Self { store: which.start_in(folder.path())?, _folder: folder })
-    }
+fn on_disk(which: Which) -> Outcome<(Box<dyn Store>, TempDir)> {
+    let folder = tempfile::tempdir_in(std::env::temp_dir())?;
+    Ok((which.start_in(folder.path())?, folder))
 }
 
 /// Says where the data is, and how fast that is.
-fn say_disk() -> Result<(), Box<dyn std::error::Error>> {
-    let folder = tempfile::tempdir_in(std::env::temp_dir())?;
+fn say_disk() -> Outcome {
     println!(
         "The data of etcd, ZooKeeper and PostgreSQL is on a disk and synced to it; Redis writes none, as it is installed. A page \
          written and synced to that disk took {:.0} us before.\n",
-        sync(folder.path())?
+        sync()?
     );
     Ok(())
 }

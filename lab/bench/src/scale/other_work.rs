@@ -2,107 +2,82 @@
 
 use latchwork::Driver;
 use latchwork_zookeeper::bare::Bare as ZooKeeper;
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use tokio::net::TcpStream;
-use tokio::runtime::Runtime;
+use redis::aio::MultiplexedConnection;
+use tokio::runtime::Handle;
 use tokio_postgres::{Client, NoTls, Statement};
 
-use crate::etcd_bare::Bare as Etcd;
-use crate::growth::served::{Served, Which};
-
-type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
+use crate::bare::etcd::Bare as Etcd;
+use crate::roles::{Failed, Outcome};
+use crate::store::{Store, Which};
 
 /// One connection, and the key that it writes.
 pub(super) enum Other {
     /// `SET`
-    Redis { stream: TcpStream, request: Vec<u8> },
+    Redis { connection: MultiplexedConnection, key: String },
     /// A put.
-    Etcd { bare: Etcd, key: Vec<u8> },
+    Etcd(Etcd),
     /// A node is made, its neighbours are listed, and it is deleted.
     ZooKeeper { bare: ZooKeeper, folder: String },
     /// An `UPDATE` of one row that waits for the disk.
     Postgres { client: Client, update: Statement, row: i64 },
 }
 
+fn failed(error: impl std::fmt::Display) -> Failed {
+    error.to_string().into()
+}
+
 impl Other {
     /// Connects the one with this number.
-    pub(super) fn connect(
+    pub(super) async fn connect(
         which: Which,
-        store: &dyn Served,
-        number: i64,
+        store: &dyn Store,
+        row: i64,
         driver: &Driver,
-        on: &Runtime,
-    ) -> Result<Self> {
-        let url = store.address();
-        let port = *store.ports().first().ok_or("no server")?;
+    ) -> Outcome<Self> {
+        let (url, key) = (store.address(), format!("other-{row}"));
         Ok(match which {
             Which::Redis => {
-                let stream = on.block_on(TcpStream::connect(("127.0.0.1", port)))?;
-                stream.set_nodelay(true)?;
-                let (key, value) = (format!("other-{number}"), "x".repeat(100));
-                let request = format!(
-                    "*3\r\n$3\r\nSET\r\n${}\r\n{key}\r\n${}\r\n{value}\r\n",
-                    key.len(),
-                    value.len()
-                );
-                Self::Redis { stream, request: request.into_bytes() }
+                let client = redis::Client::open(url)?;
+                let connection = client.get_multiplexed_async_connection().await?;
+                Self::Redis { connection, key }
             }
-            Which::Etcd => {
-                let bare = Etcd::connect(&url, on).map_err(|error| error.to_string())?;
-                Self::Etcd { bare, key: format!("other/{number}").into_bytes() }
-            }
+            Which::Etcd => Self::Etcd(Etcd::connect(&url, &Handle::current()).await?.on(&key)),
             Which::ZooKeeper => {
-                let folder = format!("/other-{number}");
-                let bare = on.block_on(async {
-                    let bare = ZooKeeper::connect(&url, driver.io()).await?;
-                    bare.make_folder(&folder).await.map_err(|error| error.to_string())?;
-                    Ok::<_, Box<dyn std::error::Error>>(bare)
-                })?;
+                let (bare, folder) =
+                    (ZooKeeper::connect(&url, driver.io()).await?, format!("/{key}"));
+                bare.make_folder(&folder).await.map_err(failed)?;
                 Self::ZooKeeper { bare, folder }
             }
-            Which::Postgres => on.block_on(async {
+            Which::Postgres => {
                 let (client, connection) = tokio_postgres::connect(&url, NoTls).await?;
                 tokio::spawn(connection);
-                let made =
-                    "CREATE TABLE IF NOT EXISTS other (id bigint PRIMARY KEY, n bigint NOT NULL)";
+                let made = "CREATE TABLE IF NOT EXISTS other (id bigint PRIMARY KEY, n bigint)";
                 client.batch_execute(made).await?;
-                client
-                    .execute("INSERT INTO other VALUES ($1, 0) ON CONFLICT DO NOTHING", &[&number])
-                    .await?;
+                let insert = "INSERT INTO other VALUES ($1, 0) ON CONFLICT DO NOTHING";
+                client.execute(insert, &[&row]).await?;
                 let update = client.prepare("UPDATE other SET n = n + 1 WHERE id = $1").await?;
-                Ok::<_, Box<dyn std::error::Error>>(Self::Postgres { client, update, row: number })
-            })?,
-            Which::Memory | Which::Files | Which::Redlock => {
-                return Err(format!("{which:?} has no server that others use").into());
+                Self::Postgres { client, update, row }
             }
+            other => return Err(format!("{other:?} has no server that others use").into()),
         })
     }
 
     /// Asks once.
-    pub(super) async fn ask(&mut self) -> std::result::Result<(), String> {
+    pub(super) async fn ask(&self) -> Outcome {
         match self {
-            Self::Redis { stream, request } => {
-                let mut answer = [0; 5];
-                let asked = async {
-                    stream.write_all(request).await?;
-                    stream.read_exact(&mut answer).await
-                };
-                asked.await.map_err(|error| error.to_string())?;
-                if &answer == b"+OK\r\n" { Ok(()) } else { Err(format!("{answer:?}")) }
+            Self::Redis { connection, key } => {
+                let set = redis::cmd("SET").arg(key).arg("x".repeat(100)).to_owned();
+                Ok(set.exec_async(&mut connection.clone()).await?)
             }
-            Self::Etcd { bare, key } => bare.put(key).await,
+            Self::Etcd(bare) => bare.put().await,
             Self::ZooKeeper { bare, folder } => {
-                let made = bare.create_and_list(folder).await;
-                let (node, _) = made.map_err(|error| error.to_string())?;
-                bare.delete(&node).await.map_err(|error| error.to_string())
+                let (node, _) = bare.create_and_list(folder).await.map_err(failed)?;
+                bare.delete(&node).await.map_err(failed)
             }
-            Self::Postgres { client, update, row } => {
-                let rows = client.execute(&*update, &[&*row]).await;
-                match rows.map_err(|error| error.to_string())? {
-                    1 => Ok(()),
-                    other => Err(format!("{other} rows")),
-                }
-            }
+            Self::Postgres { client, update, row } => match client.execute(update, &[row]).await? {
+                1 => Ok(()),
+                other => Err(format!("{other} rows").into()),
+            },
         }
     }
 }

@@ -10,7 +10,7 @@ use serde_json::Value;
 use tokio::net::TcpStream;
 use tokio::task::AbortHandle;
 
-pub(super) type Result<T> = std::result::Result<T, Box<dyn std::error::Error + Send + Sync>>;
+use crate::roles::Outcome;
 
 /// A connection. Dropping it closes the connection, also if an answer is still awaited.
 pub(super) struct Client {
@@ -25,7 +25,7 @@ impl Drop for Client {
 }
 
 impl Client {
-    pub(super) async fn connect(port: u16) -> Result<Self> {
+    pub(super) async fn connect(port: u16) -> Outcome<Self> {
         let stream = TcpStream::connect(("127.0.0.1", port)).await?;
         stream.set_nodelay(true)?;
         let (requests, connection) = handshake(TokioIo::new(stream)).await?;
@@ -34,47 +34,44 @@ impl Client {
         Ok(Self { requests, driver })
     }
 
-    /// Sends a request, and reads its answer.
+    /// Sends a request that has to succeed, and reads its answer.
     pub(super) async fn ask(
         &mut self,
         method: Method,
         path: &str,
-        headers: &[(&str, &str)],
+        key: Option<&str>,
         body: String,
-    ) -> Result<(StatusCode, Bytes)> {
+    ) -> Outcome<Bytes> {
         let mut request = Request::builder().method(method).uri(path).header(HOST, "localhost");
         if !body.is_empty() {
             request = request.header(CONTENT_TYPE, "application/json");
         }
-        for (name, value) in headers {
-            request = request.header(*name, *value);
+        if let Some(key) = key {
+            request = request.header("idempotency-key", key);
         }
         // The connection can take the next request a moment after the end of an answer.
         self.requests.ready().await?;
         let answer = self.requests.send_request(request.body(Full::from(body))?).await?;
         let status = answer.status();
         let body = answer.into_body().collect().await?.to_bytes();
-        Ok((status, body))
-    }
-
-    /// The same for what has to succeed.
-    pub(super) async fn done(
-        &mut self,
-        method: Method,
-        path: &str,
-        headers: &[(&str, &str)],
-        body: String,
-    ) -> Result<Bytes> {
-        let (status, body) = self.ask(method, path, headers, body).await?;
         match status {
             StatusCode::OK => Ok(body),
             _ => Err(format!("{path}: {status}: {}", String::from_utf8_lossy(&body)).into()),
         }
     }
+
+    pub(super) async fn post(&mut self, path: &str, body: String) -> Outcome<Bytes> {
+        self.ask(Method::POST, path, None, body).await
+    }
+
+    /// A text of the answer in JSON.
+    pub(super) async fn text(&mut self, path: &str, body: String, field: &str) -> Outcome<String> {
+        text_of(&self.post(path, body).await?, field)
+    }
 }
 
 /// A text of an answer in JSON.
-pub(super) fn text_of(body: &[u8], field: &str) -> Result<String> {
+pub(super) fn text_of(body: &[u8], field: &str) -> Outcome<String> {
     let json: Value = serde_json::from_slice(body)?;
     let text = json.get(field).and_then(Value::as_str);
     text.map(str::to_owned).ok_or_else(|| format!("no {field} in {json}").into())

@@ -9,8 +9,8 @@ use tokio::task::AbortHandle;
 use tokio::time::{Instant, sleep_until};
 
 use super::api::{Api, Hold};
-use super::http::{Client, Result};
-use crate::roles::{cpu_time, input, now};
+use super::http::Client;
+use crate::roles::{Outcome, cpu_time, input, now};
 use crate::times::Times;
 
 /// What all connections do.
@@ -42,12 +42,12 @@ struct Plan {
     share: usize,
     phase: watch::Receiver<Phase>,
     /// Told once for each phase that a connection has completed.
-    ready: mpsc::UnboundedSender<Result<()>>,
+    ready: mpsc::UnboundedSender<Outcome>,
     seen: Arc<Mutex<Seen>>,
 }
 
 /// `API PORT CONNECTIONS SHARE TTL_MS`; then a line for each thing to do.
-pub(super) async fn run(args: &[String]) -> Result<()> {
+pub(super) async fn run(args: &[String]) -> Outcome {
     let [api, port, connections, share, ttl] = args else {
         return Err("API PORT CONNECTIONS SHARE TTL_MS".into());
     };
@@ -71,7 +71,7 @@ pub(super) async fn run(args: &[String]) -> Result<()> {
             for _ in 0..connections {
                 completed.recv().await.unwrap_or_else(|| Err("no connection".into()))?;
             }
-            Result::Ok(())
+            Outcome::Ok(())
         };
         let start = now();
         match line.as_str() {
@@ -138,7 +138,7 @@ async fn wait(number: usize, plan: Plan) {
     }
 }
 
-async fn connection(number: usize, plan: &Plan) -> Result<()> {
+async fn connection(number: usize, plan: &Plan) -> Outcome {
     let Plan { api, port, ttl, share, .. } = *plan;
     let mut phase = plan.phase.clone();
     let done = || drop(plan.ready.send(Ok(())));
@@ -169,7 +169,7 @@ async fn connection(number: usize, plan: &Plan) -> Result<()> {
                 0 => first(number),
                 n => format!("held/{number}/{n}"),
             };
-            let keeper = held.first().map(|(_, keeper)| keeper).filter(|it| it.keeps(api));
+            let keeper = held.first().map(|(_, keeper)| keeper).filter(|_| api.keeps_many());
             let hold = api.take(&mut client, &name, ttl, keeper).await?;
             if !matches!(hold, Hold::Kept) {
                 held.push((Instant::now() - spread, hold));
@@ -249,3 +249,31 @@ async fn renew(
 
 /// How long a pause of the renewals is.
 pub(super) const PAUSE: Duration = Duration::from_secs(4);
+
+/// The same load without HTTP, by the library: `URL LOCKS WAITERS TTL_MS`; says when all are held, and how many still
+/// are when it is told to end.
+pub(super) async fn own(args: &[String]) -> Outcome {
+    let [url, locks, waiters, ttl] = args else { return Err("URL LOCKS WAITERS TTL_MS".into()) };
+    let mut lines = input();
+    let manager = latchwork::connect(url).await?.ttl(Duration::from_millis(ttl.parse()?));
+    let all: Vec<usize> = (0..locks.parse()?).collect();
+    let mut guards = Vec::new();
+    // So many are taken at the same time.
+    for some in all.chunks(100) {
+        let takes = some.iter().map(|number| {
+            let mutex = manager.mutex(format!("own/{number}"));
+            async move { mutex.acquire().await }
+        });
+        guards.extend(futures_util::future::try_join_all(takes).await?);
+    }
+    for number in 0..waiters.parse()? {
+        let mutex = manager.mutex(format!("own/{number}"));
+        // Nobody gives it up before the process ends.
+        tokio::spawn(async move { drop(mutex.acquire().await) });
+    }
+    println!("taken");
+    lines.recv().await;
+    println!("{}", guards.iter().filter(|guard| guard.ensure_held().is_ok()).count());
+    // It ends with its process: nothing of it is measured.
+    std::process::exit(0);
+}

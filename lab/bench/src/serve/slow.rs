@@ -11,12 +11,10 @@ use tokio::runtime::Builder;
 use tokio::time::{Instant, sleep, timeout};
 
 use super::api::Api;
-use super::http::{Client, Result};
-use super::kilobytes;
-use super::service::Service;
-use crate::Outcome;
+use super::http::Client;
+use super::service::{Service, kilobytes};
 use crate::goals::{self, Goal};
-use crate::roles::now;
+use crate::roles::{Outcome, now};
 use crate::stats::{head, micros, quantile, row, shortened};
 use crate::store::{Files, Store};
 use crate::times::Times;
@@ -67,39 +65,32 @@ pub(crate) fn run() -> Outcome {
     println!(
         "{count} connections of each kind, and one client that takes and releases free locks:\n"
     );
-    head(&[
-        "clients that",
-        "memory of each",
-        "cut after",
-        "the last after",
-        goals::TITLE,
-        "the service's CPU meanwhile",
-        "acquire p99 of the other client",
-    ]);
+    head(
+        "clients that | memory of each | cut after | the last after | goal | the service's CPU meanwhile | acquire p99 of the other client",
+    );
     let runtime = Builder::new_current_thread().enable_all().build()?;
     for kind in &KINDS {
         let files = Files(Folder::new()?);
-        let service = Service::start(&files.address())?;
-        let line = runtime.block_on(measure(kind, &service, count)).map_err(|e| e.to_string())?;
+        let service = Service::start(&files.address(), &[])?;
+        let line = runtime.block_on(measure(kind, &service, count))?;
         row(&line);
     }
     Ok(())
 }
 
-async fn measure(kind: &'static Slow, service: &Service, count: usize) -> Result<Vec<String>> {
+async fn measure(kind: &'static Slow, service: &Service, count: usize) -> Outcome<Vec<String>> {
     let port = service.port();
     // What comes with the first request is not of a connection.
     let mut other = Client::connect(port).await?;
     for _ in 0..100 {
         cycle(&mut other).await?;
     }
-    let memory = || service.memory().map_err(|error| error.to_string());
-    let (before, cpu, start) = (memory()?, service.processor_time(), Instant::now());
+    let (before, cpu, start) = (service.memory()?, service.processor_time(), Instant::now());
     let slow: Vec<_> = (0..count).map(|_| tokio::spawn(until_cut(kind, port))).collect();
     let over = Arc::new(AtomicBool::new(false));
     let watch = tokio::spawn(watch(other, over.clone()));
     sleep(STEP * 5).await;
-    let each = (memory()? - before) / count as f64;
+    let each = (service.memory()? - before) / count as f64;
     let mut cut = Vec::new();
     for slow in slow {
         let ended = timeout(LONGEST, slow).await;
@@ -125,7 +116,7 @@ async fn measure(kind: &'static Slow, service: &Service, count: usize) -> Result
 }
 
 /// One of the slow ones: how long it lasted, in seconds.
-async fn until_cut(kind: &'static Slow, port: u16) -> Result<f64> {
+async fn until_cut(kind: &'static Slow, port: u16) -> Outcome<f64> {
     let mut stream = TcpStream::connect(("127.0.0.1", port)).await?;
     stream.write_all(kind.first.as_bytes()).await?;
     let (start, mut buffer) = (Instant::now(), [0; 4096]);
@@ -146,7 +137,7 @@ async fn until_cut(kind: &'static Slow, port: u16) -> Result<f64> {
     }
 }
 
-async fn cycle(client: &mut Client) -> Result<u64> {
+async fn cycle(client: &mut Client) -> Outcome<u64> {
     let start = now();
     let hold =
         Api::Latchwork.acquire(client, "other", Duration::from_secs(15), Duration::ZERO).await?;
@@ -156,7 +147,7 @@ async fn cycle(client: &mut Client) -> Result<u64> {
 }
 
 /// The client that is not slow.
-async fn watch(mut client: Client, over: Arc<AtomicBool>) -> Result<Times> {
+async fn watch(mut client: Client, over: Arc<AtomicBool>) -> Outcome<Times> {
     let mut times = Times::default();
     while !over.load(Ordering::Relaxed) {
         times.record(cycle(&mut client).await?);
