@@ -78,7 +78,9 @@ pub(crate) fn prepare(args: &[String]) -> Result<(), String> {
 fn pytest(python: &Path, args: &[&str]) -> Result<(), String> {
     let mut pytest = Command::new(python);
     pytest.args(["-m", "pytest"]).current_dir(root().join(PACKAGE));
-    pytest.env("PYTHONDONTWRITEBYTECODE", "1").args(["-p", "no:cacheprovider"]).args(args);
+    // What is imported is compiled once, and nothing is written beside the tests.
+    pytest.env("PYTHONPYCACHEPREFIX", folder().join("bytecode"));
+    pytest.args(["-p", "no:cacheprovider"]).args(args);
     ran(&mut pytest)
 }
 
@@ -352,7 +354,9 @@ fn install(python: &Path, wheel: &Path) -> Result<(), String> {
 
 fn pip(python: &Path) -> Command {
     let mut pip = Command::new(python);
-    pip.args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check"]);
+    // Most of what is installed is never imported, so it is not compiled.
+    let quietly = ["--quiet", "--disable-pip-version-check", "--no-compile"];
+    pip.args(["-m", "pip", "install"]).args(quietly);
     pip
 }
 

@@ -16,6 +16,9 @@ use crate::{Listen, Settings};
 /// So many locks and releases fill the events that are kept.
 const WARM: usize = 2_200;
 
+/// A lock by itself, one of a session, and one whose request has a name; a service is asked for each of them in turn.
+const KINDS: [&str; 3] = ["alone", "session", "named"];
+
 struct Client(BufReader<TcpStream>);
 
 impl Client {
@@ -68,11 +71,10 @@ impl Client {
 #[test]
 fn child() {
     let Some((role, store)) = role() else { return };
-    let (kind, count) = role.split_once(' ').unwrap();
-    let count: usize = count.parse().unwrap();
+    let count: usize = role.parse().unwrap();
     let port = Port::reserve().unwrap();
     let listen = Listen::Tcp(format!("127.0.0.1:{}", port.number()));
-    let settings = Settings::new(&*store).with_listen([listen]).with_max_holds(2 * count);
+    let settings = Settings::new(&*store).with_listen([listen]).with_max_holds(4 * count);
     std::thread::spawn(move || {
         let runtime = tokio::runtime::Runtime::new().unwrap();
         let run = async { crate::serve(settings, latchwork::connect(&store).await?).await };
@@ -92,25 +94,27 @@ fn child() {
         client.ask(&format!("DELETE /v1/holds/{hold}"), "", &Value::Null);
     }
     let ttl = json!({"ttl_ms": 3_600_000});
-    let (mut header, mut body) = (String::new(), ttl.clone());
-    if kind == "session" {
-        body = json!({"session": client.begin("POST /v1/sessions", "", &ttl)});
-    }
-    let before = client.allocated();
-    for number in 0..count {
-        if kind == "named" {
-            header = format!("Idempotency-Key: 6f1c8a52-0000-4000-8000-{number:012}\r\n");
+    for kind in KINDS {
+        let (mut header, mut body) = (String::new(), ttl.clone());
+        if kind == "session" {
+            body = json!({"session": client.begin("POST /v1/sessions", "", &ttl)});
         }
-        let name = format!("{kind}%2F{}%2F{}", number / 50, number % 50);
-        client.ask(&format!("POST /v1/locks/{name}"), &header, &body);
+        let before = client.allocated();
+        for number in 0..count {
+            if kind == "named" {
+                header = format!("Idempotency-Key: 6f1c8a52-0000-4000-8000-{number:012}\r\n");
+            }
+            let name = format!("{kind}%2F{}%2F{}", number / 50, number % 50);
+            client.ask(&format!("POST /v1/locks/{name}"), &header, &body);
+        }
+        say(client.allocated().saturating_sub(before) / count);
     }
-    say(client.allocated().saturating_sub(before) / count);
 }
 
 fn each_takes(store: &str, most: [usize; 3]) {
     let count = std::env::var("LATCHWORK_FULL").map_or(1_000, |count| count.parse().unwrap());
-    for (kind, most) in ["alone", "session", "named"].into_iter().zip(most) {
-        let mut child = Process::start(&format!("memory_tests::{kind} {count}"), store);
+    let mut child = Process::start(&format!("memory_tests::{count}"), store);
+    for (kind, most) in KINDS.into_iter().zip(most) {
         let each: usize = child.line().parse().unwrap();
         println!("{store} {kind} {count}: {each} bytes");
         assert!((100..most).contains(&each), "{kind}: {each} bytes");

@@ -672,50 +672,6 @@ fn a_long_name_is_kept_by_the_instance() {
     }
 }
 
-#[test]
-fn a_hold_takes_little_memory() {
-    const HOLDS: u64 = 10_000;
-    let server = redis();
-    let service = Team::at(&server.url()).instance();
-    let pid = service.process.child.id();
-    let memory = || {
-        let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
-        let line = status.lines().find(|line| line.starts_with("VmRSS")).unwrap();
-        line.split_whitespace().nth(1).unwrap().parse::<u64>().unwrap() * 1024
-    };
-    let mut connection = Kept::open(&service.address);
-    let mut acquire = |number: u64| {
-        let body = r#"{"ttl_ms": 600000}"#;
-        let text = format!(
-            "POST /v1/locks/lock-{number} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n\
-             Content-Length: {}\r\n\r\n{body}",
-            body.len()
-        );
-        connection.write(text.as_bytes());
-        connection.answer().unwrap().is(200).get("hold")
-    };
-    // The events that are kept are full, and the allocator is warm.
-    for number in 0..5_000 {
-        let hold = acquire(number);
-        service.release(&hold).is(200);
-        if number == 1_000 {
-            break;
-        }
-    }
-    let before = memory();
-    for number in 0..HOLDS {
-        acquire(100_000 + number);
-    }
-    let each = memory().saturating_sub(before) / HOLDS;
-    println!("{each} bytes a hold");
-    // The events that are kept are up to 4 MiB of it, and the allocator has its share.
-    assert!(each < 700, "{each} bytes a hold");
-    eventually("all are there", || {
-        let metrics = service.ask("GET /metrics", "").text;
-        metrics.contains(&format!("latchwork_client_holds {HOLDS}")).then_some(())
-    });
-}
-
 /// A grant that a store pushes to a waiter lasts for moments at first; what its client gets is the whole ttl.
 pub(super) fn a_grant_after_a_wait_has_the_whole_ttl(url: &str) {
     let team = Team::at(url);
