@@ -28,9 +28,9 @@ impl Etcd {
     /// What kept them from starting.
     pub fn start(options: &str) -> io::Result<Self> {
         let cluster = EtcdCluster::start_with_proxies(3, &EtcdOptions::new());
-        let cluster = cluster.map_err(io::Error::other)?;
+        let cluster = cluster?;
         let ports: Vec<_> = cluster.members().iter().map(|member| member.port()).collect();
-        let ways = Arc::new(Ways::open(&ports).map_err(io::Error::other)?);
+        let ways = Arc::new(Ways::open(&ports)?);
         Ok(Self { cluster: Arc::new(Mutex::new(cluster)), ways, options: options.to_owned() })
     }
 }
@@ -68,7 +68,7 @@ impl Reached for Etcd {
                 let places = places(&cluster)?;
                 let Some(place) = places.get(luck.below(places.len())) else { return Ok(()) };
                 let port = cluster.members()[0].port();
-                etcdctl(port, &["del", place]).map(drop).map_err(io::Error::other)
+                etcdctl(port, &["del", place]).map(drop)
             }));
         }
         members::of(&self.cluster, fault, ttl)
@@ -125,7 +125,7 @@ impl Members for EtcdCluster {
 /// All keys: claims, and what closes a lock.
 fn places(cluster: &EtcdCluster) -> io::Result<Vec<String>> {
     let port = cluster.members()[0].port();
-    let keys = etcdctl(port, &["get", "", "--prefix", "--keys-only"]).map_err(io::Error::other)?;
+    let keys = etcdctl(port, &["get", "", "--prefix", "--keys-only"])?;
     Ok(keys.split_whitespace().map(str::to_owned).collect())
 }
 

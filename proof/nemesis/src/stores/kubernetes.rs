@@ -39,15 +39,15 @@ impl Kubernetes {
     ///
     /// What kept them from starting.
     pub fn start(options: &str) -> io::Result<Self> {
-        let server = KubernetesServer::start().map_err(io::Error::other)?;
-        let ways = Ways::open(&[server.port()]).map_err(io::Error::other)?;
-        prepare(&server).map_err(io::Error::other)?;
+        let server = KubernetesServer::start()?;
+        let ways = Ways::open(&[server.port()])?;
+        prepare(&server)?;
         let mut addresses = BTreeMap::new();
         let workers = ways.sides.iter().map(|side| (&side[0], USER));
         for (way, token) in workers.chain([(ways.own(0), ADMIN)]) {
             let port = way.port();
             let file = server.kubeconfig(&format!("way-{port}"), token, port);
-            let address = address(&file.map_err(io::Error::other)?, options);
+            let address = address(&file?, options);
             addresses.insert(network::hosts(std::slice::from_ref(way)), address);
         }
         let (server, ways) = (Arc::new(Mutex::new(server)), Arc::new(ways));
@@ -123,9 +123,7 @@ fn of(
     type Act = fn(&mut KubernetesServer, &mut Luck, Duration) -> Result<()>;
     let server = server.clone();
     let fault = move |name, often, act: Act| {
-        Repeated::boxed(name, often, move |luck| {
-            act(&mut the(&server), luck, ttl).map_err(io::Error::other)
-        })
+        Repeated::boxed(name, often, move |luck| act(&mut the(&server), luck, ttl))
     };
     let (seldom, often) = (ttl / 2..ttl * 2, ttl / 20..ttl / 4);
     Some(match name {

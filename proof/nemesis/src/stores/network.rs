@@ -1,6 +1,5 @@
 //! The ways from the workers to the servers of a store, and what can be done to them.
 
-use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
@@ -148,14 +147,14 @@ fn of(ways: &Arc<Ways>, name: &str, ttl: Duration) -> Option<Box<dyn Nemesis>> {
     Some(match name {
         "cuts" => Repeated::boxed("cuts", millis(10, 200), move |luck| {
             let how = [Cut::Reset, Cut::Finish, Cut::Abandon][luck.below(3)];
-            let cut = |way: &Proxy| way.cut(how).map_err(io::Error::other);
+            let cut = |way: &Proxy| way.cut(how);
             ways.some(luck).into_iter().try_for_each(cut)
         }),
         "lost-answers" => Repeated::boxed("lost-answers", millis(5, 100), move |luck| {
             let lossy = ways.some(luck);
             lossy.iter().for_each(|way| way.lose_answers(true));
             pause(luck.times(ttl, 0.02..0.4));
-            lossy.iter().try_for_each(|way| way.begin_anew()).map_err(io::Error::other)
+            lossy.iter().try_for_each(|way| way.begin_anew())
         }),
         "late" => Repeated::boxed("late", millis(1, 100), move |luck| {
             let (slow, directions) = (ways.some(luck), directions(luck));

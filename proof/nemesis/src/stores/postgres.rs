@@ -68,7 +68,7 @@ impl Postgres {
     ///
     /// What kept them from starting.
     pub fn start(options: &str) -> io::Result<Self> {
-        let (pair, ways) = Pair::start().map_err(io::Error::other)?;
+        let (pair, ways) = Pair::start()?;
         let (pair, ways) = (Arc::new(Mutex::new(pair)), Arc::new(ways));
         let this = Self { pair, ways, options: options.to_owned() };
         prepare(&this.url())?;
@@ -102,11 +102,11 @@ impl Reached for Postgres {
         match fault {
             "failover" => Some(Repeated::boxed("failover", often, move |luck| {
                 let lag = luck.times(ttl, 0.1..0.7);
-                the(&pair).fail_over(&ways, lag).map_err(io::Error::other)
+                the(&pair).fail_over(&ways, lag)
             })),
             "split" => Some(Repeated::boxed("split", often, move |luck| {
                 let (stay, length) = (luck.below(2), luck.times(ttl, 0.3..1.5));
-                the(&pair).split(&ways, stay, length).map_err(io::Error::other)
+                the(&pair).split(&ways, stay, length)
             })),
             _ => server::of(pair, fault, ttl),
         }
@@ -133,9 +133,9 @@ impl Pooled {
     ///
     /// What kept them from starting.
     pub fn start(options: &str) -> io::Result<Self> {
-        let server = PostgresServer::start_with(&roomy()).map_err(io::Error::other)?;
-        let bouncer = PgBouncer::start(server.port(), POOL).map_err(io::Error::other)?;
-        let ways = Arc::new(Ways::open(&[bouncer.port()]).map_err(io::Error::other)?);
+        let server = PostgresServer::start_with(&roomy())?;
+        let bouncer = PgBouncer::start(server.port(), POOL)?;
+        let ways = Arc::new(Ways::open(&[bouncer.port()])?);
         let (server, bouncer) = (Arc::new(Mutex::new(server)), Arc::new(Mutex::new(bouncer)));
         let this = Self { server, bouncer, ways, options: options.to_owned() };
         prepare(&this.url())?;
@@ -170,7 +170,7 @@ impl Reached for Pooled {
                 let mut bouncer = the(&bouncer);
                 bouncer.kill();
                 crate::pause::pause(luck.times(ttl, 0.0..0.5));
-                bouncer.revive().map_err(io::Error::other)
+                bouncer.revive()
             }));
         }
         server::of(self.server.clone(), fault, ttl)

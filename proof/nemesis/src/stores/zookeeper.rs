@@ -38,9 +38,9 @@ impl ZooKeeper {
     /// What kept them from starting.
     pub fn start(options: &str) -> io::Result<Self> {
         let own = ZooKeeperOptions::new().sync_limit(SYNC_LIMIT).links().flag(TALKS);
-        let ensemble = ZooKeeperEnsemble::start(3, &own).map_err(io::Error::other)?;
+        let ensemble = ZooKeeperEnsemble::start(3, &own)?;
         let ports: Vec<_> = ensemble.members().iter().map(ZooKeeperServer::port).collect();
-        let ways = Arc::new(Ways::open(&ports).map_err(io::Error::other)?);
+        let ways = Arc::new(Ways::open(&ports)?);
         Ok(Self { ensemble: Arc::new(Mutex::new(ensemble)), ways, options: options.to_owned() })
     }
 }
@@ -68,9 +68,7 @@ impl Reached for ZooKeeper {
     fn own_nemesis(&self, fault: &str, ttl: Duration) -> Option<Box<dyn Nemesis>> {
         if fault == "delete" {
             let hosts = self.ways.own_hosts();
-            return Some(Repeated::boxed("delete", ttl / 10..ttl / 4, move |_| {
-                delete_one(&hosts).map_err(io::Error::other)
-            }));
+            return Some(Repeated::boxed("delete", ttl / 10..ttl / 4, move |_| delete_one(&hosts)));
         }
         members::of(&self.ensemble, fault, ttl)
     }
@@ -165,8 +163,8 @@ struct Leftovers(Arc<Mutex<ZooKeeperEnsemble>>);
 impl Lister for Leftovers {
     fn leftovers(&mut self) -> io::Result<Vec<String>> {
         let ensemble = the(&self.0);
-        let leader = ensemble.leader().map_err(io::Error::other)?;
-        let dump = ensemble.members()[leader].ask("dump").map_err(io::Error::other)?;
+        let leader = ensemble.leader()?;
+        let dump = ensemble.members()[leader].ask("dump")?;
         let paths = dump.lines().map(str::trim).filter(|line| line.starts_with('/'));
         // The sessions of the run itself have their pulses yet.
         let claims = paths.filter(|path| !path.starts_with("/.latchwork/"));
