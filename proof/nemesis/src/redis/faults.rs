@@ -171,7 +171,6 @@ fn sentinel(
     name: &str,
     ttl: Duration,
 ) -> Option<Box<dyn Nemesis>> {
-    use latchwork_services::Direction::{ToClient, ToServer};
     let (set, sides) = (set.clone(), sides.clone());
     Some(match name {
         // The master dies ahead of its replicas, and comes back as an empty one.
@@ -191,11 +190,11 @@ fn sentinel(
             let mut set = the(&set);
             let old = set.master()?;
             let left = &sides.0[luck.below(sides.0.len())];
-            left.iter().for_each(|way| [ToServer, ToClient].iter().for_each(|to| way.freeze(*to)));
+            left.iter().for_each(|way| way.silence(true));
             part(set.node_mut(old), true)?;
             let new = set.wait_for_new_master(old, LIMIT);
             pause(luck.times(ttl, 0.3..1.5));
-            left.iter().for_each(|way| [ToServer, ToClient].iter().for_each(|to| way.thaw(*to)));
+            left.iter().for_each(|way| way.silence(false));
             part(set.node_mut(old), false)?;
             new?;
             set.wait_settled(LIMIT)
@@ -268,7 +267,7 @@ fn some(luck: &mut Luck, count: usize) -> Vec<usize> {
 
 /// Of the five, one or two are disturbed, or, to stop all locks, three.
 fn redlock(voters: &Arc<[Voter]>, name: &str, ttl: Duration) -> Option<Box<dyn Nemesis>> {
-    use latchwork_services::Direction::{ToClient, ToServer};
+    use latchwork_services::Direction::ToClient;
     let voters = voters.clone();
     let often = ttl / 4..ttl;
     let few = |luck: &mut Luck| {
@@ -291,13 +290,9 @@ fn redlock(voters: &Arc<[Voter]>, name: &str, ttl: Duration) -> Option<Box<dyn N
         }),
         "partition" => Repeated::boxed("partition", often, move |luck| {
             let away = few(luck);
-            for n in &away {
-                [ToServer, ToClient].iter().for_each(|way| voters[*n].proxy.freeze(*way));
-            }
+            away.iter().for_each(|n| voters[*n].proxy.silence(true));
             pause(luck.times(ttl, 0.1..1.2));
-            for n in &away {
-                [ToServer, ToClient].iter().for_each(|way| voters[*n].proxy.thaw(*way));
-            }
+            away.iter().for_each(|n| voters[*n].proxy.silence(false));
             Ok(())
         }),
         "freeze" | "freeze-most" => {

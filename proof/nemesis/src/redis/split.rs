@@ -4,7 +4,6 @@ use std::net::Ipv4Addr;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use latchwork_services::Direction::{ToClient, ToServer};
 use latchwork_services::{Error, Proxy, RedisCluster, Result};
 use latchwork_store::Moment;
 use latchwork_store::clock::boot_time;
@@ -93,20 +92,14 @@ pub(super) fn split(
     let length = luck.times(ttl, 2.0..3.0);
 
     set_timeout(cluster, &it.island, NODE_TIMEOUT_CUT_OFF)?;
-    for way in ways.across(it.left, &it.island) {
-        way.freeze(ToServer);
-        way.freeze(ToClient);
-    }
+    ways.across(it.left, &it.island).for_each(|way| way.silence(true));
     cluster.isolate(&it.island)?;
     let outcome = two_masters(cluster, ways, &it, length, limit);
     if !clients_first {
         cluster.reunite();
         pause(ttl / 4);
     }
-    for way in ways.across(it.left, &it.island) {
-        way.thaw(ToServer);
-        way.thaw(ToClient);
-    }
+    ways.across(it.left, &it.island).for_each(|way| way.silence(false));
     if clients_first {
         pause(ttl / 4);
         cluster.reunite();

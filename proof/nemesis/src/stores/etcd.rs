@@ -7,7 +7,7 @@ use std::time::Duration;
 use latchwork_services::{Direction, EtcdCluster, EtcdOptions, Process, Result, etcdctl};
 
 use super::members::{self, Members};
-use super::network::{Reached, Ways};
+use super::network::{Reach, Reached};
 use super::{ServerLog, TWO_HOLDERS, the, with_options};
 use crate::faults::{Lister, Nemesis};
 use crate::repeated::Repeated;
@@ -16,8 +16,7 @@ use crate::repeated::Repeated;
 #[derive(Debug)]
 pub struct Etcd {
     cluster: Arc<Mutex<EtcdCluster>>,
-    ways: Arc<Ways>,
-    options: String,
+    reach: Reach,
 }
 
 impl Etcd {
@@ -30,8 +29,8 @@ impl Etcd {
         let cluster = EtcdCluster::start_with_proxies(3, &EtcdOptions::new());
         let cluster = cluster?;
         let ports: Vec<_> = cluster.members().iter().map(|member| member.port()).collect();
-        let ways = Arc::new(Ways::open(&ports)?);
-        Ok(Self { cluster: Arc::new(Mutex::new(cluster)), ways, options: options.to_owned() })
+        let reach = Reach::open(&ports, options)?;
+        Ok(Self { cluster: Arc::new(Mutex::new(cluster)), reach })
     }
 }
 
@@ -48,16 +47,12 @@ impl Reached for Etcd {
         }
     }
 
-    fn ways(&self) -> &Arc<Ways> {
-        &self.ways
-    }
-
-    fn options(&self) -> &str {
-        &self.options
+    fn reach(&self) -> &Reach {
+        &self.reach
     }
 
     fn address(&self, hosts: &str) -> String {
-        with_options(&format!("etcd://{hosts}"), &self.options)
+        with_options(&format!("etcd://{hosts}"), &self.reach.options)
     }
 
     fn own_nemesis(&self, fault: &str, ttl: Duration) -> Option<Box<dyn Nemesis>> {
