@@ -343,7 +343,8 @@ fn await_server(mut process: &mut Process, port: u16) -> Result<()> {
 
 fn ask(port: u16, method: &str, path: &str, body: &str, content: &str) -> Result<String> {
     let mut command = Command::new("curl");
-    command.args(["--silent", "--show-error", "--insecure", "--fail-with-body", "--max-time=30"]);
+    command.args(["--silent", "--show-error", "--insecure", "--fail-with-body"]);
+    command.args(["--max-time", "30"]);
     command.args(["--request", method, "--header", &format!("Authorization: Bearer {ADMIN}")]);
     if !body.is_empty() {
         command.args(["--header", &format!("Content-Type: {content}"), "--data-binary", body]);
