@@ -1,8 +1,10 @@
 //! All scenes, one after the other.
 
 use std::fmt::Display;
+use std::future::poll_fn;
 use std::io;
 use std::path::Path;
+use std::task::Poll;
 use std::time::Duration;
 
 use latchwork::{Error, ErrorKind};
@@ -10,12 +12,12 @@ use latchwork_store::random_u128;
 use serde_json::json;
 use tokio::signal::unix::{Signal as Stream, SignalKind, signal};
 
-use crate::args::Args;
+use crate::Args;
 use crate::picture;
-use crate::report::{self, Framework, Outcome};
+use crate::report::Outcome;
 use crate::say::{self, Say};
 use crate::scene::Stage;
-use crate::shop::{self, FileShop, MemoryShop, Shop};
+use crate::shop;
 use crate::tally::Tally;
 use crate::words::{EXPIRY, Place, Scene};
 
@@ -25,52 +27,36 @@ const CLOSING: Duration = Duration::from_secs(1);
 /// Plays the four scenes, prints what was counted, and tells by the exit code whether the two with
 /// a lock of Latchwork were exact.
 pub(crate) async fn run(args: &Args, say: &Say) -> Result<u8, Error> {
-    let mut signals = Signals::new().map_err(broken)?;
-    let store = args.store.clone().map_or_else(latchwork::default_store, Ok)?;
-    let store = store.as_str();
+    // What ends the demo early, from here on.
+    let mut signals = listen().map_err(broken)?;
+    let store = &args.store.clone().map_or_else(latchwork::default_store, Ok)?;
     let manager = latchwork::connect(store).await?;
-    let name = format!("latchwork-demo-{:016x}", random_u128() as u64);
+    let name = &format!("latchwork-demo-{:016x}", random_u128() as u64);
     let ttls = manager.capabilities().ttl.clone();
     let ttl = EXPIRY.max(*ttls.start()).min(*ttls.end());
-    let place = place(store, &name);
-    let shop = open(place.as_ref(), store).map_err(broken)?;
-    let stage = Stage {
-        buyers: args.buyers,
-        stock: args.stock,
-        store,
-        locks: &manager,
-        lock: &name,
-        ttl,
-        shop: &*shop,
-        place: place.as_ref(),
-    };
+    let place = &place(store, name);
+    let shop = shop::create(place.as_ref(), store).map_err(broken)?;
+    let stage = Stage { args, store, locks: &manager, name, ttl, shop, place };
     let played = tokio::select! {
         biased;
         played = play(&stage, say) => Ok(played),
-        signal = signals.next() => Err(signal),
+        signal = next(&mut signals) => Err(signal),
     };
-    let removed = shop.remove();
+    let removed = stage.shop.remove();
     let _ = tokio::time::timeout(CLOSING, manager.close()).await;
     let tallies = match played {
-        Ok(tallies) => tallies.map_err(broken)?,
+        Ok(tallies) => &tallies.map_err(broken)?,
         Err(signal) => return Ok(end_by(signal)),
     };
     removed.map_err(broken)?;
-    let drawn =
-        args.svg.as_deref().map(|file| write(file, &picture::draw(&tallies)).map(|()| file));
+    let drawn = args.svg.as_deref().map(|file| write(file, &picture::draw(tallies)).map(|()| file));
     let drawn = drawn.transpose();
-    let outcome = Outcome {
-        store: &manager.capabilities().store,
-        framework: framework(place.as_ref()),
-        buyers: args.buyers,
-        stock: args.stock,
-        ttl,
-        tallies: &tallies,
-        svg: drawn.as_ref().ok().copied().flatten(),
-    };
+    let svg = drawn.as_ref().ok().copied().flatten();
+    let locks = &*manager.capabilities().store;
+    let outcome = Outcome { args, locks, place: place.as_ref(), ttl, tallies, svg };
     let code = match say.json {
-        true => say.print(&report::json(&outcome).to_string()),
-        false => say.print(&report::text(&outcome)),
+        true => say.print(&outcome.json().to_string()),
+        false => say.print(&outcome.text()),
     };
     // What was counted is not lost with the picture.
     drawn?;
@@ -103,22 +89,6 @@ fn place(store: &str, name: &str) -> Option<Place> {
     }
 }
 
-fn open(place: Option<&Place>, store: &str) -> io::Result<Box<dyn Shop>> {
-    Ok(match place {
-        None => Box::new(MemoryShop::new()),
-        Some(Place::Folder(folder)) => Box::new(FileShop::create(folder)?),
-        Some(place) => shop::open(place, store)?,
-    })
-}
-
-fn framework(place: Option<&Place>) -> Framework {
-    match place {
-        None => Framework::Tasks,
-        Some(Place::Folder(folder)) => Framework::File(folder.clone()),
-        Some(Place::Redis(prefix)) => Framework::Redis(prefix.clone()),
-    }
-}
-
 fn write(file: &Path, picture: &str) -> Result<(), Error> {
     std::fs::write(file, picture).map_err(|error| {
         let message = format!("svg: cannot write {}: {error}", file.display());
@@ -126,30 +96,20 @@ fn write(file: &Path, picture: &str) -> Result<(), Error> {
     })
 }
 
-/// What ends the demo early, as long as this value lives.
-struct Signals {
-    interrupt: Stream,
-    terminate: Stream,
-    hangup: Stream,
+fn listen() -> io::Result<Vec<(SignalKind, Stream)>> {
+    let kinds = [SignalKind::interrupt(), SignalKind::terminate(), SignalKind::hangup()];
+    kinds.into_iter().map(|kind| Ok((kind, signal(kind)?))).collect()
 }
 
-impl Signals {
-    fn new() -> io::Result<Self> {
-        Ok(Self {
-            interrupt: signal(SignalKind::interrupt())?,
-            terminate: signal(SignalKind::terminate())?,
-            hangup: signal(SignalKind::hangup())?,
-        })
-    }
-
-    /// Completes with the next one.
-    async fn next(&mut self) -> libc::c_int {
-        tokio::select! {
-            _ = self.interrupt.recv() => libc::SIGINT,
-            _ = self.terminate.recv() => libc::SIGTERM,
-            _ = self.hangup.recv() => libc::SIGHUP,
-        }
-    }
+/// Completes with the next signal.
+async fn next(signals: &mut [(SignalKind, Stream)]) -> libc::c_int {
+    poll_fn(|cx| {
+        let came = |(kind, stream): &mut (SignalKind, Stream)| {
+            stream.poll_recv(cx).is_ready().then_some(kind.as_raw_value())
+        };
+        signals.iter_mut().find_map(came).map_or(Poll::Pending, Poll::Ready)
+    })
+    .await
 }
 
 /// Ends this process by a signal that it has listened to, so that a shell learns what ended it.

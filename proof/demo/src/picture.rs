@@ -1,9 +1,6 @@
 //! Draws who was at the stock when: one row for each buyer, in SVG.
 
 use std::fmt::Write as _;
-use std::time::Duration;
-
-use latchwork_store::Moment;
 
 use crate::tally::Tally;
 use crate::words::Scene;
@@ -11,6 +8,7 @@ use crate::words::Scene;
 const WIDTH: f64 = 960.0;
 const LEFT: f64 = 84.0;
 const RIGHT: f64 = 24.0;
+const SPAN: f64 = WIDTH - LEFT - RIGHT;
 const ROW: f64 = 18.0;
 const BAR: f64 = 12.0;
 /// Above the rows of a scene: its title.
@@ -32,137 +30,92 @@ text{font:12px system-ui,sans-serif;fill:#24292f}\
 
 /// The whole picture.
 pub(crate) fn draw(tallies: &[Tally]) -> String {
-    let panel = |tally: &Tally| TITLE + rows(tally) * ROW + AXIS;
-    let height = tallies.iter().map(panel).sum::<f64>() + FOOT;
+    let height = |tally: &Tally| TITLE + f64::from(rows(tally)) * ROW + AXIS;
+    let whole = tallies.iter().map(height).sum::<f64>() + FOOT;
     let mut svg = format!(
-        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {height}\" \
-         width=\"{WIDTH}\" height=\"{height}\" role=\"img\">\n\
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {whole}\" \
+         width=\"{WIDTH}\" height=\"{whole}\" role=\"img\">\n\
          <title>Who was at the stock, and when</title>\n\
          <style>{STYLE}</style>\n\
-         <rect width=\"{WIDTH}\" height=\"{height}\" fill=\"#fff\"/>\n"
+         <rect width=\"{WIDTH}\" height=\"{whole}\" fill=\"#fff\"/>\n"
     );
     let mut top = 0.0;
     for tally in tallies {
-        Panel::new(tally, top).draw(&mut svg);
-        top += panel(tally);
+        panel(&mut svg, tally, top);
+        top += height(tally);
     }
     legend(&mut svg, top + 14.0);
     svg.push_str("</svg>\n");
     svg
 }
 
-fn rows(tally: &Tally) -> f64 {
-    tally.visits.iter().map(|visit| visit.buyer).max().unwrap_or(1).into()
+fn rows(tally: &Tally) -> u32 {
+    tally.visits.iter().map(|visit| visit.buyer).max().unwrap_or(1)
 }
 
 /// One scene.
-struct Panel<'a> {
-    tally: &'a Tally,
-    top: f64,
-    seconds: f64,
-}
-
-impl<'a> Panel<'a> {
-    fn new(tally: &'a Tally, top: f64) -> Self {
-        // Never empty, so that everything has a place.
-        let seconds = tally.took().max(Duration::from_millis(1)).as_secs_f64();
-        Self { tally, top, seconds }
+fn panel(svg: &mut String, tally: &Tally, top: f64) {
+    // Never empty, so that everything has a place.
+    let whole = (tally.took() as f64 / 1e9).max(0.001);
+    let x_of = |seconds: f64| LEFT + SPAN * (seconds / whole).min(1.0);
+    let x = |at: u64| x_of(at.saturating_sub(tally.opened) as f64 / 1e9);
+    let y = |buyer: u32| top + TITLE + f64::from(buyer - 1) * ROW;
+    text(svg, " class=\"t\"", 12.0, top + 22.0, &headline(tally));
+    for buyer in 1..=rows(tally) {
+        text(svg, " class=\"n\"", 12.0, y(buyer) + 10.0, &format!("buyer {buyer}"));
+        rect(svg, "row", (LEFT, SPAN), y(buyer), BAR);
     }
-
-    fn x(&self, at: Moment) -> f64 {
-        self.x_of(at.since(self.tally.opened).as_secs_f64())
+    let bar = |svg: &mut String, class, buyer, from, to| {
+        rect(svg, class, (x(from), (x(to) - x(from)).max(0.6)), y(buyer), BAR);
+    };
+    for visit in &tally.visits {
+        bar(svg, "held", visit.buyer, visit.from, visit.to);
     }
-
-    fn x_of(&self, seconds: f64) -> f64 {
-        LEFT + (WIDTH - LEFT - RIGHT) * (seconds / self.seconds).min(1.0)
-    }
-
-    fn y(&self, buyer: u32) -> f64 {
-        self.top + TITLE + f64::from(buyer - 1) * ROW
-    }
-
-    fn draw(&self, svg: &mut String) {
-        let rows = rows(self.tally);
-        let _ = writeln!(
-            svg,
-            "<text class=\"t\" x=\"12\" y=\"{:.0}\">{}</text>",
-            self.top + 22.0,
-            headline(self.tally)
-        );
-        for buyer in 1..=rows as u32 {
-            let y = self.y(buyer);
-            let _ = writeln!(
-                svg,
-                "<text class=\"n\" x=\"12\" y=\"{:.0}\">buyer {buyer}</text>\
-                 <rect class=\"row\" x=\"{LEFT}\" y=\"{y:.0}\" width=\"{:.0}\" height=\"{BAR}\"/>",
-                y + 10.0,
-                WIDTH - LEFT - RIGHT
-            );
-        }
-        for visit in &self.tally.visits {
-            self.bar(svg, "held", visit.buyer, visit.from, visit.to);
-        }
-        for (from, to) in self.tally.crowded() {
-            for visit in &self.tally.visits {
-                let (from, to) = (visit.from.max(from), visit.to.min(to));
-                if from < to {
-                    self.bar(svg, "two", visit.buyer, from, to);
-                }
+    for (from, to) in tally.crowded() {
+        for visit in &tally.visits {
+            let (from, to) = (visit.from.max(from), visit.to.min(to));
+            if from < to {
+                bar(svg, "two", visit.buyer, from, to);
             }
         }
-        for stop in &self.tally.stops {
-            let (x, end) = (self.x(stop.from), self.x(stop.to));
-            strip(svg, x, self.y(stop.buyer), end - x);
-        }
-        for refusal in &self.tally.refused {
-            cross(svg, self.x(refusal.at), self.y(refusal.buyer) + BAR / 2.0);
-        }
-        self.axis(svg, self.top + TITLE + rows * ROW + 2.0);
     }
+    for stop in &tally.stops {
+        strip(svg, x(stop.from), y(stop.buyer), x(stop.to) - x(stop.from));
+    }
+    for refusal in &tally.refused {
+        cross(svg, x(refusal.at), y(refusal.buyer) + BAR / 2.0);
+    }
+    let y = y(rows(tally) + 1) + 2.0;
+    let _ = writeln!(svg, "<path class=\"axis\" d=\"M{LEFT} {y:.0}H{:.0}\"/>", LEFT + SPAN);
+    let steps = [0.01, 0.1, 0.5, 1.0, 2.0, 5.0, 10.0];
+    let step = steps.into_iter().find(|step| whole / step <= 12.0).unwrap_or(30.0);
+    for tick in (0..).map(|n| f64::from(n) * step).take_while(|tick| *tick <= whole) {
+        let x = x_of(tick);
+        let _ = writeln!(svg, "<path class=\"axis\" d=\"M{x:.1} {y:.0}v4\"/>");
+        let label = format!("{} s", (tick * 100.0).round() / 100.0);
+        text(svg, " class=\"n\" text-anchor=\"middle\"", x, y + 17.0, &label);
+    }
+}
 
-    fn bar(&self, svg: &mut String, class: &str, buyer: u32, from: Moment, to: Moment) {
-        let (x, end) = (self.x(from), self.x(to));
-        let _ = writeln!(
-            svg,
-            "<rect class=\"{class}\" x=\"{x:.1}\" y=\"{:.0}\" width=\"{:.1}\" height=\"{BAR}\"/>",
-            self.y(buyer),
-            (end - x).max(0.6)
-        );
-    }
+fn rect(svg: &mut String, class: &str, (x, width): (f64, f64), y: f64, height: f64) {
+    let _ = writeln!(
+        svg,
+        "<rect class=\"{class}\" x=\"{x:.1}\" y=\"{y:.0}\" width=\"{width:.1}\" height=\"{height}\"/>"
+    );
+}
 
-    fn axis(&self, svg: &mut String, y: f64) {
-        let _ = writeln!(svg, "<path class=\"axis\" d=\"M{LEFT} {y:.0}H{:.0}\"/>", WIDTH - RIGHT);
-        let step = [0.01, 0.1, 0.5, 1.0, 2.0, 5.0, 10.0]
-            .into_iter()
-            .find(|step| self.seconds / step <= 12.0)
-            .unwrap_or(30.0);
-        let mut tick = 0.0;
-        while tick <= self.seconds {
-            let x = self.x_of(tick);
-            let _ = writeln!(
-                svg,
-                "<path class=\"axis\" d=\"M{x:.1} {y:.0}v4\"/>\
-                 <text class=\"n\" x=\"{x:.1}\" y=\"{:.0}\" text-anchor=\"middle\">{} s</text>",
-                y + 17.0,
-                (tick * 100.0).round() / 100.0
-            );
-            tick += step;
-        }
-    }
+fn text(svg: &mut String, attributes: &str, x: f64, y: f64, text: &str) {
+    let _ = writeln!(svg, "<text{attributes} x=\"{x:.1}\" y=\"{y:.0}\">{text}</text>");
 }
 
 /// A thin bar, for the time in which a buyer stood still: what it held then is seen behind it.
 fn strip(svg: &mut String, x: f64, y: f64, width: f64) {
-    let _ = writeln!(
-        svg,
-        "<rect class=\"stop\" x=\"{x:.1}\" y=\"{:.0}\" width=\"{width:.1}\" height=\"4\"/>",
-        y + 4.0
-    );
+    rect(svg, "stop", (x, width), y + 4.0, 4.0);
 }
 
 fn cross(svg: &mut String, x: f64, y: f64) {
-    let _ =
-        writeln!(svg, "<path class=\"no\" d=\"M{:.1} {:.1}l8 8m0 -8l-8 8\"/>", x - 4.0, y - 4.0);
+    let (x, y) = (x - 4.0, y - 4.0);
+    let _ = writeln!(svg, "<path class=\"no\" d=\"M{x:.1} {y:.1}l8 8m0 -8l-8 8\"/>");
 }
 
 /// What a scene is, and what came of it.
@@ -187,20 +140,14 @@ fn legend(svg: &mut String, y: f64) {
         ("no", "late write, refused by its token"),
     ];
     let mut x = LEFT;
-    for (class, text) in all {
+    for (class, meaning) in all {
         match class {
             "stop" => strip(svg, x, y, BAR),
             "no" => cross(svg, x + BAR / 2.0, y + BAR / 2.0),
-            _ => {
-                let _ = writeln!(
-                    svg,
-                    "<rect class=\"{class}\" x=\"{x:.0}\" y=\"{y:.0}\" width=\"{BAR}\" \
-                     height=\"{BAR}\"/>"
-                );
-            }
+            _ => rect(svg, class, (x, BAR), y, BAR),
         }
-        let _ = writeln!(svg, "<text x=\"{:.0}\" y=\"{:.0}\">{text}</text>", x + 18.0, y + 10.0);
-        x += 40.0 + 6.6 * text.len() as f64;
+        text(svg, "", x + 18.0, y + 10.0, meaning);
+        x += 40.0 + 6.6 * meaning.len() as f64;
     }
 }
 
@@ -210,7 +157,7 @@ mod tests {
     use crate::words::{Event, Said};
 
     fn said(buyer: u32, millis: u64, event: Event) -> Said {
-        Said { buyer, at: Moment::from_nanos(1_000_000 * (millis + 5_000)), event }
+        Said { buyer, at: 1_000_000 * (millis + 5_000), event }
     }
 
     fn count(svg: &str, class: &str) -> usize {

@@ -1,169 +1,139 @@
 //! What was counted, for people and for programs.
 
 use std::fmt::Write as _;
-use std::path::{Path, PathBuf};
+use std::iter::once;
+use std::path::Path;
 use std::time::Duration;
 
-use latchwork::FencingToken;
 use serde_json::{Value, json};
 
+use crate::Args;
 use crate::tally::{Refusal, Tally};
-use crate::words::Scene;
+use crate::words::{Place, Scene};
 
 /// All scenes, and under which conditions they were played.
 pub(crate) struct Outcome<'a> {
-    pub(crate) store: &'a str,
-    pub(crate) framework: Framework,
-    pub(crate) buyers: u32,
-    pub(crate) stock: u32,
+    pub(crate) args: &'a Args,
+    /// The kind of store of the locks.
+    pub(crate) locks: &'a str,
+    /// Where the stock was: `None` if the buyers were tasks of this process.
+    pub(crate) place: Option<&'a Place>,
     pub(crate) ttl: Duration,
     pub(crate) tallies: &'a [Tally],
     pub(crate) svg: Option<&'a Path>,
 }
 
-/// What the buyers were, and where the stock was.
-pub(crate) enum Framework {
-    /// Tasks of this process, and a stock in it.
-    Tasks,
-    /// Processes, and a file in this folder.
-    File(PathBuf),
-    /// Processes, and keys that begin so in the server of the locks.
-    Redis(String),
-}
-
-impl Framework {
-    fn buyers(&self) -> &'static str {
-        match self {
-            Self::Tasks => "tasks",
-            Self::File(_) | Self::Redis(_) => "processes",
-        }
-    }
-
-    fn stock(&self) -> String {
-        match self {
-            Self::Tasks => "in this process".to_owned(),
-            Self::File(folder) => format!("in a file beside, {}", folder.display()),
-            Self::Redis(prefix) => format!("in the same Redis, {prefix}:stock"),
-        }
-    }
-}
+const HEAD: [&str; 7] =
+    ["SCENE", "SOLD", "OVERSOLD", "TWO AT ONCE", "EXPIRED", "FREED BY OTHERS", "LATE, REFUSED"];
 
 impl Outcome<'_> {
     pub(crate) fn is_as_promised(&self) -> bool {
         self.tallies.iter().all(Tally::is_as_promised)
     }
-}
 
-const HEAD: [&str; 7] =
-    ["SCENE", "SOLD", "OVERSOLD", "TWO AT ONCE", "EXPIRED", "FREED BY OTHERS", "LATE, REFUSED"];
-
-/// A table, and a sentence for each write that was refused.
-pub(crate) fn text(outcome: &Outcome<'_>) -> String {
-    let framework = &outcome.framework;
-    let mut text = format!(
-        "{} units, {} buyers ({}), ttl {}\nlocks  {}\nstock  {}\n\n",
-        outcome.stock,
-        outcome.buyers,
-        framework.buyers(),
-        humantime::format_duration(outcome.ttl),
-        outcome.store,
-        framework.stock(),
-    );
-    let rows: Vec<_> = outcome.tallies.iter().map(row).collect();
-    let head = HEAD.map(str::to_owned);
-    for row in std::iter::once(&head).chain(&rows) {
-        let mut line = String::new();
-        for (column, cell) in row.iter().enumerate() {
-            let all = std::iter::once(&head).chain(&rows);
-            let width = all.map(|row| row[column].chars().count()).max().unwrap_or(0);
-            let _ = match column {
-                0 => write!(line, "{cell:width$}  "),
-                _ => write!(line, "{cell:>width$}  "),
-            };
-        }
-        text.push_str(line.trim_end());
-        text.push('\n');
+    fn buyers_are(&self) -> &'static str {
+        if self.place.is_some() { "processes" } else { "tasks" }
     }
-    for tally in outcome.tallies {
-        for refusal in &tally.refused {
-            let _ = write!(text, "\n{}", late(tally, refusal, framework));
+
+    fn stock_is(&self) -> String {
+        match self.place {
+            None => "in this process".to_owned(),
+            Some(Place::Folder(folder)) => format!("in a file beside, {}", folder.display()),
+            Some(Place::Redis(prefix)) => format!("in the same Redis, {prefix}:stock"),
         }
     }
-    let holds: usize = outcome.tallies.iter().map(Tally::holds).sum();
-    if outcome.tallies.iter().all(|tally| tally.tokens_rise != Some(false)) {
-        let _ = write!(text, "\nEach of {holds} holds had a larger token than the one before.");
-    } else {
-        text.push_str("\nA hold had NO larger token than the one before.");
+
+    /// A table, and a sentence for each write that was refused.
+    pub(crate) fn text(&self) -> String {
+        let mut text = format!(
+            "{} units, {} buyers ({}), ttl {}\nlocks  {}\nstock  {}\n\n",
+            self.args.stock,
+            self.args.buyers,
+            self.buyers_are(),
+            humantime::format_duration(self.ttl),
+            self.locks,
+            self.stock_is(),
+        );
+        let rows: Vec<_> =
+            once(HEAD.map(str::to_owned)).chain(self.tallies.iter().map(row)).collect();
+        let width = |column: usize| rows.iter().map(|row| row[column].len()).max().unwrap_or(0);
+        for row in &rows {
+            let mut line = format!("{:1$}", row[0], width(0));
+            for (column, cell) in row.iter().enumerate().skip(1) {
+                let _ = write!(line, "  {cell:>0$}", width(column));
+            }
+            let _ = writeln!(text, "{line}");
+        }
+        for tally in self.tallies {
+            for refusal in &tally.refused {
+                let _ = write!(text, "\n{}", self.late(tally, refusal));
+            }
+        }
+        let holds: usize = self.tallies.iter().map(Tally::holds).sum();
+        if self.tallies.iter().all(|tally| tally.tokens_rise != Some(false)) {
+            let _ = write!(text, "\nEach of {holds} holds had a larger token than the one before.");
+        } else {
+            text.push_str("\nA hold had NO larger token than the one before.");
+        }
+        let verdict = if self.is_as_promised() { "exact" } else { "NOT exact" };
+        let _ = write!(text, "\nWith latchwork: {verdict}.");
+        if let Some(file) = self.svg {
+            let _ = write!(text, "\nDrawn in {}", file.display());
+        }
+        text
     }
-    let verdict = if outcome.is_as_promised() { "exact" } else { "NOT exact" };
-    let _ = write!(text, "\nWith latchwork: {verdict}.");
-    if let Some(file) = outcome.svg {
-        let _ = write!(text, "\nDrawn in {}", file.display());
+
+    /// The story of a late write.
+    fn late(&self, tally: &Tally, refusal: &Refusal) -> String {
+        let Refusal { buyer, left, instead_of, token, newest, .. } = refusal;
+        let stop = tally.stops.iter().find(|stop| stop.buyer == *buyer);
+        let how = match self.place {
+            None => "held up past its --max-hold",
+            Some(_) => "stopped (SIGSTOP)",
+        };
+        let long = stop.map_or_else(String::new, |stop| {
+            let tenths = (stop.to - stop.from) / 100_000_000;
+            format!(" for {}.{} s", tenths / 10, tenths % 10)
+        });
+        format!(
+            "Buyer {buyer} was {how}{long}, and its lease passed on. It would have written\n\
+             {left} where {instead_of} were left. Refused: its token {token}\n\
+             was superseded by {newest}.\n"
+        )
     }
-    text
+
+    /// All of it as one value.
+    pub(crate) fn json(&self) -> Value {
+        json!({
+            "store": self.locks,
+            "buyers": self.args.buyers,
+            "buyers_are": self.buyers_are(),
+            "stock": self.args.stock,
+            "stock_is": self.stock_is(),
+            "ttl_ms": self.ttl.as_millis() as u64,
+            "scenes": Value::from_iter(self.tallies.iter().map(tally_json)),
+            "exact": self.is_as_promised(),
+            "svg": self.svg.map(Path::to_string_lossy),
+        })
+    }
 }
 
 fn row(tally: &Tally) -> [String; 7] {
-    let naive = |count: u32| match tally.scene {
-        Scene::Naive => count.to_string(),
-        _ => "-".to_owned(),
+    let scene = tally.scene;
+    let shown = |is_counted: bool, count: u32| match is_counted {
+        true => count.to_string(),
+        false => "-".to_owned(),
     };
-    let expired = match tally.scene {
-        Scene::NoLock => "-".to_owned(),
-        Scene::Naive => tally.expired.to_string(),
-        Scene::Locked | Scene::Fenced => tally.lost.to_string(),
-    };
-    let refused = match tally.scene {
-        Scene::Fenced => tally.refused.len().to_string(),
-        _ => "-".to_owned(),
-    };
+    let expired = if scene == Scene::Naive { tally.expired } else { tally.lost };
     [
-        format!("{} {}", tally.scene.number(), tally.scene.name()),
+        format!("{} {}", scene.number(), scene.name()),
         tally.sold.to_string(),
         tally.oversold().to_string(),
         tally.overlaps.to_string(),
-        expired,
-        naive(tally.freed),
-        refused,
+        shown(scene != Scene::NoLock, expired),
+        shown(scene == Scene::Naive, tally.freed),
+        shown(scene == Scene::Fenced, tally.refused.len() as u32),
     ]
-}
-
-/// The story of a late write.
-fn late(tally: &Tally, refusal: &Refusal, framework: &Framework) -> String {
-    let Refusal { buyer, left, instead_of, token, newest, .. } = refusal;
-    let stop = tally.stops.iter().find(|stop| stop.buyer == *buyer);
-    let how = match framework {
-        Framework::Tasks => "held up past its --max-hold",
-        _ => "stopped (SIGSTOP)",
-    };
-    let long = stop.map_or_else(String::new, |stop| {
-        let millis = stop.to.since(stop.from).as_millis();
-        format!(" for {}.{} s", millis / 1_000, millis % 1_000 / 100)
-    });
-    format!(
-        "Buyer {buyer} was {how}{long}, and its lease passed on. It would have written\n\
-         {left} where {instead_of} were left. Refused: its token {token}\n\
-         was superseded by {newest}.\n"
-    )
-}
-
-/// All of it as one value.
-pub(crate) fn json(outcome: &Outcome<'_>) -> Value {
-    json!({
-        "store": outcome.store,
-        "buyers": outcome.buyers,
-        "buyers_are": outcome.framework.buyers(),
-        "stock": outcome.stock,
-        "stock_is": outcome.framework.stock(),
-        "ttl_ms": millis(outcome.ttl),
-        "scenes": Value::from_iter(outcome.tallies.iter().map(tally_json)),
-        "exact": outcome.is_as_promised(),
-        "svg": outcome.svg.map(Path::to_string_lossy),
-    })
-}
-
-fn millis(length: Duration) -> u64 {
-    length.as_millis() as u64
 }
 
 fn tally_json(tally: &Tally) -> Value {
@@ -184,10 +154,10 @@ fn tally_json(tally: &Tally) -> Value {
             "buyer": refusal.buyer,
             "left": refusal.left,
             "instead_of": refusal.instead_of,
-            "token": FencingToken::from_raw(refusal.token).to_string(),
-            "newest": FencingToken::from_raw(refusal.newest).to_string(),
+            "token": refusal.token.to_string(),
+            "newest": refusal.newest.to_string(),
         }))),
         "exact": tally.is_exact(),
-        "took_ms": millis(tally.took()),
+        "took_ms": tally.took() / 1_000_000,
     })
 }

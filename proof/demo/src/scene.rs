@@ -1,17 +1,22 @@
 //! One scene: the shop opens, buyers buy, one of them may be stopped, everybody goes home.
 
-use std::io;
+use std::io::{self, PipeWriter, Write};
+use std::mem;
+use std::os::unix::process::CommandExt;
+use std::process::{Child, Command};
+use std::sync::Arc;
 use std::time::Duration;
 
 use latchwork::LockManager;
-use latchwork_store::Moment;
-use latchwork_store::clock::boot_time;
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
+use tokio::task::JoinSet;
+use tokio::time::{sleep, timeout};
 
-use crate::buyer::SLOW;
-use crate::crowd::{Crowd, Processes, Tasks};
+use crate::Args;
+use crate::buyer::{Buyer, Hears, ROLE, SLOW, hears};
 use crate::shop::Shop;
 use crate::tally::Tally;
-use crate::words::{Event, Invitation, Order, Place, Said, Scene};
+use crate::words::{Event, Order, Place, Said, Scene, line, now};
 
 /// How long a scene may take, beside what its leases take.
 const LIMIT: Duration = Duration::from_secs(60);
@@ -21,121 +26,164 @@ const STOPPED: u32 = 1;
 
 /// What all scenes have in common.
 pub(crate) struct Stage<'a> {
-    pub(crate) buyers: u32,
-    pub(crate) stock: u32,
+    pub(crate) args: &'a Args,
     pub(crate) store: &'a str,
     pub(crate) locks: &'a LockManager,
     /// The name of the lock.
-    pub(crate) lock: &'a str,
+    pub(crate) name: &'a str,
     pub(crate) ttl: Duration,
-    pub(crate) shop: &'a dyn Shop,
+    pub(crate) shop: Arc<dyn Shop>,
     /// Where buyers that are processes find the shop; `None` if they are tasks.
-    pub(crate) place: Option<&'a Place>,
+    pub(crate) place: &'a Option<Place>,
 }
 
 impl Stage<'_> {
     /// Plays a scene and counts what happened.
     pub(crate) async fn play(&self, scene: Scene) -> io::Result<Tally> {
-        self.shop.fill(self.stock)?;
-        let orders: Vec<_> = (1..=self.buyers).map(|buyer| self.order(scene, buyer)).collect();
-        let crowd = self.invite(&orders)?;
+        let stock = self.args.stock;
+        self.shop.fill(stock)?;
         let limit = LIMIT + 10 * self.ttl;
-        let said = tokio::select! {
-            biased;
-            said = Play { stage: self, crowd, said: Vec::new() }.run(scene) => said?,
-            () = tokio::time::sleep(limit) => {
-                let message = format!("scene {} did not end within {limit:?}", scene.number());
-                return Err(io::Error::new(io::ErrorKind::TimedOut, message));
-            }
-        };
-        Ok(Tally::of(scene, self.stock, self.shop.read()?, &said))
+        let said = timeout(limit, self.hear_all(scene)).await.map_err(|_| {
+            let message = format!("scene {} did not end within {limit:?}", scene.number());
+            io::Error::new(io::ErrorKind::TimedOut, message)
+        })??;
+        Ok(Tally::of(scene, stock, self.shop.read()?, &said))
     }
 
-    fn order(&self, scene: Scene, buyer: u32) -> Order {
-        let waits_at_till = scene == Scene::Fenced && buyer == STOPPED;
-        Order {
-            buyer,
-            scene,
-            stock: self.stock,
-            lock: self.lock.to_owned(),
-            ttl: self.ttl,
-            waits_at_till,
-            // A task is renewed by a thread that nobody stops, so its hold ends by itself.
-            max_hold: (waits_at_till && self.place.is_none()).then_some(SLOW + self.ttl),
+    /// In the last scene, lets one buyer in, and stops it when it is about to write. The others come in then, wait for
+    /// its lease to end, and sell half of the stock before it wakes up.
+    async fn hear_all(&self, scene: Scene) -> io::Result<Vec<Said>> {
+        let (buyers, half) = (self.args.buyers, self.args.stock.div_ceil(2));
+        let stops = scene == Scene::Fenced;
+        let mut crowd = self.invite(scene)?;
+        crowd.hear(buyers, |event| *event == Event::Ready).await?;
+        if stops {
+            crowd.go(STOPPED)?;
+            crowd.hear(1, |event| *event == Event::AtTill).await?;
+            crowd.stop(STOPPED).await?;
         }
+        for buyer in (1..=buyers).filter(|&buyer| !(stops && buyer == STOPPED)) {
+            crowd.go(buyer)?;
+        }
+        if stops {
+            crowd.hear(half, |event| matches!(event, Event::Sold { .. })).await?;
+            crowd.go(STOPPED)?;
+            crowd.cont(STOPPED)?;
+        }
+        if crowd.hear(u32::MAX, |event| *event == Event::Done).await? < buyers {
+            return Err(io::Error::other("a buyer has ended too early"));
+        }
+        Ok(mem::take(&mut crowd.said))
     }
 
-    fn invite<'b>(&'b self, orders: &'b [Order]) -> io::Result<Crowd<'b>> {
-        let Some(place) = self.place else {
-            return Ok(Crowd::Tasks(Tasks::start(orders, self.shop, self.locks)?));
+    fn invite(&self, scene: Scene) -> io::Result<Crowd> {
+        let (heard, says) = io::pipe()?;
+        let mut crowd = Crowd {
+            words: Vec::new(),
+            children: Vec::new(),
+            tasks: JoinSet::new(),
+            heard: hears(heard)?,
+            said: Vec::new(),
         };
-        let invite = |order: &Order| Invitation {
-            order: order.clone(),
-            store: self.store.to_owned(),
-            place: place.clone(),
-        };
-        Ok(Crowd::Processes(Processes::start(&orders.iter().map(invite).collect::<Vec<_>>())?))
+        for buyer in 1..=self.args.buyers {
+            let (waits_at_till, is_task) =
+                (scene == Scene::Fenced && buyer == STOPPED, self.place.is_none());
+            let order = Order {
+                buyer,
+                scene,
+                stock: self.args.stock,
+                store: self.store.to_owned(),
+                place: self.place.clone(),
+                lock: self.name.to_owned(),
+                ttl: self.ttl,
+                waits_at_till,
+                // A task is renewed by a thread that nobody stops, so its hold ends by itself.
+                max_hold: (waits_at_till && is_task).then_some(SLOW + self.ttl),
+            };
+            let (word, mut speak) = io::pipe()?;
+            let says = says.try_clone()?;
+            if is_task {
+                let locks = Some(self.locks.clone());
+                let buyer = Buyer::new(order, Arc::clone(&self.shop), locks, hears(word)?, says);
+                crowd.tasks.spawn(buyer.run());
+            } else {
+                // The running file, also when its name is gone or has another file by now.
+                let mut command = Command::new("/proc/self/exe");
+                command.arg0("latchwork-buyer").arg(ROLE);
+                // Not hit by the Ctrl-C of a terminal: the demo ends them.
+                command.process_group(0).stdin(word).stdout(says);
+                crowd.children.push(command.spawn()?);
+                speak.write_all(line(&order)?.as_bytes())?;
+            }
+            crowd.words.push(speak);
+        }
+        Ok(crowd)
     }
 }
 
-/// A scene that is played.
-struct Play<'a> {
-    stage: &'a Stage<'a>,
-    crowd: Crowd<'a>,
+/// The buyers of one scene: tasks, which end with it, or this binary started again, killed when dropped.
+struct Crowd {
+    words: Vec<PipeWriter>,
+    children: Vec<Child>,
+    tasks: JoinSet<()>,
+    heard: Hears,
     said: Vec<Said>,
 }
 
-impl Play<'_> {
-    async fn run(mut self, scene: Scene) -> io::Result<Vec<Said>> {
-        let buyers = self.stage.buyers;
-        let ready = |said: &Said| said.event == Event::Ready;
-        self.hear(|all| all.iter().filter(|said| ready(said)).count() == buyers as usize).await?;
-        if scene == Scene::Fenced {
-            self.stop_at_the_till().await?;
-        } else {
-            for buyer in 1..=buyers {
-                self.crowd.go(buyer)?;
+impl Crowd {
+    /// Listens until so many said what is wanted, or to the end. How many did.
+    async fn hear(&mut self, most: u32, wanted: impl Fn(&Event) -> bool) -> io::Result<u32> {
+        loop {
+            let count = self.said.iter().filter(|said| wanted(&said.event)).count() as u32;
+            if count >= most {
+                return Ok(count);
             }
-        }
-        self.hear(|_| false).await?;
-        let done = self.said.iter().filter(|said| said.event == Event::Done).count();
-        if done < buyers as usize {
-            return Err(io::Error::other("a buyer has ended too early"));
-        }
-        Ok(self.said)
-    }
-
-    /// Lets one buyer in, and stops it when it is about to write. The others come in then, wait for
-    /// its lease to end, and sell half of the stock before it wakes up.
-    async fn stop_at_the_till(&mut self) -> io::Result<()> {
-        self.crowd.go(STOPPED)?;
-        self.hear(|all| all.last().is_some_and(|said| said.event == Event::AtTill)).await?;
-        self.crowd.stop(STOPPED).await?;
-        self.note(boot_time(), Event::Stopped);
-        for buyer in (1..=self.stage.buyers).filter(|&buyer| buyer != STOPPED) {
-            self.crowd.go(buyer)?;
-        }
-        let half = self.stage.stock.div_ceil(2) as usize;
-        let sold = |said: &&Said| matches!(said.event, Event::Sold { .. });
-        self.hear(|all| all.iter().filter(sold).count() >= half).await?;
-        self.crowd.go(STOPPED)?;
-        self.note(boot_time(), Event::Continued);
-        self.crowd.cont(STOPPED)
-    }
-
-    fn note(&mut self, at: Moment, event: Event) {
-        self.said.push(Said { buyer: STOPPED, at, event });
-    }
-
-    /// Listens until enough was said, or to the end.
-    async fn hear(&mut self, enough: impl Fn(&[Said]) -> bool) -> io::Result<()> {
-        while !enough(&self.said) {
-            let Some(said) = self.crowd.next().await? else { return Ok(()) };
+            let Some(line) = self.heard.next_line().await? else { return Ok(count) };
+            let said: Said = serde_json::from_str(&line)
+                .map_err(|_| io::Error::other(format!("a buyer says {line:?}")))?;
             if let Event::Failed(message) = said.event {
                 return Err(io::Error::other(format!("buyer {}: {message}", said.buyer)));
             }
             self.said.push(said);
         }
+    }
+
+    /// Lets a buyer go in, or on.
+    fn go(&mut self, buyer: u32) -> io::Result<()> {
+        let went = self.words[buyer as usize - 1].write_all(b"go\n");
+        went.map_err(|_| io::Error::other("a buyer has gone too early"))
+    }
+
+    fn pid(&self, buyer: u32) -> Option<Pid> {
+        self.children.get(buyer as usize - 1).map(Pid::from_child)
+    }
+
+    /// Stops a buyer that waits at the till, and returns when it stands still. A task does already.
+    async fn stop(&mut self, buyer: u32) -> io::Result<()> {
+        if let Some(pid) = self.pid(buyer) {
+            kill_process(pid, Signal::STOP)?;
+            let options = WaitIdOptions::STOPPED | WaitIdOptions::NOHANG;
+            while waitid(WaitId::Pid(pid), options)?.is_none() {
+                sleep(Duration::from_millis(1)).await;
+            }
+        }
+        self.said.push(Said { buyer, at: now(), event: Event::Stopped });
         Ok(())
+    }
+
+    /// Lets it run again.
+    fn cont(&mut self, buyer: u32) -> io::Result<()> {
+        self.said.push(Said { buyer, at: now(), event: Event::Continued });
+        self.pid(buyer).map_or(Ok(()), |pid| Ok(kill_process(pid, Signal::CONT)?))
+    }
+}
+
+impl Drop for Crowd {
+    fn drop(&mut self) {
+        for child in &mut self.children {
+            // Most have ended by themselves.
+            let _ = child.kill();
+            let _ = child.wait();
+        }
     }
 }

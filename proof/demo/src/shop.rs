@@ -3,25 +3,23 @@
 //! Each operation is one step, as a statement of a database is. What goes wrong between two of
 //! them is what the demo is about.
 
-use std::cell::RefCell;
-use std::fmt::Debug;
 use std::fs::{DirBuilder, File, OpenOptions};
-use std::io::{self, Read, Seek, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
-use std::path::{Path, PathBuf};
+use std::io::{self, Seek, Write};
+use std::os::unix::fs::DirBuilderExt;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use latchwork::FencingToken;
 use latchwork::fence::{Fence, Fenced};
-use latchwork_store::Moment;
-use latchwork_store::clock::boot_time;
-use serde_json::{Value, json};
+use latchwork_redis::fence;
+use redis::{Cmd, Connection, FromRedisValue, Pipeline, RedisError, Value, cmd, pipe};
+use serde::{Deserialize, Serialize};
 
-use crate::redis_shop::RedisShop;
-use crate::words::Place;
+use crate::words::{Place, now};
 
 /// What the buyers share.
-pub(crate) trait Shop: Debug {
+pub(crate) trait Shop: Send + Sync {
     /// Puts so many units there, and forgets tokens and locks.
     fn fill(&self, stock: u32) -> io::Result<()>;
 
@@ -44,156 +42,66 @@ pub(crate) trait Shop: Debug {
     fn remove(&self) -> io::Result<()>;
 }
 
-/// Opens the stock of several processes.
-pub(crate) fn open(place: &Place, store: &str) -> io::Result<Box<dyn Shop>> {
+/// Makes the stock. A folder is made for this user alone.
+pub(crate) fn create(place: Option<&Place>, store: &str) -> io::Result<Arc<dyn Shop>> {
+    if let Some(Place::Folder(folder)) = place {
+        DirBuilder::new().mode(0o700).create(folder)?;
+        let file = File::create(folder.join(FILE))?;
+        serde_json::to_writer(file, &Books::default())?;
+    }
+    open(place, store)
+}
+
+/// Opens the stock that another process has made.
+pub(crate) fn open(place: Option<&Place>, store: &str) -> io::Result<Arc<dyn Shop>> {
+    let local = |folder| Local { books: Mutex::default(), folder };
     Ok(match place {
-        Place::Folder(folder) => Box::new(FileShop::open(folder)),
-        Place::Redis(prefix) => Box::new(RedisShop::connect(store, prefix)?),
+        None => Arc::new(local(None)),
+        Some(Place::Folder(folder)) => Arc::new(local(Some(folder.clone()))),
+        Some(Place::Redis(prefix)) => Arc::new(RedisShop::connect(store, prefix)?),
     })
 }
 
+const FILE: &str = "stock";
+
 /// All that there is in a shop without a server.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 struct Books {
     stock: u32,
     /// The largest token that has written.
-    token: FencingToken,
+    token: u64,
     /// Whose the lock of the articles is, and until when.
-    lock: Option<(String, Moment)>,
+    lock: Option<(String, u64)>,
 }
 
-impl Books {
-    fn of(stock: u32) -> Self {
-        Self { stock, token: FencingToken::from_raw(0), lock: None }
-    }
-
-    fn write_fenced(&mut self, left: u32, token: FencingToken) -> Result<(), Fenced> {
-        let fence = Fence::starting_at(self.token);
-        fence.check_write(token)?;
-        (self.stock, self.token) = (left, fence.newest());
-        Ok(())
-    }
-
-    fn lock(&mut self, mark: &str, expiry: Duration, now: Moment) -> bool {
-        if self.lock.as_ref().is_some_and(|(_, until)| *until > now) {
-            return false;
-        }
-        self.lock = Some((mark.to_owned(), now.plus(expiry)));
-        true
-    }
-
-    fn unlock(&mut self, now: Moment) -> Option<String> {
-        self.lock.take().filter(|(_, until)| *until > now).map(|(mark, _)| mark)
-    }
-
-    fn encode(&self) -> String {
-        let lock = self.lock.as_ref().map(|(mark, until)| json!([mark, until.as_nanos()]));
-        json!({"stock": self.stock, "token": self.token.get(), "lock": lock}).to_string()
-    }
-
-    fn decode(text: &str) -> Option<Self> {
-        let value: Value = serde_json::from_str(text).ok()?;
-        let lock = match &value["lock"] {
-            Value::Null => None,
-            lock => Some((lock[0].as_str()?.to_owned(), Moment::from_nanos(lock[1].as_u64()?))),
-        };
-        let token = FencingToken::from_raw(value["token"].as_u64()?);
-        Some(Self { stock: value["stock"].as_u64()?.try_into().ok()?, token, lock })
-    }
+/// A stock inside this process, or in a file of a folder, which is locked for each single step.
+struct Local {
+    books: Mutex<Books>,
+    folder: Option<PathBuf>,
 }
 
-/// A stock inside this process.
-#[derive(Debug)]
-pub(crate) struct MemoryShop(RefCell<Books>);
-
-impl MemoryShop {
-    pub(crate) fn new() -> Self {
-        Self(RefCell::new(Books::of(0)))
-    }
-}
-
-impl Shop for MemoryShop {
-    fn fill(&self, stock: u32) -> io::Result<()> {
-        *self.0.borrow_mut() = Books::of(stock);
-        Ok(())
-    }
-
-    fn read(&self) -> io::Result<u32> {
-        Ok(self.0.borrow().stock)
-    }
-
-    fn write(&self, left: u32) -> io::Result<()> {
-        self.0.borrow_mut().stock = left;
-        Ok(())
-    }
-
-    fn write_fenced(&self, left: u32, token: FencingToken) -> io::Result<Result<(), Fenced>> {
-        Ok(self.0.borrow_mut().write_fenced(left, token))
-    }
-
-    fn lock(&self, mark: &str, expiry: Duration) -> io::Result<bool> {
-        Ok(self.0.borrow_mut().lock(mark, expiry, boot_time()))
-    }
-
-    fn unlock(&self) -> io::Result<Option<String>> {
-        Ok(self.0.borrow_mut().unlock(boot_time()))
-    }
-
-    fn remove(&self) -> io::Result<()> {
-        Ok(())
-    }
-}
-
-/// A stock in a file, which is locked for each single step.
-#[derive(Debug)]
-pub(crate) struct FileShop(PathBuf);
-
-impl FileShop {
-    const FILE: &str = "stock";
-
-    /// Makes the folder, for this user alone.
-    pub(crate) fn create(folder: &Path) -> io::Result<Self> {
-        DirBuilder::new().mode(0o700).create(folder)?;
-        Ok(Self::open(folder))
-    }
-
-    fn open(folder: &Path) -> Self {
-        Self(folder.to_owned())
-    }
-
-    fn file(&self) -> io::Result<File> {
-        let mut options = OpenOptions::new();
-        options.read(true).write(true).create(true).truncate(false).mode(0o600);
-        let file = options.open(self.0.join(Self::FILE))?;
-        file.lock()?;
-        Ok(file)
-    }
-
-    /// One step on the books. The file's lock ends with the file.
+impl Local {
     fn step<T>(&self, change: impl FnOnce(&mut Books) -> T) -> io::Result<T> {
-        let mut file = self.file()?;
-        let mut text = String::new();
-        file.read_to_string(&mut text)?;
-        let mut books =
-            Books::decode(&text).ok_or_else(|| io::Error::other("the stock's file is damaged"))?;
+        let mut books = self.books.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(folder) = &self.folder else { return Ok(change(&mut books)) };
+        // Its lock ends with the file.
+        let mut file = OpenOptions::new().read(true).write(true).open(folder.join(FILE))?;
+        file.lock()?;
+        *books = serde_json::from_reader(&file)?;
         let before = books.clone();
         let outcome = change(&mut books);
-        if books != before {
-            write_over(&mut file, &books)?;
+        if *books != before {
+            file.rewind()?;
+            file.set_len(0)?;
+            file.write_all(serde_json::to_string(&*books)?.as_bytes())?;
         }
         Ok(outcome)
     }
 }
 
-fn write_over(file: &mut File, books: &Books) -> io::Result<()> {
-    file.rewind()?;
-    file.set_len(0)?;
-    file.write_all(books.encode().as_bytes())
-}
-
-impl Shop for FileShop {
+impl Shop for Local {
     fn fill(&self, stock: u32) -> io::Result<()> {
-        write_over(&mut self.file()?, &Books::of(stock))
+        self.step(|books| *books = Books { stock, ..Books::default() })
     }
 
     fn read(&self) -> io::Result<u32> {
@@ -205,19 +113,132 @@ impl Shop for FileShop {
     }
 
     fn write_fenced(&self, left: u32, token: FencingToken) -> io::Result<Result<(), Fenced>> {
-        self.step(|books| books.write_fenced(left, token))
+        self.step(|books| {
+            let fence = Fence::starting_at(FencingToken::from_raw(books.token));
+            fence.check_write(token)?;
+            (books.stock, books.token) = (left, fence.newest().get());
+            Ok(())
+        })
     }
 
     fn lock(&self, mark: &str, expiry: Duration) -> io::Result<bool> {
-        self.step(|books| books.lock(mark, expiry, boot_time()))
+        self.step(|books| {
+            let is_free = books.lock.as_ref().is_none_or(|(_, until)| *until <= now());
+            if is_free {
+                books.lock = Some((mark.to_owned(), now() + expiry.as_nanos() as u64));
+            }
+            is_free
+        })
     }
 
     fn unlock(&self) -> io::Result<Option<String>> {
-        self.step(|books| books.unlock(boot_time()))
+        self.step(|books| {
+            books.lock.take().filter(|(_, until)| *until > now()).map(|(mark, _)| mark)
+        })
     }
 
     fn remove(&self) -> io::Result<()> {
-        std::fs::remove_dir_all(&self.0)
+        self.folder.as_ref().map_or(Ok(()), std::fs::remove_dir_all)
+    }
+}
+
+/// After this the keys go by themselves, should nobody be left to remove them.
+const LIFE: Duration = Duration::from_secs(600);
+
+/// How long the server may take to answer.
+const LIMIT: Duration = Duration::from_secs(5);
+
+/// Writes how many are left, under the fence.
+const WRITE: &str = "
+redis.call('PEXPIRE', KEYS[1], ARGV[3])
+return redis.call('SET', KEYS[2], ARGV[2], 'PX', ARGV[3])";
+
+/// A stock in a string, the fence's token in another, and the lock of the articles in a third.
+struct RedisShop {
+    connection: Mutex<Connection>,
+    stock: String,
+    fence: String,
+    lock: String,
+}
+
+impl RedisShop {
+    /// Connects to the server at an address of Latchwork, whose options are not for this client.
+    fn connect(store: &str, prefix: &str) -> io::Result<Self> {
+        let url = store.split('?').next().unwrap_or(store);
+        let client = redis::Client::open(url).map_err(failed)?;
+        let connection = client.get_connection_with_timeout(LIMIT).map_err(failed)?;
+        connection.set_read_timeout(Some(LIMIT)).map_err(failed)?;
+        connection.set_write_timeout(Some(LIMIT)).map_err(failed)?;
+        Ok(Self {
+            connection: Mutex::new(connection),
+            stock: format!("{prefix}:stock"),
+            fence: format!("{prefix}:fence"),
+            lock: format!("{prefix}:lock"),
+        })
+    }
+
+    fn ask<T: FromRedisValue>(&self, command: &Cmd) -> Result<T, RedisError> {
+        command.query(&mut *self.connection.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    fn ask_all<T: FromRedisValue>(&self, commands: &Pipeline) -> io::Result<T> {
+        let mut connection = self.connection.lock().unwrap_or_else(PoisonError::into_inner);
+        commands.query(&mut *connection).map_err(failed)
+    }
+}
+
+fn failed(error: RedisError) -> io::Error {
+    io::Error::other(format!("the stock in Redis: {error}"))
+}
+
+fn millis(length: Duration) -> u64 {
+    length.as_millis() as u64
+}
+
+impl Shop for RedisShop {
+    fn fill(&self, stock: u32) -> io::Result<()> {
+        let mut all = pipe();
+        all.atomic().cmd("SET").arg(&self.stock).arg(stock).arg("PX").arg(millis(LIFE)).ignore();
+        all.cmd("DEL").arg(&self.fence).arg(&self.lock).ignore();
+        self.ask_all(&all)
+    }
+
+    fn read(&self) -> io::Result<u32> {
+        self.ask(cmd("GET").arg(&self.stock)).map_err(failed)
+    }
+
+    fn write(&self, left: u32) -> io::Result<()> {
+        self.ask(cmd("SET").arg(&self.stock).arg(left).arg("PX").arg(millis(LIFE))).map_err(failed)
+    }
+
+    fn write_fenced(&self, left: u32, token: FencingToken) -> io::Result<Result<(), Fenced>> {
+        let mut eval = cmd("EVAL");
+        eval.arg(fence::script(WRITE)).arg(2).arg(&self.fence).arg(&self.stock);
+        eval.arg(token.to_string()).arg(left).arg(millis(LIFE));
+        match self.ask::<Value>(&eval) {
+            Ok(_) => Ok(Ok(())),
+            Err(error) => match fence::refusal(&error.to_string()) {
+                Some(fenced) => Ok(Err(fenced)),
+                None => Err(failed(error)),
+            },
+        }
+    }
+
+    fn lock(&self, mark: &str, expiry: Duration) -> io::Result<bool> {
+        let mut set = cmd("SET");
+        set.arg(&self.lock).arg(mark).arg("NX").arg("PX").arg(millis(expiry));
+        self.ask::<Option<String>>(&set).map(|set| set.is_some()).map_err(failed)
+    }
+
+    /// The `DEL` of the articles. The `GET` beside it is there to count.
+    fn unlock(&self) -> io::Result<Option<String>> {
+        let mut all = pipe();
+        all.atomic().cmd("GET").arg(&self.lock).cmd("DEL").arg(&self.lock).ignore();
+        self.ask_all::<(Option<String>,)>(&all).map(|(mark,)| mark)
+    }
+
+    fn remove(&self) -> io::Result<()> {
+        self.ask(cmd("DEL").arg(&self.stock).arg(&self.fence).arg(&self.lock)).map_err(failed)
     }
 }
 
@@ -252,14 +273,14 @@ mod tests {
 
     #[test]
     fn a_shop_in_memory_works() {
-        is_a_shop(&MemoryShop::new());
+        is_a_shop(&*create(None, "mem:").unwrap());
     }
 
     #[test]
     fn a_shop_on_files_works_and_cleans_up() {
         let dir = tempfile::tempdir().unwrap();
         let folder = dir.path().join("shop");
-        is_a_shop(&FileShop::create(&folder).unwrap());
+        is_a_shop(&*create(Some(&Place::Folder(folder.clone())), "file:").unwrap());
         assert!(!folder.exists());
     }
 }

@@ -1,14 +1,11 @@
 //! Counts what the buyers of a scene reported.
 
 use std::collections::BTreeMap;
-use std::time::Duration;
-
-use latchwork_store::Moment;
 
 use crate::words::{Event, Said, Scene};
 
 /// What happened in a scene.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Default)]
 pub(crate) struct Tally {
     pub(crate) scene: Scene,
     /// How many units there were.
@@ -30,16 +27,16 @@ pub(crate) struct Tally {
     pub(crate) tokens_rise: Option<bool>,
     pub(crate) visits: Vec<Visit>,
     /// When buyers were stopped, and for how long.
-    pub(crate) stops: Vec<Stop>,
-    pub(crate) opened: Moment,
-    pub(crate) closed: Moment,
+    pub(crate) stops: Vec<Visit>,
+    pub(crate) opened: u64,
+    pub(crate) closed: u64,
 }
 
 /// A write that was refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Refusal {
     pub(crate) buyer: u32,
-    pub(crate) at: Moment,
+    pub(crate) at: u64,
     /// What it would have written.
     pub(crate) left: u32,
     /// What was there: the last that was written before.
@@ -48,86 +45,53 @@ pub(crate) struct Refusal {
     pub(crate) newest: u64,
 }
 
-/// The time between a buyer's coming to the stock and its leaving, by what it knew.
+/// The time between a buyer's coming to the stock and its leaving, by what it knew; or in which it stood still.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Visit {
     pub(crate) buyer: u32,
-    pub(crate) from: Moment,
-    pub(crate) to: Moment,
+    pub(crate) from: u64,
+    pub(crate) to: u64,
     pub(crate) token: Option<u64>,
-}
-
-/// The time in which a buyer stood still.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Stop {
-    pub(crate) buyer: u32,
-    pub(crate) from: Moment,
-    pub(crate) to: Moment,
 }
 
 impl Tally {
     /// Counts. What was said may come in any order of time over all, but in order from each buyer.
     pub(crate) fn of(scene: Scene, stock: u32, left: u32, said: &[Said]) -> Self {
-        let times = || said.iter().filter(|s| !matches!(s.event, Event::Ready)).map(|s| s.at);
-        let opened = times().min().unwrap_or(Moment::from_nanos(0));
-        let mut tally = Self {
-            scene,
-            stock,
-            left,
-            sold: 0,
-            overlaps: 0,
-            expired: 0,
-            freed: 0,
-            lost: 0,
-            refused: Vec::new(),
-            tokens_rise: None,
-            visits: Vec::new(),
-            stops: Vec::new(),
-            opened,
-            closed: times().max().unwrap_or(opened),
-        };
+        let times = || said.iter().filter(|s| s.event != Event::Ready).map(|s| s.at);
+        let opened = times().min().unwrap_or(0);
+        let closed = times().max().unwrap_or(0);
+        let mut tally = Self { scene, stock, left, opened, closed, ..Self::default() };
         let mut inside = BTreeMap::new();
         let mut stopped = BTreeMap::new();
-        for Said { buyer, at, event } in said {
+        for &Said { buyer, at, ref event } in said {
             match *event {
-                Event::Entered { token } => {
-                    inside.insert(buyer, (*at, token));
-                }
+                Event::Entered { token } => drop(inside.insert(buyer, (at, token))),
                 Event::Sold { .. } => tally.sold += 1,
                 Event::Refused { left, token, newest } => {
-                    let instead_of = last_written(said, *at).unwrap_or(stock);
-                    tally.refused.push(Refusal {
-                        buyer: *buyer,
-                        at: *at,
-                        left,
-                        instead_of,
-                        token,
-                        newest,
-                    });
+                    let instead_of = last_written(said, at).unwrap_or(stock);
+                    tally.refused.push(Refusal { buyer, at, left, instead_of, token, newest });
                 }
                 Event::Left { expired, freed } => {
                     tally.expired += u32::from(expired);
                     tally.freed += u32::from(freed);
                 }
                 Event::Lost => tally.lost += 1,
-                Event::Stopped => {
-                    stopped.insert(buyer, *at);
-                }
+                Event::Stopped => drop(stopped.insert(buyer, at)),
                 Event::Continued => {
-                    if let Some(from) = stopped.remove(buyer) {
-                        tally.stops.push(Stop { buyer: *buyer, from, to: *at });
-                    }
+                    let from = stopped.remove(&buyer);
+                    let stop = from.map(|from| Visit { buyer, from, to: at, token: None });
+                    tally.stops.extend(stop);
                 }
                 Event::Ready | Event::AtTill | Event::Done | Event::Failed(_) => {}
             }
             if matches!(event, Event::Left { .. } | Event::Lost)
-                && let Some((from, token)) = inside.remove(buyer)
+                && let Some((from, token)) = inside.remove(&buyer)
             {
-                tally.visits.push(Visit { buyer: *buyer, from, to: *at, token });
+                tally.visits.push(Visit { buyer, from, to: at, token });
             }
         }
         tally.visits.sort_by_key(|visit| (visit.from, visit.to));
-        let mut latest = Moment::from_nanos(0);
+        let mut latest = 0;
         for visit in &tally.visits {
             tally.overlaps += u32::from(visit.from < latest);
             latest = latest.max(visit.to);
@@ -166,13 +130,14 @@ impl Tally {
         self.visits.iter().filter(|visit| visit.token.is_some()).count()
     }
 
-    pub(crate) fn took(&self) -> Duration {
-        self.closed.since(self.opened)
+    /// In nanoseconds.
+    pub(crate) fn took(&self) -> u64 {
+        self.closed - self.opened
     }
 
     /// The parts of the scene in which more than one buyer was at the stock.
-    pub(crate) fn crowded(&self) -> Vec<(Moment, Moment)> {
-        let mut edges: Vec<(Moment, i32)> =
+    pub(crate) fn crowded(&self) -> Vec<(u64, u64)> {
+        let mut edges: Vec<_> =
             self.visits.iter().flat_map(|visit| [(visit.from, 1), (visit.to, -1)]).collect();
         // Who leaves at the moment at which another comes has left.
         edges.sort();
@@ -193,7 +158,7 @@ impl Tally {
 }
 
 /// What the last write before this moment has left.
-fn last_written(said: &[Said], before: Moment) -> Option<u32> {
+fn last_written(said: &[Said], before: u64) -> Option<u32> {
     let writes = said.iter().filter_map(|said| match said.event {
         Event::Sold { left } if said.at <= before => Some((said.at, left)),
         _ => None,
@@ -205,12 +170,8 @@ fn last_written(said: &[Said], before: Moment) -> Option<u32> {
 mod tests {
     use super::*;
 
-    fn at(nanos: u64) -> Moment {
-        Moment::from_nanos(nanos)
-    }
-
-    fn said(buyer: u32, nanos: u64, event: Event) -> Said {
-        Said { buyer, at: at(nanos), event }
+    fn said(buyer: u32, at: u64, event: Event) -> Said {
+        Said { buyer, at, event }
     }
 
     fn visit(buyer: u32, from: u64, to: u64, token: u64, left: u32) -> [Said; 3] {
@@ -228,7 +189,7 @@ mod tests {
         assert!(tally.is_exact() && tally.is_as_promised(), "{tally:?}");
         assert_eq!((tally.sold, tally.oversold(), tally.overlaps), (2, 0, 0));
         assert_eq!(tally.tokens_rise, Some(true));
-        assert_eq!(tally.took(), Duration::from_nanos(20));
+        assert_eq!(tally.took(), 20);
         assert_eq!(tally.crowded(), []);
     }
 
@@ -238,7 +199,7 @@ mod tests {
         let tally = Tally::of(Scene::Locked, 2, 0, &all);
         assert_eq!((tally.sold, tally.oversold(), tally.overlaps), (3, 1, 1));
         assert!(!tally.is_exact() && !tally.is_as_promised());
-        assert_eq!(tally.crowded(), [(at(20), at(30))]);
+        assert_eq!(tally.crowded(), [(20, 30)]);
         // The articles' scenes are counted, and promise nothing.
         assert!(Tally::of(Scene::NoLock, 2, 0, &all).is_as_promised());
     }
@@ -277,9 +238,9 @@ mod tests {
         let [refusal] = tally.refused[..] else { panic!("{tally:?}") };
         assert_eq!((refusal.buyer, refusal.left, refusal.instead_of), (1, 1, 1));
         assert_eq!((refusal.token, refusal.newest), (1, 2));
-        assert_eq!(tally.stops, [Stop { buyer: 1, from: at(12), to: at(50) }]);
+        assert_eq!(tally.stops, [Visit { buyer: 1, from: 12, to: 50, token: None }]);
         assert_eq!(tally.lost, 1);
-        let first = Visit { buyer: 1, from: at(10), to: at(20), token: Some(1) };
+        let first = Visit { buyer: 1, from: 10, to: 20, token: Some(1) };
         assert_eq!(tally.visits[0], first);
         // Without a late write the scene has shown nothing.
         all.retain(|said| !matches!(said.event, Event::Refused { .. }));

@@ -31,31 +31,15 @@ impl<'a> Fields<'a> {
         Ok(Self { at: Moment::from_nanos(at), process, task, event, pairs })
     }
 
-    fn raw(&self, name: &str) -> Result<&'a str, String> {
-        let pair = self.pairs.iter().find(|(known, _)| *known == name);
-        pair.map(|(_, value)| *value).ok_or_else(|| format!("{} without {name}", self.event))
-    }
-
-    pub(crate) fn has(&self, name: &str) -> bool {
-        self.raw(name).is_ok()
-    }
-
-    pub(crate) fn text(&self, name: &str) -> Result<Arc<str>, String> {
-        unescape(self.raw(name)?).map(Into::into)
-    }
-
-    pub(crate) fn number(&self, name: &str) -> Result<u64, String> {
-        let raw = self.raw(name)?;
-        raw.parse().map_err(|e| format!("{name}={raw}: {e}"))
-    }
-
-    pub(crate) fn moment(&self, name: &str) -> Result<Moment, String> {
-        self.number(name).map(Moment::from_nanos)
-    }
-
-    pub(crate) fn truth(&self, name: &str) -> Result<bool, String> {
-        let raw = self.raw(name)?;
-        raw.parse().map_err(|e| format!("{name}={raw}: {e}"))
+    /// The value of this name, if `read` makes one of its text.
+    pub(crate) fn value<T>(
+        &self,
+        name: &str,
+        read: fn(Option<&str>) -> Option<T>,
+    ) -> Result<T, String> {
+        let raw = self.pairs.iter().find(|(known, _)| *known == name).map(|(_, value)| *value);
+        let text = raw.map(unescape).transpose()?;
+        read(text.as_deref()).ok_or_else(|| format!("{}: {name}={raw:?}", self.event))
     }
 }
 

@@ -7,10 +7,12 @@ use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use latchwork_services::{Error, Result};
+
 use crate::faults::Nemesis;
 use crate::luck::Luck;
 
-type Action = Arc<dyn Fn(&mut Luck) -> io::Result<()> + Send + Sync>;
+type Action = Arc<dyn Fn(&mut Luck) -> Result<()> + Send + Sync>;
 
 /// Makes a fault that mends itself, pauses, and makes it again, in a thread of its own. `heal`
 /// waits until the one under way is mended.
@@ -18,14 +20,14 @@ pub(crate) struct Repeated {
     name: &'static str,
     pause: Range<Duration>,
     action: Action,
-    under_way: Option<(Sender<()>, JoinHandle<io::Result<()>>)>,
+    under_way: Option<(Sender<()>, JoinHandle<Result<()>>)>,
 }
 
 impl Repeated {
     pub(crate) fn boxed(
         name: &'static str,
         pause: Range<Duration>,
-        action: impl Fn(&mut Luck) -> io::Result<()> + Send + Sync + 'static,
+        action: impl Fn(&mut Luck) -> Result<()> + Send + Sync + 'static,
     ) -> Box<dyn Nemesis> {
         Box::new(Self { name, pause, action: Arc::new(action), under_way: None })
     }
@@ -57,7 +59,7 @@ impl Nemesis for Repeated {
         let Some((stop, thread)) = self.under_way.take() else { return Ok(()) };
         // A thread that has failed does not listen; its result says so.
         let _ = stop.send(());
-        thread.join().unwrap_or_else(|_| Err(io::Error::other("the fault's thread panicked")))
+        Ok(thread.join().unwrap_or_else(|_| Err(Error::new("the fault's thread panicked")))?)
     }
 }
 

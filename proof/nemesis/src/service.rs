@@ -91,8 +91,8 @@ impl Service {
         }
         let (mut all, mut ways) = (Vec::new(), Vec::new());
         for number in 0..instances {
-            let port = Port::reserve().map_err(io::Error::other)?;
-            ways.push(Proxy::plain(port.number()).map_err(io::Error::other)?);
+            let port = Port::reserve()?;
+            ways.push(Proxy::plain(port.number())?);
             let socket = folder.join(format!("admin-{number}.sock"));
             let (listen, admin) =
                 (format!("127.0.0.1:{}", port.number()), format!("unix:{}", socket.display()));
@@ -151,7 +151,7 @@ impl Service {
         stream.read_to_string(&mut answer)?;
         let refused = || io::Error::other(format!("no forced release: {answer:?}"));
         let (head, body) = answer.split_once("\r\n\r\n").ok_or_else(refused)?;
-        let body: Value = serde_json::from_str(body).map_err(io::Error::other)?;
+        let body: Value = serde_json::from_str(body)?;
         let evicted = body["evicted"].as_array().filter(|_| head.contains(" 200 "));
         let tokens = evicted.ok_or_else(refused)?.iter().filter_map(|it| it["token"].as_str());
         Ok(tokens.filter_map(|token| token.parse().ok()).collect())
@@ -170,7 +170,7 @@ impl Service {
 fn start(program: &Path, args: &[String], log: &Path) -> io::Result<Process> {
     let mut command = Command::new(program);
     command.args(args);
-    Process::start(&command, log).map_err(io::Error::other)
+    Ok(Process::start(&command, log)?)
 }
 
 /// Waits until an instance accepts connections.
@@ -181,7 +181,7 @@ fn await_port(inner: &Instance) -> io::Result<()> {
         }
         pause(Duration::from_millis(10));
     }
-    Err(io::Error::other(format!("the service does not listen: {}", inner.process.log_tail())))
+    Err(io::Error::other(format!("the service does not listen: {}", inner.process.log())))
 }
 
 struct Breaks {
@@ -203,10 +203,10 @@ impl Nemesis for Breaks {
         let inner = &mut all[self.broken];
         match self.fault {
             Fault::Kill => inner.process.kill(),
-            Fault::Stop => inner.process.stop().map_err(io::Error::other)?,
+            Fault::Stop => inner.process.stop()?,
             Fault::Restart => {
                 let ended = inner.process.terminate(Duration::from_secs(20));
-                let status = ended.map_err(io::Error::other)?;
+                let status = ended?;
                 if !status.success() {
                     return Err(io::Error::other(format!("the service ended with {status}")));
                 }
@@ -214,7 +214,7 @@ impl Nemesis for Breaks {
             Fault::Cut => {
                 for _ in 0..5 {
                     for way in ways.iter() {
-                        way.cut(Cut::Reset).map_err(io::Error::other)?;
+                        way.cut(Cut::Reset)?;
                     }
                     pause(luck.times(Duration::from_millis(100), 0.1..2.0));
                 }
@@ -233,12 +233,12 @@ impl Nemesis for Breaks {
                 inner.process = start(&inner.program, &inner.args, &inner.log)?;
                 await_port(inner)?;
             }
-            Fault::Stop => inner.process.cont().map_err(io::Error::other)?,
+            Fault::Stop => inner.process.cont()?,
             Fault::LoseAnswers => {
                 for way in ways.iter() {
                     way.lose_answers(false);
                     // A connection that has lost something never gets its answer.
-                    way.cut(Cut::Reset).map_err(io::Error::other)?;
+                    way.cut(Cut::Reset)?;
                 }
             }
             Fault::Cut => {}

@@ -3,12 +3,13 @@
 //! A module of the program's tests has a test named `child`, which plays the part that [`role`] tells.
 //! What fails here fails the test.
 
-use std::io::{BufRead, BufReader, ErrorKind, Write};
+use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
 use std::process::{Child, ChildStdout, Command, Stdio};
-use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
+
+use crate::program::spawn;
 
 /// The part that a child process plays, with the store's address; `None` in the parent.
 pub fn role() -> Option<(String, String)> {
@@ -59,20 +60,7 @@ impl Process {
     /// Starts it by this command, or one around it.
     pub fn spawn(mut command: Command) -> Self {
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
-        let start = Instant::now();
-        let mut child = loop {
-            match command.spawn() {
-                // A program that was just copied is open for writing in a child that another thread
-                // has forked meanwhile, until that child has become its own program.
-                Err(error)
-                    if error.kind() == ErrorKind::ExecutableFileBusy
-                        && start.elapsed() < Duration::from_secs(10) =>
-                {
-                    std::thread::sleep(Duration::from_millis(10));
-                }
-                spawned => break spawned.expect("a child starts"),
-            }
-        };
+        let mut child = spawn(command);
         let lines = BufReader::new(child.stdout.take().unwrap());
         Self { child, lines }
     }

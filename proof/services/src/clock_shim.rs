@@ -9,8 +9,9 @@ use std::time::Duration;
 
 use rustix::time::{ClockId, clock_gettime};
 
+use crate::Result;
 use crate::folder::Folder;
-use crate::{Error, Result};
+use crate::process::said;
 
 const SOURCE: &str = include_str!("clock_shim.c");
 
@@ -28,15 +29,9 @@ impl Library {
         let library = Arc::new(Self(Folder::new()?));
         let source = library.0.path().join("clock_shim.c");
         std::fs::write(&source, SOURCE)?;
-        let output = Command::new("cc")
-            .args(["-std=c11", "-O2", "-Wall", "-Wextra", "-shared", "-fPIC", "-o"])
-            .args([library.path(), source])
-            .arg("-ldl")
-            .output()
-            .map_err(|e| Error::while_("cc (package gcc)", e))?;
-        if !output.status.success() {
-            return Err(Error::while_("cc", String::from_utf8_lossy(&output.stderr)));
-        }
+        let mut command = Command::new("cc");
+        command.args(["-std=c11", "-O2", "-Wall", "-Wextra", "-shared", "-fPIC", "-o"]);
+        said("cc (package gcc)", command.args([library.path(), source]).arg("-ldl"))?;
         *compiled = Arc::downgrade(&library);
         Ok(library)
     }

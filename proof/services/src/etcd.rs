@@ -10,9 +10,9 @@ use std::time::Duration;
 
 use crate::folder::Folder;
 use crate::port::{Port, despite_collisions};
-use crate::process::{Process, go, is_a_process, log_tail, provided};
+use crate::process::{Process, await_ready, go, is_a_process, provided, said};
 use crate::tls::{self, Certificates};
-use crate::wait::{LIMIT, until};
+use crate::wait::LIMIT;
 use crate::{Error, Result, ServerClock};
 
 /// How long a probe waits for an answer.
@@ -203,19 +203,10 @@ impl EtcdServer {
 
     pub(crate) fn await_ready(&mut self) -> Result<()> {
         let what = format!("etcd on port {}", self.port());
-        until(LIMIT, &what, || {
-            // A server that ended will not answer.
-            if let Some(status) = self.process.exit_status() {
-                let log = self.log();
-                // The words of other servers, by which a lost race for a port is known.
-                let log = log.replace("address already in use", "Address already in use");
-                return Ok(Err(Error::new(format!("{what} has ended ({status}):\n{log}"))));
-            }
-            match self.is_healthy() {
-                Ok(true) => Ok(Ok(())),
-                other => Err(format!("{other:?}; its log:\n{}", self.log())),
-            }
-        })?
+        await_ready(self, &what, |it| match it.is_healthy() {
+            Ok(true) => Ok(()),
+            other => Err(format!("{other:?}")),
+        })
     }
 
     pub(crate) fn make_root(&self, options: &EtcdOptions) -> Result<()> {
@@ -249,11 +240,6 @@ impl EtcdServer {
     /// The folder with its `log`, and its data in the folder `data`.
     pub fn folder(&self) -> &Path {
         self.folder.path()
-    }
-
-    /// The end of its log.
-    pub fn log(&self) -> String {
-        log_tail(&self.folder.path().join("log"))
     }
 
     /// Whether it has a leader and can read from a majority.
@@ -382,20 +368,6 @@ pub fn etcdctl(port: u16, args: &[&str]) -> Result<String> {
         .args(["--dial-timeout=60s", "--command-timeout=60s"])
         .args(args);
     said("etcdctl (package etcd-client)", &mut command)
-}
-
-/// What a program prints, if it succeeds.
-fn said(name: &str, command: &mut Command) -> Result<String> {
-    let output = command.output().map_err(|e| Error::while_(name, e))?;
-    let text = String::from_utf8_lossy(&output.stdout).trim_end().to_owned();
-    match output.status.success() {
-        true => Ok(text),
-        false => {
-            let said = String::from_utf8_lossy(&output.stderr);
-            let args: Vec<_> = command.get_args().collect();
-            Err(Error::new(format!("{name} {args:?}: {}: {text}{said}", output.status)))
-        }
-    }
 }
 
 fn spawn(

@@ -6,7 +6,7 @@ use crate::etcd::{EtcdOptions, EtcdPorts, EtcdServer, etcdctl};
 use crate::port::despite_collisions;
 use crate::proxy::Proxy;
 use crate::wait::{LIMIT, until};
-use crate::{Direction, Error, Result};
+use crate::{Error, Result};
 
 /// Several members of one cluster. Dropping the value kills all of them.
 #[derive(Debug)]
@@ -72,12 +72,7 @@ impl EtcdCluster {
     ///
     /// If the cluster was started without proxies.
     pub fn silence(&self, member: usize, silent: bool) {
-        for direction in [Direction::ToServer, Direction::ToClient] {
-            match silent {
-                true => self.ways[member].freeze(direction),
-                false => self.ways[member].thaw(direction),
-            }
-        }
+        self.ways[member].silence(silent);
     }
 
     /// Lets the members hear of each other only after this long, there and back: a round trip between
@@ -88,10 +83,7 @@ impl EtcdCluster {
     /// If the cluster was started without proxies.
     pub fn set_round_trip(&self, trip: Duration) {
         assert!(!self.ways.is_empty(), "a cluster that was started with proxies");
-        for way in &self.ways {
-            way.delay(Direction::ToServer, trip / 2);
-            way.delay(Direction::ToClient, trip / 2);
-        }
+        self.ways.iter().for_each(|way| way.set_round_trip(trip));
     }
 
     /// All members.

@@ -1,14 +1,12 @@
 //! What may stand between clients and etcd: etcd's own proxies.
 
-use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::process::Command;
-use std::time::Duration;
 
 use crate::etcd::is_healthy_at;
 use crate::folder::Folder;
 use crate::port::{Port, despite_collisions};
-use crate::process::{Process, is_a_process, provided};
-use crate::wait::{LIMIT, until};
+use crate::process::{Process, await_ready, is_a_process, provided};
+use crate::wait::is_open;
 use crate::{Error, Result};
 
 /// A proxy of etcd's, as a process on a port of its own, with its default settings. Dropping it
@@ -30,10 +28,10 @@ impl EtcdFront {
     ///
     /// If it does not answer; the text has the end of its log.
     pub fn grpc_proxy(upstream: u16) -> Result<Self> {
-        let front = Self::start("grpc-proxy", upstream)?;
-        until(LIMIT, "etcd grpc-proxy", || match is_healthy_at(front.port()) {
+        let mut front = Self::start("grpc-proxy", upstream)?;
+        await_ready(&mut front, "etcd grpc-proxy", |it| match is_healthy_at(it.port()) {
             Ok(true) => Ok(()),
-            other => Err(format!("{other:?}; its log:\n{}", front.log_tail())),
+            other => Err(format!("{other:?}")),
         })?;
         Ok(front)
     }
@@ -56,12 +54,8 @@ impl EtcdFront {
             command.arg(format!("--listen-addr=127.0.0.1:{}", port.number()));
             let process = Process::start(&command, &folder.path().join("log"))
                 .map_err(|e| Error::while_("etcd (package etcd-server)", e))?;
-            let front = Self { process, port, _folder: folder };
-            let address = SocketAddr::from((Ipv4Addr::LOCALHOST, front.port()));
-            until(LIMIT, "a proxy of etcd", || {
-                TcpStream::connect_timeout(&address, Duration::from_secs(5))
-                    .map_err(|e| format!("{e}; its log:\n{}", front.log_tail()))
-            })?;
+            let mut front = Self { process, port, _folder: folder };
+            await_ready(&mut front, "a proxy of etcd", |it| is_open(it.port()))?;
             Ok(front)
         })
     }

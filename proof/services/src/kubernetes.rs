@@ -8,9 +8,9 @@ use std::time::Duration;
 
 use crate::folder::Folder;
 use crate::port::{Port, despite_collisions};
-use crate::process::{Process, go, is_a_process, log_tail, provided};
+use crate::process::{Process, await_ready, go, is_a_process, provided, said};
 use crate::tls::openssl;
-use crate::wait::{LIMIT, is_open, until};
+use crate::wait::is_open;
 use crate::{Error, EtcdOptions, EtcdServer, Result};
 
 const ETCD: &str = "--etcd-servers=";
@@ -195,7 +195,7 @@ impl KubernetesServer {
     ///
     /// If it does not become ready; the text has the end of its log.
     pub fn await_ready(&mut self) -> Result<()> {
-        await_ready(&mut self.process, self.port.number(), self.folder.path())
+        await_server(&mut self.process, self.port.number())
     }
 
     /// Writes a kubeconfig for the user of a token, and the server at this port: that of the server, or of a
@@ -318,7 +318,7 @@ fn start_at(
         args.push(format!("{ETCD}http://127.0.0.1:{etcd}"));
         args.push(format!("--secure-port={}", port.number()));
         let mut process = spawn(program, &args, folder)?;
-        await_ready(&mut process, port.number(), folder)?;
+        await_server(&mut process, port.number())?;
         Ok((process, args, port))
     })
 }
@@ -329,50 +329,25 @@ fn spawn(program: &Path, args: &[String], folder: &Path) -> Result<Process> {
     Process::start(&command, &folder.join("log"))
 }
 
-fn await_ready(process: &mut Process, port: u16, folder: &Path) -> Result<()> {
-    let what = format!("kube-apiserver on port {port}");
-    until(LIMIT, &what, || {
-        if let Some(status) = process.exit_status() {
-            // The words of other servers, by which a lost race for a port is known.
-            let log = log_tail(&folder.join("log"));
-            let log = log.replace("address already in use", "Address already in use");
-            return Ok(Err(Error::new(format!("{what} has ended ({status}):\n{log}"))));
-        }
-        let ready =
-            is_open(port).and_then(|()| ask(port, "GET", "/readyz", "", "application/json"));
+fn await_server(mut process: &mut Process, port: u16) -> Result<()> {
+    let ask = |path| ask(port, "GET", path, "", "application/json");
+    await_ready(&mut process, &format!("kube-apiserver on port {port}"), |_| {
+        let ready = is_open(port).and_then(|()| ask("/readyz"));
         // The namespace that everybody expects is made a moment later.
-        let ready = ready
-            .and_then(|_| ask(port, "GET", "/api/v1/namespaces/default", "", "application/json"));
-        ready.map(|_| Ok(())).map_err(|e| {
+        ready.and_then(|_| ask("/api/v1/namespaces/default")).inspect_err(|_| {
             // A start takes seconds, and each question a process with a handshake of TLS.
             std::thread::sleep(BETWEEN_QUESTIONS);
-            format!("{e}; its log:\n{}", process.log_tail())
         })
-    })?
+    })
 }
 
 fn ask(port: u16, method: &str, path: &str, body: &str, content: &str) -> Result<String> {
     let mut command = Command::new("curl");
-    command.args([
-        "--silent",
-        "--show-error",
-        "--insecure",
-        "--fail-with-body",
-        "--max-time",
-        "30",
-    ]);
+    command.args(["--silent", "--show-error", "--insecure", "--fail-with-body"]);
+    command.args(["--max-time", "30"]);
     command.args(["--request", method, "--header", &format!("Authorization: Bearer {ADMIN}")]);
     if !body.is_empty() {
         command.args(["--header", &format!("Content-Type: {content}"), "--data-binary", body]);
     }
-    let output = command.arg(format!("https://127.0.0.1:{port}{path}")).output();
-    let output = output.map_err(|e| Error::while_("curl", e))?;
-    let text = String::from_utf8_lossy(&output.stdout).into_owned();
-    match output.status.success() {
-        true => Ok(text),
-        false => {
-            let said = String::from_utf8_lossy(&output.stderr);
-            Err(Error::new(format!("{method} {path}: {said}{text}")))
-        }
-    }
+    said("curl", command.arg(format!("https://127.0.0.1:{port}{path}")))
 }

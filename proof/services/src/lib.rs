@@ -57,7 +57,7 @@ pub use node::Node;
 pub use pgbouncer::PgBouncer;
 pub use port::Port;
 pub use postgres::{PostgresOptions, PostgresServer};
-pub use process::{Process, log_tail, provided, version};
+pub use process::{Process, provided, version};
 pub use proxy::{Counts, Cut, Direction, Loss, Lost, Protocol, Proxy};
 pub use redis::{Data, Persistence, RedisOptions, RedisServer, redis_cli};
 pub use refused::Refused;

@@ -6,12 +6,12 @@ use std::process::Command;
 
 use rustix::process::Signal;
 
+use crate::Result;
 use crate::folder::Folder;
 use crate::port::{Port, despite_collisions};
-use crate::postgres::{done, own, unprivileged};
-use crate::process::{Process, is_a_process, log_tail};
-use crate::wait::{LIMIT, until};
-use crate::{Error, Result};
+use crate::postgres::{own, unprivileged};
+use crate::process::{Process, await_ready, is_a_process, said};
+use crate::wait::LIMIT;
 
 /// A MariaDB server with an empty database `test`, as a process on a port of its own. Anybody on this machine
 /// may do everything. Dropping it ends the server and removes its folder.
@@ -20,7 +20,7 @@ pub struct MariaDbServer {
     process: Process,
     port: Port,
     // Last: it is removed when the process is gone.
-    folder: Folder,
+    _folder: Folder,
 }
 
 is_a_process!(MariaDbServer);
@@ -49,7 +49,7 @@ impl MariaDbServer {
         let mut install = unprivileged(Path::new("mariadb-install-db"));
         install.args(["--no-defaults", &data, &temporary, "--skip-test-db", "--skip-name-resolve"]);
         install.arg("--auth-root-authentication-method=normal");
-        done(&mut install, "mariadb-install-db (package mariadb-server)")?;
+        said("mariadb-install-db (package mariadb-server)", &mut install)?;
         let mut server = unprivileged(&program());
         server.args(["--no-defaults", &data, &temporary, "--skip-grant-tables"]);
         server.args(["--bind-address=127.0.0.1", "--innodb-flush-log-at-trx-commit=0"]);
@@ -57,33 +57,17 @@ impl MariaDbServer {
         server.arg(format!("--port={}", port.number()));
         server.arg(format!("--socket={}", path.join("socket").display()));
         let process = Process::start(&server, &path.join("log"))?;
-        Ok(Self { process, port, folder })
+        Ok(Self { process, port, _folder: folder })
     }
 
     fn await_ready(&mut self) -> Result<()> {
         let what = format!("mariadbd on port {}", self.port());
-        until(LIMIT, &what, || {
-            // A server that ended will not answer.
-            if let Some(status) = self.process.exit_status() {
-                return Ok(Err(Error::new(format!(
-                    "{what} has ended ({status}):\n{}",
-                    self.log()
-                ))));
-            }
-            self.sql("SELECT 1", "")
-                .map(|_| Ok(()))
-                .map_err(|e| format!("{e}; its log:\n{}", self.log()))
-        })?
+        await_ready(self, &what, |it| it.sql("SELECT 1", ""))
     }
 
     /// The port for clients.
     pub fn port(&self) -> u16 {
         self.port.number()
-    }
-
-    /// The end of its log.
-    pub fn log(&self) -> String {
-        log_tail(&self.folder.path().join("log"))
     }
 
     /// What `mariadb` prints for statements in one session on a database: rows in lines, columns
@@ -99,7 +83,7 @@ impl MariaDbServer {
         if !database.is_empty() {
             client.arg(database);
         }
-        Ok(done(&mut client, "mariadb")?.trim_end().to_owned())
+        said("mariadb", &mut client)
     }
 }
 

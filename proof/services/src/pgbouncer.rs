@@ -1,18 +1,14 @@
 //! PgBouncer in front of a PostgreSQL server.
 
 use std::fs;
-use std::net::TcpStream;
-use std::os::unix::fs::chown;
 use std::path::{Path, PathBuf};
 
-use rustix::process::geteuid;
-
+use crate::Result;
 use crate::folder::Folder;
 use crate::port::{Port, despite_collisions};
-use crate::postgres::{NOBODY, unprivileged};
-use crate::process::{Process, is_a_process};
-use crate::wait::{LIMIT, until};
-use crate::{Error, Result};
+use crate::postgres::{own, unprivileged};
+use crate::process::{Process, await_ready, is_a_process};
+use crate::wait::is_open;
 
 /// The file with the users of clients.
 const LOGINS: &str = "logins";
@@ -98,9 +94,7 @@ impl PgBouncer {
             );
             let file = path.join("pgbouncer.ini");
             fs::write(&file, settings)?;
-            if geteuid().is_root() {
-                chown(path, Some(NOBODY), Some(NOBODY))?;
-            }
+            own(path)?;
             let process = launch(&file, path)?;
             let mut this = Self { process, port, folder };
             this.await_ready()?;
@@ -121,15 +115,7 @@ impl PgBouncer {
 
     fn await_ready(&mut self) -> Result<()> {
         let what = format!("pgbouncer on port {}", self.port());
-        until(LIMIT, &what, || {
-            if let Some(status) = self.process.exit_status() {
-                let log = self.process.log_tail();
-                return Ok(Err(Error::new(format!("{what} has ended ({status}):\n{log}"))));
-            }
-            TcpStream::connect(("127.0.0.1", self.port()))
-                .map(|_| Ok(()))
-                .map_err(|e| e.to_string())
-        })?
+        await_ready(self, &what, |it| is_open(it.port()))
     }
 
     /// The port for clients.

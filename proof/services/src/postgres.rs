@@ -4,20 +4,22 @@ use std::fs;
 use std::io::Write as _;
 use std::os::unix::fs::{PermissionsExt as _, chown};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::Command;
 
 use rustix::process::{Signal, geteuid};
 
 use crate::folder::Folder;
 use crate::port::{Port, despite_collisions};
-use crate::process::{Process, is_a_process, log_tail, provided, version};
+use crate::process::{Process, await_ready, is_a_process, provided, said, version};
 use crate::program;
 use crate::tls;
 use crate::wait::{LIMIT, is_open, until};
-use crate::{Certificates, Error, Result, ServerClock};
+use crate::{Certificates, Result, ServerClock};
 
 /// The user and group `nobody`: PostgreSQL refuses to run as root.
 pub(crate) const NOBODY: u32 = 65_534;
+
+const PSQL: &str = "psql (package postgresql)";
 
 /// How a server is to be.
 #[derive(Debug, Clone, Default)]
@@ -129,7 +131,7 @@ impl PostgresServer {
             if options.is_of_its_own {
                 return initdb(programs, data);
             }
-            done(Command::new("cp").arg("-r").arg(template(programs)?).arg(data), "cp")?;
+            said("cp", Command::new("cp").arg("-r").arg(template(programs)?).arg(data))?;
             own_all(data)
         })
     }
@@ -161,7 +163,7 @@ impl PostgresServer {
                 ),
             )?;
             let label = self.client_with(&["--tuples-only", "--no-align", "--file"], &script)?;
-            fs::write(data.join("backup_label"), label.trim_end().to_owned() + "\n")?;
+            fs::write(data.join("backup_label"), label + "\n")?;
             for of_the_other in ["postmaster.pid", "postmaster.opts"] {
                 fs::remove_file(data.join(of_the_other))?;
             }
@@ -269,19 +271,7 @@ impl PostgresServer {
 
     fn await_ready(&mut self) -> Result<()> {
         let what = format!("postgres on port {}", self.port());
-        until(LIMIT, &what, || {
-            // A server that ended will not answer.
-            if let Some(status) = self.process.exit_status() {
-                return Ok(Err(Error::new(format!(
-                    "{what} has ended ({status}):\n{}",
-                    self.log()
-                ))));
-            }
-            is_open(self.port())
-                .and_then(|()| self.psql("SELECT 1"))
-                .map(|_| Ok(()))
-                .map_err(|e| format!("{e}; its log:\n{}", self.log()))
-        })?
+        await_ready(self, &what, |it| is_open(it.port()).and_then(|()| it.psql("SELECT 1")))
     }
 
     /// The port for clients.
@@ -323,11 +313,6 @@ impl PostgresServer {
         self.folder.path()
     }
 
-    /// The end of its log.
-    pub fn log(&self) -> String {
-        log_tail(&self.folder.path().join("log"))
-    }
-
     /// What `pg_dump` writes of its database: statements for [`load`](Self::load).
     ///
     /// # Errors
@@ -335,7 +320,7 @@ impl PostgresServer {
     /// If it fails; the text is the program's.
     pub fn dump(&self) -> Result<String> {
         let mut dump = client("pg_dump")?;
-        done(dump.args(["--dbname", &self.conninfo()]), "pg_dump")
+        said("pg_dump (package postgresql)", dump.args(["--dbname", &self.conninfo()]))
     }
 
     /// Runs statements of a file, as a restore does.
@@ -353,7 +338,7 @@ impl PostgresServer {
         let mut psql = client("psql")?;
         psql.args(["--no-psqlrc", "--quiet", "--set=ON_ERROR_STOP=1"]);
         psql.args(["--dbname", &self.conninfo()]).args(args);
-        done(psql.arg(file), "psql")
+        said(PSQL, psql.arg(file))
     }
 
     /// What `psql` prints for a statement: rows in lines, columns separated by `|`.
@@ -365,7 +350,7 @@ impl PostgresServer {
         let mut psql = client("psql")?;
         psql.args(["--no-psqlrc", "--tuples-only", "--no-align", "--set=ON_ERROR_STOP=1"]);
         psql.args(["--dbname", &self.conninfo(), "--command", statement]);
-        Ok(done(&mut psql, "psql")?.trim_end().to_owned())
+        said(PSQL, &mut psql)
     }
 }
 
@@ -411,7 +396,7 @@ pub(crate) fn own(path: &Path) -> Result<()> {
 fn own_all(folder: &Path) -> Result<()> {
     if geteuid().is_root() {
         let owner = format!("{NOBODY}:{NOBODY}");
-        done(Command::new("chown").args(["-R", &owner]).arg(folder), "chown")?;
+        said("chown", Command::new("chown").args(["-R", &owner]).arg(folder))?;
     }
     Ok(())
 }
@@ -420,7 +405,7 @@ fn initdb(programs: &Path, data: &Path) -> Result<()> {
     let mut initdb = unprivileged(&programs.join("initdb"));
     initdb.args(["--username=postgres", "--auth=trust", "--encoding=UTF8", "--locale=C"]);
     initdb.args(["--no-sync", "--pgdata"]).arg(data);
-    done(&mut initdb, "initdb").map(drop)
+    said("initdb (package postgresql)", &mut initdb).map(drop)
 }
 
 /// A database that was made once for each version: making one takes a second of a processor, and a copy of it little.
@@ -441,7 +426,7 @@ fn template(programs: &Path) -> Result<PathBuf> {
         initdb(programs, &made)?;
         let new = place.join(format!("{name}.new"));
         let _ = fs::remove_dir_all(&new);
-        done(Command::new("cp").arg("-r").args([&made, &new]), "cp")?;
+        said("cp", Command::new("cp").arg("-r").args([&made, &new]))?;
         fs::rename(&new, &template)?;
     }
     Ok(template)
@@ -482,18 +467,6 @@ fn command(
         clock.give_to(&mut postgres);
     }
     postgres
-}
-
-pub(crate) fn done(command: &mut Command, name: &str) -> Result<String> {
-    let Output { status, stdout, stderr } =
-        command.output().map_err(|e| Error::while_(format!("{name} (package postgresql)"), e))?;
-    match status.success() {
-        true => Ok(String::from_utf8_lossy(&stdout).into_owned()),
-        false => {
-            let said = String::from_utf8_lossy(&stderr).into_owned();
-            Err(Error::new(format!("{name}: {status}: {}", said.trim_end())))
-        }
-    }
 }
 
 /// A client of the system: those of the registries have none.

@@ -1,17 +1,19 @@
 //! Child processes that end with the value that started them, or with this process.
 
 use std::collections::BTreeMap;
+use std::fmt::Display;
 use std::fs::{self, OpenOptions};
 use std::io;
+use std::ops::DerefMut;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitStatus, Stdio};
+use std::process::{Child, Command, ExitStatus, Output, Stdio};
 use std::sync::{Mutex, OnceLock, PoisonError, mpsc};
 use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::wait::until;
+use crate::wait::{LIMIT, until};
 use crate::{Error, Result};
 
 /// How much of a log an error message shows.
@@ -117,7 +119,7 @@ impl Process {
     pub(crate) fn end_by(&mut self, signal: Signal, limit: Duration) -> Result<ExitStatus> {
         self.signal(signal)?;
         let what = format!("{} to end", self.name);
-        until(limit, &what, || self.exit_status().ok_or_else(|| self.log_tail()))
+        until(limit, &what, || self.exit_status().ok_or_else(|| self.log()))
     }
 
     /// Stops it where it is (SIGSTOP), and returns when it stands still. Its port still takes
@@ -155,18 +157,15 @@ impl Process {
     }
 
     /// The end of what it printed.
-    pub fn log_tail(&self) -> String {
-        log_tail(&self.log)
+    pub fn log(&self) -> String {
+        let bytes = fs::read(&self.log).unwrap_or_default();
+        String::from_utf8_lossy(&bytes[bytes.len().saturating_sub(TAIL)..]).into_owned()
     }
 
     fn signal(&mut self, signal: Signal) -> Result<()> {
         // A process that ended keeps its id only until it is waited for.
         if let Some(status) = self.exit_status() {
-            return Err(Error::new(format!(
-                "{} has ended ({status}):\n{}",
-                self.name,
-                self.log_tail()
-            )));
+            return Err(Error::new(format!("{} has ended ({status}):\n{}", self.name, self.log())));
         }
         let pid = Pid::from_child(&self.child);
         kill_process(pid, signal).map_err(|e| Error::while_(format!("signal {}", self.name), e))
@@ -223,10 +222,34 @@ macro_rules! is_a_process {
 
 pub(crate) use is_a_process;
 
-/// The end of a log file, for error messages.
-pub fn log_tail(log: &Path) -> String {
-    let bytes = fs::read(log).unwrap_or_default();
-    String::from_utf8_lossy(&bytes[bytes.len().saturating_sub(TAIL)..]).into_owned()
+/// Waits until a server is ready. One that ended will not be.
+pub(crate) fn await_ready<S: DerefMut<Target = Process>, T, E: Display>(
+    server: &mut S,
+    what: &str,
+    ready: impl Fn(&S) -> std::result::Result<T, E>,
+) -> Result<()> {
+    until(LIMIT, what, || {
+        if let Some(status) = server.exit_status() {
+            // In one of the spellings of a lost race for a port.
+            let log = server.log().replace("address already in use", "Address already in use");
+            return Ok(Err(Error::new(format!("{what} has ended ({status}):\n{log}"))));
+        }
+        ready(server).map(|_| Ok(())).map_err(|e| format!("{e}; its log:\n{}", server.log()))
+    })?
+}
+
+/// What a program prints, if it succeeds. `name` says what to install.
+pub(crate) fn said(name: &str, command: &mut Command) -> Result<String> {
+    let Output { status, stdout, stderr } = command.output().map_err(|e| Error::while_(name, e))?;
+    let text = String::from_utf8_lossy(&stdout).trim_end().to_owned();
+    match status.success() {
+        true => Ok(text),
+        false => {
+            let said = String::from_utf8_lossy(&stderr);
+            let args: Vec<_> = command.get_args().collect();
+            Err(Error::new(format!("{name} {args:?}: {status}: {text}{said}")))
+        }
+    }
 }
 
 /// The same command behind `setpriv`, which asks the kernel to kill the program when the thread

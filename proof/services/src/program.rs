@@ -77,16 +77,8 @@ pub struct Running {
 
 impl Running {
     /// Starts a command whose standard output and standard error are pipes.
-    pub fn start(mut command: Command) -> Self {
-        // A program that was copied a moment ago is still open in what another thread is starting.
-        let mut child = loop {
-            match command.spawn() {
-                Err(error) if error.kind() == ErrorKind::ExecutableFileBusy => {
-                    std::thread::sleep(Duration::from_millis(5));
-                }
-                child => break child.unwrap(),
-            }
-        };
+    pub fn start(command: Command) -> Self {
+        let mut child = spawn(command);
         let stdout = Lines::of(child.stdout.take().unwrap());
         let stderr = Lines::of(child.stderr.take().unwrap());
         Self { child, stdout, stderr }
@@ -154,6 +146,22 @@ pub fn eventually<T>(what: &str, mut ask: impl FnMut() -> Option<T>) -> T {
         let waited = start.elapsed();
         assert!(waited < 2 * SOON, "waited in vain for {what}");
         thread::sleep((waited / 20).clamp(Duration::from_millis(5), Duration::from_millis(100)));
+    }
+}
+
+/// Starts a program. One that was just copied is open for writing in a child that another thread has
+/// forked meanwhile, until that child has become its own program.
+pub(crate) fn spawn(mut command: Command) -> Child {
+    let start = Instant::now();
+    loop {
+        match command.spawn() {
+            Err(error)
+                if error.kind() == ErrorKind::ExecutableFileBusy && start.elapsed() < SOON =>
+            {
+                thread::sleep(Duration::from_millis(5));
+            }
+            child => return child.expect("the program starts"),
+        }
     }
 }
 

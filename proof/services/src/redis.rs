@@ -8,10 +8,10 @@ use std::time::Duration;
 use crate::clock_shim::ServerClock;
 use crate::folder::Folder;
 use crate::port::{Port, despite_collisions};
-use crate::process::{Process, is_a_process, log_tail, provided, version};
+use crate::process::{Process, await_ready, is_a_process, provided, said, version};
 use crate::resp::{Probe, Value};
 use crate::tls::{self, Certificates};
-use crate::wait::{LIMIT, until};
+use crate::wait::LIMIT;
 use crate::{Error, Result};
 
 /// The user and password of probes at a server that asks for them.
@@ -221,39 +221,24 @@ impl RedisServer {
         let folder = Folder::new()?;
         let path = folder.path();
         fs::create_dir(path.join("data"))?;
-        let certificates = match options.tls {
-            true => Some(tls::make(path)?),
-            false => None,
-        };
+        let certificates = options.tls.then(|| tls::make(path)).transpose()?;
         let program = options.program()?;
         let conf = options.conf(&program, path, port.number(), certificates.as_ref());
         fs::write(path.join("redis.conf"), conf)?;
         if let Some(text) = &options.nodes_conf {
             fs::write(path.join("nodes.conf"), text)?;
         }
-        let clock = match options.clock {
-            true => Some(ServerClock::new(path)?),
-            false => None,
-        };
+        let clock = options.clock.then(|| ServerClock::new(path)).transpose()?;
         let process = spawn(&program, path, clock.as_ref())?;
         Ok(Self { process, options: options.clone(), certificates, clock, port, folder })
     }
 
     pub(crate) fn await_ready(&mut self) -> Result<()> {
         let what = format!("redis-server on port {}", self.port());
-        until(LIMIT, &what, || {
-            // A server that ended will not answer.
-            if let Some(status) = self.process.exit_status() {
-                return Ok(Err(Error::new(format!(
-                    "{what} has ended ({status}):\n{}",
-                    self.log()
-                ))));
-            }
-            match self.command(&["PING"]) {
-                Ok(Value::Text(_)) => Ok(Ok(())),
-                other => Err(format!("{other:?}; its log:\n{}", self.log())),
-            }
-        })?
+        await_ready(self, &what, |it| match it.command(&["PING"]) {
+            Ok(Value::Text(_)) => Ok(()),
+            other => Err(format!("{other:?}")),
+        })
     }
 
     /// The port for clients: with TLS if the options say so, plain otherwise.
@@ -286,11 +271,6 @@ impl RedisServer {
     /// The folder with its `redis.conf`, `socket` and `log`, and its data in the folder `data`.
     pub fn folder(&self) -> &Path {
         self.folder.path()
-    }
-
-    /// The end of its log.
-    pub fn log(&self) -> String {
-        log_tail(&log_file(self.folder.path()))
     }
 
     /// Sends a command through the socket file, past every proxy and TLS, as a user who may do
@@ -403,19 +383,9 @@ impl RedisServer {
 ///
 /// If it cannot be run or fails.
 pub fn redis_cli(port: u16, args: &[&str]) -> Result<String> {
-    let output = Command::new("redis-cli")
-        .args(["-h", "127.0.0.1", "-p", &port.to_string()])
-        .args(args)
-        .output()
-        .map_err(|e| Error::while_("redis-cli (package redis-tools)", e))?;
-    let text = String::from_utf8_lossy(&output.stdout).trim_end().to_owned();
-    match output.status.success() {
-        true => Ok(text),
-        false => {
-            let said = String::from_utf8_lossy(&output.stderr);
-            Err(Error::new(format!("redis-cli {args:?}: {}: {text}{said}", output.status)))
-        }
-    }
+    let mut command = Command::new("redis-cli");
+    command.args(["-h", "127.0.0.1", "-p", &port.to_string()]).args(args);
+    said("redis-cli (package redis-tools)", &mut command)
 }
 
 fn spawn(program: &str, folder: &Path, clock: Option<&ServerClock>) -> Result<Process> {
@@ -424,11 +394,7 @@ fn spawn(program: &str, folder: &Path, clock: Option<&ServerClock>) -> Result<Pr
     if let Some(clock) = clock {
         clock.give_to(&mut command);
     }
-    Process::start(&command, &log_file(folder))
-}
-
-fn log_file(folder: &Path) -> PathBuf {
-    folder.join("log")
+    Process::start(&command, &folder.join("log"))
 }
 
 fn copy_folder(from: &Path, to: &Path) -> Result<()> {

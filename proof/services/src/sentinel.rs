@@ -117,11 +117,6 @@ impl Sentinel {
         self.await_ready()
     }
 
-    /// The end of its log.
-    pub fn log(&self) -> String {
-        self.process.log_tail()
-    }
-
     fn master_port(&self, name: &str) -> Result<u16> {
         let address = self.command(&["SENTINEL", "GET-MASTER-ADDR-BY-NAME", name])?.ok()?;
         let port = address.list().get(1).and_then(|port| port.text().parse().ok());
@@ -290,7 +285,7 @@ impl SentinelSet {
     /// If that does not come true within `limit`.
     pub fn wait_settled(&mut self, limit: Duration) -> Result<()> {
         until(limit, "the set to settle", || self.is_settled()).map_err(|e| {
-            let log = self.sentinels.first().map(Sentinel::log).unwrap_or_default();
+            let log = self.sentinels.first().map(|it| it.log()).unwrap_or_default();
             Error::new(format!("{e}; the first sentinel's log:\n{log}"))
         })
     }

@@ -3,7 +3,8 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::{Error, Result};
+use crate::Result;
+use crate::process::said;
 
 /// Files in the PEM format.
 #[derive(Debug, Clone)]
@@ -201,12 +202,5 @@ fn make_by(folder: &Path, ca_key_of: &[&str]) -> Result<Certificates> {
 }
 
 pub(crate) fn openssl(args: &[&str]) -> Result<()> {
-    let output = Command::new("openssl")
-        .args(args)
-        .output()
-        .map_err(|e| Error::while_("openssl (package openssl)", e))?;
-    match output.status.success() {
-        true => Ok(()),
-        false => Err(Error::while_("openssl", String::from_utf8_lossy(&output.stderr))),
-    }
+    said("openssl (package openssl)", Command::new("openssl").args(args)).map(drop)
 }

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use crate::folder::Folder;
 use crate::port::{Port, despite_collisions};
-use crate::process::{Process, is_a_process, log_tail, provided};
+use crate::process::{Process, await_ready, is_a_process, provided};
 use crate::proxy::Proxy;
 use crate::tls::{self, Certificates};
 use crate::wait::{LIMIT, until};
@@ -226,10 +226,7 @@ impl ZooKeeperServer {
                 "maxSessionTimeout={longest}\nmaxClientCnxns=0\nforceSync={synced}"
             );
         }
-        let certificates = match options.tls {
-            true => Some(tls::make(folder.path())?),
-            false => None,
-        };
+        let certificates = options.tls.then(|| tls::make(folder.path())).transpose()?;
         if let Some(made) = &certificates {
             let both = [fs::read(&made.server_key)?, fs::read(&made.server_cert)?].concat();
             let identity = folder.path().join("identity.pem");
@@ -257,18 +254,11 @@ impl ZooKeeperServer {
 
     fn await_ready(&mut self) -> Result<()> {
         let what = format!("ZooKeeper on port {}", self.port());
-        until(LIMIT, &what, || {
-            // A server that ended will not answer.
-            if let Some(status) = self.process.exit_status() {
-                let log = self.log();
-                return Ok(Err(Error::new(format!("{what} has ended ({status}):\n{log}"))));
-            }
-            match self.mode() {
-                // The port for TLS is opened after the one that has answered.
-                Ok(Some(_)) if self.listens_for_tls() => Ok(Ok(())),
-                other => Err(format!("{other:?}; its log:\n{}", self.log())),
-            }
-        })?
+        await_ready(self, &what, |it| match it.mode() {
+            // The port for TLS is opened after the one that has answered.
+            Ok(Some(_)) if it.listens_for_tls() => Ok(()),
+            other => Err(format!("{other:?}")),
+        })
     }
 
     /// Whether it takes connections by TLS, if it is to.
@@ -300,11 +290,6 @@ impl ZooKeeperServer {
     /// The folder with its `log` and its `zoo.cfg`, and its data in the folder `data`.
     pub fn folder(&self) -> &Path {
         self.folder.path()
-    }
-
-    /// The end of its log.
-    pub fn log(&self) -> String {
-        log_tail(&self.folder.path().join("log"))
     }
 
     /// Its answer to a four-letter word.

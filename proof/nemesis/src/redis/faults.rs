@@ -1,11 +1,10 @@
 //! What is done to Redis servers, by name.
 
-use std::io;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use latchwork_services::{
-    Cut, Data, Loss, Lost, Node, Proxy, RedisCluster, RedisServer, SentinelSet,
+    Cut, Data, Loss, Lost, Node, Proxy, RedisCluster, RedisServer, Result, SentinelSet,
 };
 
 use super::split::{Ways, split};
@@ -75,7 +74,7 @@ fn single(
     Some(match name {
         "cuts" => Repeated::boxed("cuts", millis(10, 200), move |luck| {
             let how = if luck.percent(50) { Cut::Reset } else { Cut::Finish };
-            proxy.cut(how).map_err(io::Error::other)
+            proxy.cut(how)
         }),
         "lost-answers" => Repeated::boxed("lost-answers", millis(5, 50), move |luck| {
             if luck.percent(95) {
@@ -88,7 +87,7 @@ fn single(
             pause(luck.times(ttl, 0.05..0.5));
             let cut = proxy.cut(Cut::Reset);
             proxy.lose_answers(false);
-            cut.map_err(io::Error::other)
+            cut
         }),
         "late-answers" => Repeated::boxed("late-answers", millis(1, 100), move |luck| {
             use latchwork_services::Direction::ToClient;
@@ -108,20 +107,18 @@ fn single(
         }),
         "freeze" => Repeated::boxed("freeze", often, move |luck| {
             let mut server = the(&server);
-            server.stop().map_err(io::Error::other)?;
+            server.stop()?;
             pause(luck.times(ttl, 0.1..1.2));
-            server.cont().map_err(io::Error::other)
+            server.cont()
         }),
-        "restart" => Repeated::boxed("restart", often, move |_| {
-            the(&server).restart(Data::Kept).map_err(io::Error::other)
-        }),
-        "lose-data" => Repeated::boxed("lose-data", often, move |_| {
-            the(&server).restart(Data::Empty).map_err(io::Error::other)
-        }),
+        "restart" => Repeated::boxed("restart", often, move |_| the(&server).restart(Data::Kept)),
+        "lose-data" => {
+            Repeated::boxed("lose-data", often, move |_| the(&server).restart(Data::Empty))
+        }
         "old-data" => Repeated::boxed("old-data", often, move |luck| {
-            the(&server).save_snapshot().map_err(io::Error::other)?;
+            the(&server).save_snapshot()?;
             pause(luck.times(ttl, 0.1..0.8));
-            the(&server).restart(Data::OldSnapshot).map_err(io::Error::other)
+            the(&server).restart(Data::OldSnapshot)
         }),
         "flush-all" => {
             Repeated::boxed("flush-all", often, move |_| told(&the(&server), &["FLUSHALL"]))
@@ -130,9 +127,9 @@ fn single(
     })
 }
 
-fn told(server: &RedisServer, words: &[&str]) -> io::Result<()> {
+fn told(server: &RedisServer, words: &[&str]) -> Result<()> {
     let answer = server.command(words).and_then(|answer| answer.ok());
-    answer.map(drop).map_err(io::Error::other)
+    answer.map(drop)
 }
 
 /// Kills a master that has served its clients for a while without its replicas, as one does whose
@@ -143,13 +140,13 @@ fn kill_ahead<S>(
     master: usize,
     replicas: &[usize],
     lag: Duration,
-) -> io::Result<()> {
+) -> Result<()> {
     // What they were sent they would still read.
-    replicas.iter().try_for_each(|n| node(set, *n).stop()).map_err(io::Error::other)?;
+    replicas.iter().try_for_each(|n| node(set, *n).stop())?;
     told(node(set, master), &["CLIENT", "KILL", "TYPE", "replica"])?;
     pause(lag);
     node(set, master).kill();
-    replicas.iter().try_for_each(|n| node(set, *n).cont()).map_err(io::Error::other)
+    replicas.iter().try_for_each(|n| node(set, *n).cont())
 }
 
 /// What a replica or a Sentinel sends to a server. Without the right to it they take it for dead,
@@ -157,7 +154,7 @@ fn kill_ahead<S>(
 const BETWEEN_SERVERS: [&str; 4] = ["ping", "psync", "sync", "replconf"];
 
 /// Parts a server from its replicas and the Sentinels, but not from its clients; or undoes that.
-fn part(server: &RedisServer, away: bool) -> io::Result<()> {
+fn part(server: &RedisServer, away: bool) -> Result<()> {
     let sign = if away { '-' } else { '+' };
     let rights = BETWEEN_SERVERS.map(|name| format!("{sign}{name}"));
     let words = ["ACL", "SETUSER", "default"].into_iter();
@@ -174,45 +171,44 @@ fn sentinel(
     name: &str,
     ttl: Duration,
 ) -> Option<Box<dyn Nemesis>> {
-    use latchwork_services::Direction::{ToClient, ToServer};
     let (set, sides) = (set.clone(), sides.clone());
     Some(match name {
         // The master dies ahead of its replicas, and comes back as an empty one.
         "failover" => Repeated::boxed("failover", ttl..ttl * 2, move |luck| {
             let mut set = the(&set);
-            let old = set.master().map_err(io::Error::other)?;
-            let replicas = set.replicas().map_err(io::Error::other)?;
+            let old = set.master()?;
+            let replicas = set.replicas()?;
             let lag = luck.times(ttl, 0.3..0.7);
             kill_ahead(&mut *set, SentinelSet::node_mut, old, &replicas, lag)?;
-            set.wait_for_new_master(old, LIMIT).map_err(io::Error::other)?;
+            set.wait_for_new_master(old, LIMIT)?;
             pause(luck.times(ttl, 0.0..0.5));
-            set.node_mut(old).restart(Data::Kept).map_err(io::Error::other)?;
-            set.wait_settled(LIMIT).map_err(io::Error::other)
+            set.node_mut(old).restart(Data::Kept)?;
+            set.wait_settled(LIMIT)
         }),
         // The master and half of the clients are on one side, everybody else is on the other.
         "split" => Repeated::boxed("split", ttl..ttl * 2, move |luck| {
             let mut set = the(&set);
-            let old = set.master().map_err(io::Error::other)?;
+            let old = set.master()?;
             let left = &sides.0[luck.below(sides.0.len())];
-            left.iter().for_each(|way| [ToServer, ToClient].iter().for_each(|to| way.freeze(*to)));
+            left.iter().for_each(|way| way.silence(true));
             part(set.node_mut(old), true)?;
-            let new = set.wait_for_new_master(old, LIMIT).map_err(io::Error::other);
+            let new = set.wait_for_new_master(old, LIMIT);
             pause(luck.times(ttl, 0.3..1.5));
-            left.iter().for_each(|way| [ToServer, ToClient].iter().for_each(|to| way.thaw(*to)));
+            left.iter().for_each(|way| way.silence(false));
             part(set.node_mut(old), false)?;
             new?;
-            set.wait_settled(LIMIT).map_err(io::Error::other)
+            set.wait_settled(LIMIT)
         }),
         // The master stands still, is replaced, and goes on without knowing it.
         "hang" => Repeated::boxed("hang", ttl..ttl * 2, move |luck| {
             let mut set = the(&set);
-            let old = set.master().map_err(io::Error::other)?;
-            set.node_mut(old).stop().map_err(io::Error::other)?;
-            let new = set.wait_for_new_master(old, LIMIT).map_err(io::Error::other);
+            let old = set.master()?;
+            set.node_mut(old).stop()?;
+            let new = set.wait_for_new_master(old, LIMIT);
             pause(luck.times(ttl, 0.0..0.5));
-            set.node_mut(old).cont().map_err(io::Error::other)?;
+            set.node_mut(old).cont()?;
             new?;
-            set.wait_settled(LIMIT).map_err(io::Error::other)
+            set.wait_settled(LIMIT)
         }),
         _ => return None,
     })
@@ -240,7 +236,7 @@ fn cluster_of(
     Some(Repeated::boxed(name, ttl..ttl * 2, move |luck| {
         let mut cluster = the(&cluster);
         let slot = luck.below(16_384) as u16;
-        let old = cluster.node_of_slot(slot).map_err(io::Error::other)?;
+        let old = cluster.node_of_slot(slot)?;
         if kills {
             let nodes = cluster.nodes().iter().enumerate();
             let slaves = nodes.filter(|(_, node)| node.info("role").is_ok_and(|r| r == "slave"));
@@ -248,18 +244,18 @@ fn cluster_of(
             let lag = luck.times(ttl, 0.3..0.7);
             kill_ahead(&mut *cluster, RedisCluster::node_mut, old, &replicas, lag)?;
         } else {
-            cluster.node_mut(old).stop().map_err(io::Error::other)?;
+            cluster.node_mut(old).stop()?;
         }
-        let new = cluster.wait_for_new_master(slot, old, LIMIT).map_err(io::Error::other);
+        let new = cluster.wait_for_new_master(slot, old, LIMIT);
         pause(luck.times(ttl, 0.0..0.5));
         let node = cluster.node_mut(old);
         if kills {
-            node.restart(Data::Kept).map_err(io::Error::other)?;
+            node.restart(Data::Kept)?;
         } else {
-            node.cont().map_err(io::Error::other)?;
+            node.cont()?;
         }
         new?;
-        cluster.wait_ok(LIMIT).map_err(io::Error::other)
+        cluster.wait_ok(LIMIT)
     }))
 }
 
@@ -271,7 +267,7 @@ fn some(luck: &mut Luck, count: usize) -> Vec<usize> {
 
 /// Of the five, one or two are disturbed, or, to stop all locks, three.
 fn redlock(voters: &Arc<[Voter]>, name: &str, ttl: Duration) -> Option<Box<dyn Nemesis>> {
-    use latchwork_services::Direction::{ToClient, ToServer};
+    use latchwork_services::Direction::ToClient;
     let voters = voters.clone();
     let often = ttl / 4..ttl;
     let few = |luck: &mut Luck| {
@@ -281,7 +277,7 @@ fn redlock(voters: &Arc<[Voter]>, name: &str, ttl: Duration) -> Option<Box<dyn N
     Some(match name {
         "cuts" => Repeated::boxed("cuts", millis(10, 200), move |luck| {
             let how = if luck.percent(50) { Cut::Reset } else { Cut::Finish };
-            let cut = |n: usize| voters[n].proxy.cut(how).map_err(io::Error::other);
+            let cut = |n: usize| voters[n].proxy.cut(how);
             few(luck).into_iter().try_for_each(|n| cut(n).map(drop))
         }),
         "late-answers" => Repeated::boxed("late-answers", millis(1, 100), move |luck| {
@@ -294,13 +290,9 @@ fn redlock(voters: &Arc<[Voter]>, name: &str, ttl: Duration) -> Option<Box<dyn N
         }),
         "partition" => Repeated::boxed("partition", often, move |luck| {
             let away = few(luck);
-            for n in &away {
-                [ToServer, ToClient].iter().for_each(|way| voters[*n].proxy.freeze(*way));
-            }
+            away.iter().for_each(|n| voters[*n].proxy.silence(true));
             pause(luck.times(ttl, 0.1..1.2));
-            for n in &away {
-                [ToServer, ToClient].iter().for_each(|way| voters[*n].proxy.thaw(*way));
-            }
+            away.iter().for_each(|n| voters[*n].proxy.silence(false));
             Ok(())
         }),
         "freeze" | "freeze-most" => {
@@ -308,9 +300,9 @@ fn redlock(voters: &Arc<[Voter]>, name: &str, ttl: Duration) -> Option<Box<dyn N
             let name = if most { "freeze-most" } else { "freeze" };
             Repeated::boxed(name, often, move |luck| {
                 let stopped = if most { some(luck, 3) } else { few(luck) };
-                let each = |then: fn(&mut RedisServer) -> latchwork_services::Result<()>| {
+                let each = |then: fn(&mut RedisServer) -> Result<()>| {
                     let all = stopped.iter().map(|n| then(&mut the(&voters[*n].server)));
-                    all.collect::<Result<Vec<()>, _>>().map_err(io::Error::other)
+                    all.collect::<Result<Vec<()>>>()
                 };
                 each(|server| server.stop())?;
                 pause(luck.times(ttl, 0.1..1.2));
@@ -320,7 +312,7 @@ fn redlock(voters: &Arc<[Voter]>, name: &str, ttl: Duration) -> Option<Box<dyn N
         "restart" => restarts("restart", &voters, often, |_| Ok(Data::Kept)),
         "lose-data" => restarts("lose-data", &voters, often, |_| Ok(Data::Empty)),
         "old-data" => restarts("old-data", &voters, often, move |server| {
-            server.save_snapshot().map_err(io::Error::other)?;
+            server.save_snapshot()?;
             pause(ttl / 2);
             Ok(Data::OldSnapshot)
         }),
@@ -333,14 +325,14 @@ fn restarts(
     name: &'static str,
     voters: &Arc<[Voter]>,
     often: std::ops::Range<Duration>,
-    with: impl Fn(&mut RedisServer) -> io::Result<Data> + Send + Sync + 'static,
+    with: impl Fn(&mut RedisServer) -> Result<Data> + Send + Sync + 'static,
 ) -> Box<dyn Nemesis> {
     let voters = voters.clone();
     Repeated::boxed(name, often, move |luck| {
         for n in some(luck, 3) {
             let mut server = the(&voters[n].server);
             let data = with(&mut server)?;
-            server.restart(data).map_err(io::Error::other)?;
+            server.restart(data)?;
         }
         Ok(())
     })

@@ -21,7 +21,7 @@ impl Lister for Leftovers {
             }
             Ok(())
         };
-        match &self.0 {
+        let looked = match &self.0 {
             Set::Single(server, _) => look(&the(server), &mut left),
             Set::Sentinel(set, _) => {
                 the(set).nodes().iter().try_for_each(|node| look(node, &mut left))
@@ -32,8 +32,8 @@ impl Lister for Leftovers {
             Set::Redlock(voters) => {
                 voters.iter().try_for_each(|voter| look(&the(&voter.server), &mut left))
             }
-        }
-        .map_err(io::Error::other)?;
+        };
+        looked?;
         Ok(left)
     }
 }

@@ -119,8 +119,8 @@ impl Servers {
         let set = match kind {
             Kind::Single => {
                 let kept = RedisOptions::new().persistence(Persistence::EveryWrite);
-                let server = RedisServer::start(&kept).map_err(io::Error::other)?;
-                let proxy = Proxy::redis(server.port()).map_err(io::Error::other)?;
+                let server = RedisServer::start(&kept)?;
+                let proxy = Proxy::redis(server.port())?;
                 Set::Single(Arc::new(Mutex::new(server)), Arc::new(proxy))
             }
             Kind::Sentinel => {
@@ -132,8 +132,8 @@ impl Servers {
                 let redis =
                     if options.contains("guard=true") { redis } else { RedisOptions::new() };
                 let options = SentinelOptions { down_after, redis, ..SentinelOptions::default() };
-                let set = SentinelSet::start(&options).map_err(io::Error::other)?;
-                let sides = Sides::open(&set).map_err(io::Error::other)?;
+                let set = SentinelSet::start(&options)?;
+                let sides = Sides::open(&set)?;
                 Set::Sentinel(Arc::new(Mutex::new(set)), Arc::new(sides))
             }
             Kind::Cluster => {
@@ -144,8 +144,8 @@ impl Servers {
                     partitions: true,
                     ..ClusterOptions::default()
                 };
-                let cluster = RedisCluster::start(&options).map_err(io::Error::other)?;
-                let ways = Ways::open(&cluster).map_err(io::Error::other)?;
+                let cluster = RedisCluster::start(&options)?;
+                let ways = Ways::open(&cluster)?;
                 Set::Cluster(Arc::new(Mutex::new(cluster)), Arc::new(ways))
             }
             Kind::Redlock => {
@@ -156,7 +156,7 @@ impl Servers {
                     Ok::<_, latchwork_services::Error>(Voter { server: Mutex::new(server), proxy })
                 };
                 let voters: Result<_, _> = (0..VOTERS).map(voter).collect();
-                Set::Redlock(voters.map_err(io::Error::other)?)
+                Set::Redlock(voters?)
             }
         };
         let servers = Self { set, options: options.to_owned() };

@@ -1,12 +1,10 @@
 //! A Cluster that falls apart: a master is cut off from the others, and some workers with it.
 
-use std::io;
 use std::net::Ipv4Addr;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use latchwork_services::Direction::{ToClient, ToServer};
-use latchwork_services::{Proxy, RedisCluster, Result};
+use latchwork_services::{Error, Proxy, RedisCluster, Result};
 use latchwork_store::Moment;
 use latchwork_store::clock::boot_time;
 
@@ -82,11 +80,11 @@ pub(super) fn split(
     luck: &mut Luck,
     ttl: Duration,
     limit: Duration,
-) -> io::Result<()> {
+) -> Result<()> {
     let (old, slot) = busiest(cluster)?;
     let mut island = vec![old];
     if luck.percent(50) {
-        let replicas = cluster.replicas_of(old).map_err(io::Error::other)?;
+        let replicas = cluster.replicas_of(old)?;
         island.extend(replicas.get(luck.below(replicas.len())));
     }
     let it = Partition { slot, old, island, left: luck.below(2) };
@@ -94,39 +92,32 @@ pub(super) fn split(
     let length = luck.times(ttl, 2.0..3.0);
 
     set_timeout(cluster, &it.island, NODE_TIMEOUT_CUT_OFF)?;
-    for way in ways.across(it.left, &it.island) {
-        way.freeze(ToServer);
-        way.freeze(ToClient);
-    }
-    cluster.isolate(&it.island).map_err(io::Error::other)?;
+    ways.across(it.left, &it.island).for_each(|way| way.silence(true));
+    cluster.isolate(&it.island)?;
     let outcome = two_masters(cluster, ways, &it, length, limit);
     if !clients_first {
         cluster.reunite();
         pause(ttl / 4);
     }
-    for way in ways.across(it.left, &it.island) {
-        way.thaw(ToServer);
-        way.thaw(ToClient);
-    }
+    ways.across(it.left, &it.island).for_each(|way| way.silence(false));
     if clients_first {
         pause(ttl / 4);
         cluster.reunite();
     }
     set_timeout(cluster, &it.island, NODE_TIMEOUT)?;
     outcome?;
-    cluster.wait_ok(limit).map_err(io::Error::other)
+    cluster.wait_ok(limit)
 }
 
 /// The master with the most keys, and a slot of it: a split between workers shows little where they
 /// want few locks.
-fn busiest(cluster: &RedisCluster) -> io::Result<(usize, u16)> {
+fn busiest(cluster: &RedisCluster) -> Result<(usize, u16)> {
     let mut busiest = (0, 0, 0);
     // A third of the slots each.
     for slot in [0, 8_192, 16_383] {
-        let node = cluster.node_of_slot(slot).map_err(io::Error::other)?;
+        let node = cluster.node_of_slot(slot)?;
         let size = cluster.nodes()[node].command(&["DBSIZE"]).and_then(|answer| answer.ok());
-        let size =
-            size.map_err(io::Error::other)?.text().parse::<u64>().map_err(io::Error::other)?;
+        let size = size?.text().parse::<u64>().map_err(|e| Error::new(e.to_string()))?;
         busiest = busiest.max((size, node, slot));
     }
     let (_, node, slot) = busiest;
@@ -141,7 +132,7 @@ fn two_masters(
     it: &Partition,
     length: Duration,
     limit: Duration,
-) -> io::Result<()> {
+) -> Result<()> {
     let new = successor(cluster, it, limit)?;
     let replaced = boot_time();
     let (near, far) = (&ways.sides[it.left][it.old], &ways.sides[1 - it.left][new]);
@@ -153,11 +144,11 @@ fn two_masters(
         let scripts = after["EVALSHA"] + after["EVAL"] - before["EVALSHA"] - before["EVAL"];
         if scripts == 0 || after.answers == before.answers {
             let message = format!("no split: the {who} master answered no worker in {length:?}");
-            return Err(io::Error::other(message));
+            return Err(Error::new(message));
         }
     }
-    if !cluster.is_master_of(it.old, it.slot).map_err(io::Error::other)? {
-        return Err(io::Error::other("no split: the replaced master heard of its successor"));
+    if !cluster.is_master_of(it.old, it.slot)? {
+        return Err(Error::new("no split: the replaced master heard of its successor"));
     }
     let split = Split { left: it.left, replaced, healed };
     ways.splits.lock().unwrap_or_else(PoisonError::into_inner).push(split);
@@ -165,23 +156,23 @@ fn two_masters(
 }
 
 /// The node that serves the slot in place of the one that is cut off.
-fn successor(cluster: &RedisCluster, it: &Partition, limit: Duration) -> io::Result<usize> {
+fn successor(cluster: &RedisCluster, it: &Partition, limit: Duration) -> Result<usize> {
     let until = boot_time().plus(limit);
     while boot_time() < until {
-        let new = cluster.node_of_slot(it.slot).map_err(io::Error::other)?;
-        if new != it.old && cluster.serves(new, it.slot).map_err(io::Error::other)? {
+        let new = cluster.node_of_slot(it.slot)?;
+        if new != it.old && cluster.serves(new, it.slot)? {
             return Ok(new);
         }
         pause(Duration::from_millis(10));
     }
-    Err(io::Error::other(format!("no split: nobody replaced the master within {limit:?}")))
+    Err(Error::new(format!("no split: nobody replaced the master within {limit:?}")))
 }
 
-fn set_timeout(cluster: &RedisCluster, nodes: &[usize], timeout: Duration) -> io::Result<()> {
+fn set_timeout(cluster: &RedisCluster, nodes: &[usize], timeout: Duration) -> Result<()> {
     let millis = timeout.as_millis().to_string();
     nodes.iter().try_for_each(|node| {
         let set = ["CONFIG", "SET", "cluster-node-timeout", &millis];
         let answer = cluster.nodes()[*node].command(&set).and_then(|answer| answer.ok());
-        answer.map(drop).map_err(io::Error::other)
+        answer.map(drop)
     })
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use latchwork_services::{Direction, EtcdCluster, EtcdOptions, Process, Result, etcdctl};
 
 use super::members::{self, Members};
-use super::network::{Reached, Ways};
+use super::network::{Reach, Reached};
 use super::{ServerLog, TWO_HOLDERS, the, with_options};
 use crate::faults::{Lister, Nemesis};
 use crate::repeated::Repeated;
@@ -16,8 +16,7 @@ use crate::repeated::Repeated;
 #[derive(Debug)]
 pub struct Etcd {
     cluster: Arc<Mutex<EtcdCluster>>,
-    ways: Arc<Ways>,
-    options: String,
+    reach: Reach,
 }
 
 impl Etcd {
@@ -28,10 +27,10 @@ impl Etcd {
     /// What kept them from starting.
     pub fn start(options: &str) -> io::Result<Self> {
         let cluster = EtcdCluster::start_with_proxies(3, &EtcdOptions::new());
-        let cluster = cluster.map_err(io::Error::other)?;
+        let cluster = cluster?;
         let ports: Vec<_> = cluster.members().iter().map(|member| member.port()).collect();
-        let ways = Arc::new(Ways::open(&ports).map_err(io::Error::other)?);
-        Ok(Self { cluster: Arc::new(Mutex::new(cluster)), ways, options: options.to_owned() })
+        let reach = Reach::open(&ports, options)?;
+        Ok(Self { cluster: Arc::new(Mutex::new(cluster)), reach })
     }
 }
 
@@ -48,16 +47,12 @@ impl Reached for Etcd {
         }
     }
 
-    fn ways(&self) -> &Arc<Ways> {
-        &self.ways
-    }
-
-    fn options(&self) -> &str {
-        &self.options
+    fn reach(&self) -> &Reach {
+        &self.reach
     }
 
     fn address(&self, hosts: &str) -> String {
-        with_options(&format!("etcd://{hosts}"), &self.options)
+        with_options(&format!("etcd://{hosts}"), &self.reach.options)
     }
 
     fn own_nemesis(&self, fault: &str, ttl: Duration) -> Option<Box<dyn Nemesis>> {
@@ -68,7 +63,7 @@ impl Reached for Etcd {
                 let places = places(&cluster)?;
                 let Some(place) = places.get(luck.below(places.len())) else { return Ok(()) };
                 let port = cluster.members()[0].port();
-                etcdctl(port, &["del", place]).map(drop).map_err(io::Error::other)
+                etcdctl(port, &["del", place]).map(drop)
             }));
         }
         members::of(&self.cluster, fault, ttl)
@@ -125,7 +120,7 @@ impl Members for EtcdCluster {
 /// All keys: claims, and what closes a lock.
 fn places(cluster: &EtcdCluster) -> io::Result<Vec<String>> {
     let port = cluster.members()[0].port();
-    let keys = etcdctl(port, &["get", "", "--prefix", "--keys-only"]).map_err(io::Error::other)?;
+    let keys = etcdctl(port, &["get", "", "--prefix", "--keys-only"])?;
     Ok(keys.split_whitespace().map(str::to_owned).collect())
 }
 

@@ -9,7 +9,7 @@ use std::time::Duration;
 use latchwork_services::{ADMIN, KubernetesServer, Result, USER};
 use serde_json::{Value, json};
 
-use super::network::{self, Reached, Ways};
+use super::network::{self, Reach, Reached};
 use super::{ServerLog, TWO_HOLDERS, the};
 use crate::faults::Nemesis;
 use crate::luck::Luck;
@@ -26,10 +26,9 @@ const VERBS: &[&str] = &["get", "list", "watch", "create", "update"];
 #[derive(Debug)]
 pub struct Kubernetes {
     server: Arc<Mutex<KubernetesServer>>,
-    ways: Arc<Ways>,
+    reach: Reach,
     /// By the way to the API server. A kubeconfig file names the way.
     addresses: BTreeMap<String, String>,
-    options: String,
 }
 
 impl Kubernetes {
@@ -39,19 +38,18 @@ impl Kubernetes {
     ///
     /// What kept them from starting.
     pub fn start(options: &str) -> io::Result<Self> {
-        let server = KubernetesServer::start().map_err(io::Error::other)?;
-        let ways = Ways::open(&[server.port()]).map_err(io::Error::other)?;
-        prepare(&server).map_err(io::Error::other)?;
+        let server = KubernetesServer::start()?;
+        let reach = Reach::open(&[server.port()], options)?;
+        prepare(&server)?;
         let mut addresses = BTreeMap::new();
-        let workers = ways.sides.iter().map(|side| (&side[0], USER));
-        for (way, token) in workers.chain([(ways.own(0), ADMIN)]) {
+        let workers = reach.ways.sides.iter().map(|side| (&side[0], USER));
+        for (way, token) in workers.chain([(reach.ways.own(0), ADMIN)]) {
             let port = way.port();
             let file = server.kubeconfig(&format!("way-{port}"), token, port);
-            let address = address(&file.map_err(io::Error::other)?, options);
+            let address = address(&file?, options);
             addresses.insert(network::hosts(std::slice::from_ref(way)), address);
         }
-        let (server, ways) = (Arc::new(Mutex::new(server)), Arc::new(ways));
-        Ok(Self { server, ways, addresses, options: options.to_owned() })
+        Ok(Self { server: Arc::new(Mutex::new(server)), reach, addresses })
     }
 }
 
@@ -92,12 +90,8 @@ impl Reached for Kubernetes {
         }
     }
 
-    fn ways(&self) -> &Arc<Ways> {
-        &self.ways
-    }
-
-    fn options(&self) -> &str {
-        &self.options
+    fn reach(&self) -> &Reach {
+        &self.reach
     }
 
     fn address(&self, hosts: &str) -> String {
@@ -123,9 +117,7 @@ fn of(
     type Act = fn(&mut KubernetesServer, &mut Luck, Duration) -> Result<()>;
     let server = server.clone();
     let fault = move |name, often, act: Act| {
-        Repeated::boxed(name, often, move |luck| {
-            act(&mut the(&server), luck, ttl).map_err(io::Error::other)
-        })
+        Repeated::boxed(name, often, move |luck| act(&mut the(&server), luck, ttl))
     };
     let (seldom, often) = (ttl / 2..ttl * 2, ttl / 20..ttl / 4);
     Some(match name {

@@ -3,7 +3,6 @@
 //! One fault of the servers happens at a time, and each ends with all of them serving, so that
 //! there is a majority in between. Faults of the ways to them are made beside these.
 
-use std::io;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -53,9 +52,7 @@ pub(super) fn of<M: Members>(
 ) -> Option<Box<dyn Nemesis>> {
     let (members, often) = (members.clone(), ttl / 4..ttl);
     let fault = move |name, act: fn(&mut M, &mut Luck, Duration) -> Result<()>| {
-        Repeated::boxed(name, often, move |luck| {
-            act(&mut the(&members), luck, ttl).map_err(io::Error::other)
-        })
+        Repeated::boxed(name, often, move |luck| act(&mut the(&members), luck, ttl))
     };
     Some(match name {
         "member-kill" => fault("member-kill", |all, luck, ttl| {

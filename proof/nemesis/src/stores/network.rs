@@ -1,6 +1,5 @@
 //! The ways from the workers to the servers of a store, and what can be done to them.
 
-use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
@@ -25,10 +24,7 @@ pub(super) trait Reached {
     /// The rules that the documents excuse under a fault, with these options of the address.
     fn excused_with(fault: &str, options: &str) -> &'static [&'static str];
 
-    fn ways(&self) -> &Arc<Ways>;
-
-    /// The options of its address.
-    fn options(&self) -> &str;
+    fn reach(&self) -> &Reach;
 
     /// Its address, with these hosts.
     fn address(&self, hosts: &str) -> String;
@@ -52,11 +48,11 @@ pub(super) fn faults_of<R: Reached>() -> Vec<&'static str> {
 
 impl<R: Reached> Store for R {
     fn url(&self) -> String {
-        self.address(&hosts(&self.ways().own))
+        self.address(&hosts(&self.reach().ways.own))
     }
 
     fn sides(&self) -> Vec<String> {
-        self.ways().sides.iter().map(|side| self.address(&hosts(side))).collect()
+        self.reach().ways.sides.iter().map(|side| self.address(&hosts(side))).collect()
     }
 
     fn faults(&self) -> Vec<&'static str> {
@@ -64,11 +60,11 @@ impl<R: Reached> Store for R {
     }
 
     fn excused(&self, fault: &str) -> &'static [&'static str] {
-        R::excused_with(fault, self.options())
+        R::excused_with(fault, &self.reach().options)
     }
 
     fn nemesis(&self, fault: &str, ttl: Duration) -> Option<Box<dyn Nemesis>> {
-        of(self.ways(), fault, ttl).or_else(|| self.own_nemesis(fault, ttl))
+        of(&self.reach().ways, fault, ttl).or_else(|| self.own_nemesis(fault, ttl))
     }
 
     fn lister(&self) -> Option<Box<dyn Lister>> {
@@ -77,6 +73,19 @@ impl<R: Reached> Store for R {
 
     fn logs(&self) -> Vec<ServerLog> {
         self.own_logs()
+    }
+}
+
+/// The ways to such a store, and the options of its address.
+#[derive(Debug)]
+pub(super) struct Reach {
+    pub(super) ways: Arc<Ways>,
+    pub(super) options: String,
+}
+
+impl Reach {
+    pub(super) fn open(servers: &[u16], options: &str) -> Result<Self> {
+        Ok(Self { ways: Arc::new(Ways::open(servers)?), options: options.to_owned() })
     }
 }
 
@@ -148,14 +157,14 @@ fn of(ways: &Arc<Ways>, name: &str, ttl: Duration) -> Option<Box<dyn Nemesis>> {
     Some(match name {
         "cuts" => Repeated::boxed("cuts", millis(10, 200), move |luck| {
             let how = [Cut::Reset, Cut::Finish, Cut::Abandon][luck.below(3)];
-            let cut = |way: &Proxy| way.cut(how).map_err(io::Error::other);
+            let cut = |way: &Proxy| way.cut(how);
             ways.some(luck).into_iter().try_for_each(cut)
         }),
         "lost-answers" => Repeated::boxed("lost-answers", millis(5, 100), move |luck| {
             let lossy = ways.some(luck);
             lossy.iter().for_each(|way| way.lose_answers(true));
             pause(luck.times(ttl, 0.02..0.4));
-            lossy.iter().try_for_each(|way| way.begin_anew()).map_err(io::Error::other)
+            lossy.iter().try_for_each(|way| way.begin_anew())
         }),
         "late" => Repeated::boxed("late", millis(1, 100), move |luck| {
             let (slow, directions) = (ways.some(luck), directions(luck));

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use latchwork_services::{PgBouncer, PostgresOptions, PostgresServer};
 
-use super::network::{Reached, Ways};
+use super::network::{Reach, Reached};
 use super::{GUARDED, OLDER_STATE, ServerLog, Store as _, TWO_HOLDERS, the, with_options};
 use crate::faults::Nemesis;
 use crate::repeated::Repeated;
@@ -56,8 +56,7 @@ fn excused(fault: &str, options: &str) -> &'static [&'static str] {
 #[derive(Debug)]
 pub struct Postgres {
     pair: Arc<Mutex<Pair>>,
-    ways: Arc<Ways>,
-    options: String,
+    reach: Reach,
 }
 
 impl Postgres {
@@ -68,9 +67,9 @@ impl Postgres {
     ///
     /// What kept them from starting.
     pub fn start(options: &str) -> io::Result<Self> {
-        let (pair, ways) = Pair::start().map_err(io::Error::other)?;
-        let (pair, ways) = (Arc::new(Mutex::new(pair)), Arc::new(ways));
-        let this = Self { pair, ways, options: options.to_owned() };
+        let (pair, ports) = Pair::start()?;
+        let reach = Reach::open(&ports, options)?;
+        let this = Self { pair: Arc::new(Mutex::new(pair)), reach };
         prepare(&this.url())?;
         Ok(this)
     }
@@ -84,29 +83,25 @@ impl Reached for Postgres {
         excused(fault, options)
     }
 
-    fn ways(&self) -> &Arc<Ways> {
-        &self.ways
-    }
-
-    fn options(&self) -> &str {
-        &self.options
+    fn reach(&self) -> &Reach {
+        &self.reach
     }
 
     fn address(&self, hosts: &str) -> String {
-        url(hosts, &self.options)
+        url(hosts, &self.reach.options)
     }
 
     fn own_nemesis(&self, fault: &str, ttl: Duration) -> Option<Box<dyn Nemesis>> {
-        let (pair, ways) = (self.pair.clone(), self.ways.clone());
+        let (pair, ways) = (self.pair.clone(), self.reach.ways.clone());
         let often = ttl / 2..ttl * 2;
         match fault {
             "failover" => Some(Repeated::boxed("failover", often, move |luck| {
                 let lag = luck.times(ttl, 0.1..0.7);
-                the(&pair).fail_over(&ways, lag).map_err(io::Error::other)
+                the(&pair).fail_over(&ways, lag)
             })),
             "split" => Some(Repeated::boxed("split", often, move |luck| {
                 let (stay, length) = (luck.below(2), luck.times(ttl, 0.3..1.5));
-                the(&pair).split(&ways, stay, length).map_err(io::Error::other)
+                the(&pair).split(&ways, stay, length)
             })),
             _ => server::of(pair, fault, ttl),
         }
@@ -122,8 +117,7 @@ impl Reached for Postgres {
 pub struct Pooled {
     server: Arc<Mutex<PostgresServer>>,
     bouncer: Arc<Mutex<PgBouncer>>,
-    ways: Arc<Ways>,
-    options: String,
+    reach: Reach,
 }
 
 impl Pooled {
@@ -133,11 +127,11 @@ impl Pooled {
     ///
     /// What kept them from starting.
     pub fn start(options: &str) -> io::Result<Self> {
-        let server = PostgresServer::start_with(&roomy()).map_err(io::Error::other)?;
-        let bouncer = PgBouncer::start(server.port(), POOL).map_err(io::Error::other)?;
-        let ways = Arc::new(Ways::open(&[bouncer.port()]).map_err(io::Error::other)?);
+        let server = PostgresServer::start_with(&roomy())?;
+        let bouncer = PgBouncer::start(server.port(), POOL)?;
+        let reach = Reach::open(&[bouncer.port()], options)?;
         let (server, bouncer) = (Arc::new(Mutex::new(server)), Arc::new(Mutex::new(bouncer)));
-        let this = Self { server, bouncer, ways, options: options.to_owned() };
+        let this = Self { server, bouncer, reach };
         prepare(&this.url())?;
         Ok(this)
     }
@@ -151,16 +145,12 @@ impl Reached for Pooled {
         excused(fault, options)
     }
 
-    fn ways(&self) -> &Arc<Ways> {
-        &self.ways
-    }
-
-    fn options(&self) -> &str {
-        &self.options
+    fn reach(&self) -> &Reach {
+        &self.reach
     }
 
     fn address(&self, hosts: &str) -> String {
-        url(hosts, &self.options)
+        url(hosts, &self.reach.options)
     }
 
     fn own_nemesis(&self, fault: &str, ttl: Duration) -> Option<Box<dyn Nemesis>> {
@@ -170,7 +160,7 @@ impl Reached for Pooled {
                 let mut bouncer = the(&bouncer);
                 bouncer.kill();
                 crate::pause::pause(luck.times(ttl, 0.0..0.5));
-                bouncer.revive().map_err(io::Error::other)
+                bouncer.revive()
             }));
         }
         server::of(self.server.clone(), fault, ttl)

@@ -11,7 +11,7 @@ use latchwork_services::{
 };
 
 use super::members::{self, Members};
-use super::network::{Reached, Ways};
+use super::network::{Reach, Reached};
 use super::{ServerLog, TWO_HOLDERS, the, with_options};
 use crate::faults::{Lister, Nemesis};
 use crate::repeated::Repeated;
@@ -26,8 +26,7 @@ const TALKS: &str = "-Dorg.slf4j.simpleLogger.defaultLogLevel=info";
 #[derive(Debug)]
 pub struct ZooKeeper {
     ensemble: Arc<Mutex<ZooKeeperEnsemble>>,
-    ways: Arc<Ways>,
-    options: String,
+    reach: Reach,
 }
 
 impl ZooKeeper {
@@ -38,10 +37,10 @@ impl ZooKeeper {
     /// What kept them from starting.
     pub fn start(options: &str) -> io::Result<Self> {
         let own = ZooKeeperOptions::new().sync_limit(SYNC_LIMIT).links().flag(TALKS);
-        let ensemble = ZooKeeperEnsemble::start(3, &own).map_err(io::Error::other)?;
+        let ensemble = ZooKeeperEnsemble::start(3, &own)?;
         let ports: Vec<_> = ensemble.members().iter().map(ZooKeeperServer::port).collect();
-        let ways = Arc::new(Ways::open(&ports).map_err(io::Error::other)?);
-        Ok(Self { ensemble: Arc::new(Mutex::new(ensemble)), ways, options: options.to_owned() })
+        let reach = Reach::open(&ports, options)?;
+        Ok(Self { ensemble: Arc::new(Mutex::new(ensemble)), reach })
     }
 }
 
@@ -53,24 +52,18 @@ impl Reached for ZooKeeper {
         if fault == "delete" { TWO_HOLDERS } else { &[] }
     }
 
-    fn ways(&self) -> &Arc<Ways> {
-        &self.ways
-    }
-
-    fn options(&self) -> &str {
-        &self.options
+    fn reach(&self) -> &Reach {
+        &self.reach
     }
 
     fn address(&self, hosts: &str) -> String {
-        with_options(&format!("zk://{hosts}"), &self.options)
+        with_options(&format!("zk://{hosts}"), &self.reach.options)
     }
 
     fn own_nemesis(&self, fault: &str, ttl: Duration) -> Option<Box<dyn Nemesis>> {
         if fault == "delete" {
-            let hosts = self.ways.own_hosts();
-            return Some(Repeated::boxed("delete", ttl / 10..ttl / 4, move |_| {
-                delete_one(&hosts).map_err(io::Error::other)
-            }));
+            let hosts = self.reach.ways.own_hosts();
+            return Some(Repeated::boxed("delete", ttl / 10..ttl / 4, move |_| delete_one(&hosts)));
         }
         members::of(&self.ensemble, fault, ttl)
     }
@@ -137,9 +130,7 @@ impl Members for ZooKeeperEnsemble {
         let all = 0..self.count();
         for (from, to) in all.clone().flat_map(|from| all.clone().map(move |to| (from, to))) {
             if from != to {
-                let link = self.link(from, to)?;
-                link.delay(Direction::ToServer, trip / 2);
-                link.delay(Direction::ToClient, trip / 2);
+                self.link(from, to)?.set_round_trip(trip);
             }
         }
         Ok(())
@@ -165,8 +156,8 @@ struct Leftovers(Arc<Mutex<ZooKeeperEnsemble>>);
 impl Lister for Leftovers {
     fn leftovers(&mut self) -> io::Result<Vec<String>> {
         let ensemble = the(&self.0);
-        let leader = ensemble.leader().map_err(io::Error::other)?;
-        let dump = ensemble.members()[leader].ask("dump").map_err(io::Error::other)?;
+        let leader = ensemble.leader()?;
+        let dump = ensemble.members()[leader].ask("dump")?;
         let paths = dump.lines().map(str::trim).filter(|line| line.starts_with('/'));
         // The sessions of the run itself have their pulses yet.
         let claims = paths.filter(|path| !path.starts_with("/.latchwork/"));

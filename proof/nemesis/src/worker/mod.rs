@@ -130,7 +130,7 @@ async fn run(
         sweep(&locks, &log).await?;
     }
     locks.close().await;
-    log.note(None, What::Ended);
+    log.note(None, What::Ended {});
     Ok(())
 }
 

@@ -205,6 +205,17 @@ impl Proxy {
         self.shared.change(|s| s.frozen[direction as usize] = false);
     }
 
+    /// Freezes both directions, or thaws them.
+    pub fn silence(&self, silent: bool) {
+        self.shared.change(|s| s.frozen = [silent; 2]);
+    }
+
+    /// Makes a round trip take so much longer, half of it in each direction.
+    pub fn set_round_trip(&self, trip: Duration) {
+        self.delay(Direction::ToServer, trip / 2);
+        self.delay(Direction::ToClient, trip / 2);
+    }
+
     /// Holds back all bytes, in both directions, on the connections of clients with these source
     /// addresses, and on no others: a partition. None ends it, and lets through what was held back.
     pub fn part_from(&self, clients: &[Ipv4Addr]) {

@@ -86,7 +86,7 @@ fn a_cluster_survives_the_loss_of_its_leader() -> Test {
 fn an_error_shows_the_log() {
     let error = EtcdServer::start(&EtcdOptions::new().arg("--no-such-option")).err();
     let error = error.map(|e| e.to_string()).unwrap_or_default();
-    assert!(error.contains("no-such-option"), "{error}");
+    assert!(error.contains("no-such-option") && error.contains("has ended"), "{error}");
 }
 
 /// A line that the server logs says what its clock shows.

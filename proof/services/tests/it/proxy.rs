@@ -253,15 +253,25 @@ fn a_frozen_direction_holds_bytes_and_connection_ends() -> Test {
     proxy.thaw(Direction::ToClient);
     client.expect(":1\r\n")?;
 
-    proxy.freeze(Direction::ToServer);
+    proxy.silence(true);
     client.send("INCR n\r\n")?;
     proxy.wait_counts(LONG, |c| c["INCR"] == 2)?;
-    drop(client);
     assert_eq!(server.command(&["GET", "n"])?.text(), "1");
+    proxy.thaw(Direction::ToServer);
+    proxy.wait_counts(LONG, |c| c.answers == 3)?;
+    client.hears_nothing()?;
+    proxy.silence(false);
+    client.expect(":2\r\n")?;
+
+    proxy.freeze(Direction::ToServer);
+    client.send("INCR n\r\n")?;
+    proxy.wait_counts(LONG, |c| c["INCR"] == 3)?;
+    drop(client);
+    assert_eq!(server.command(&["GET", "n"])?.text(), "2");
     assert_eq!(proxy.open_connections(), 1);
     proxy.thaw(Direction::ToServer);
     eventually(|| Ok(proxy.open_connections() == 0))?;
-    assert_eq!(server.command(&["GET", "n"])?.text(), "2");
+    assert_eq!(server.command(&["GET", "n"])?.text(), "3");
     Ok(())
 }
 

@@ -150,5 +150,5 @@ fn a_replica_follows() -> Test {
 fn an_error_shows_the_log() {
     let error = start(&RedisOptions::new().config("no-such-option 1")).err();
     let error = error.map(|e| e.to_string()).unwrap_or_default();
-    assert!(error.contains("no-such-option"), "{error}");
+    assert!(error.contains("no-such-option") && error.contains("has ended"), "{error}");
 }

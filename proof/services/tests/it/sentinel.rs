@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use latchwork_services::{Cut, Data, Direction, SentinelOptions, SentinelSet, redis_cli};
+use latchwork_services::{Cut, Data, SentinelOptions, SentinelSet, redis_cli};
 
 type Test = Result<(), Box<dyn std::error::Error>>;
 
@@ -53,8 +53,7 @@ fn a_master_behind_a_frozen_proxy_is_replaced() -> Test {
     assert_eq!(proxy.counts()["SET"], 1);
     assert_eq!(proxy.counts()["INFO"], 0, "the sentinels' commands do not count");
     assert!(proxy.counts().between_servers > 0);
-    proxy.freeze(Direction::ToServer);
-    proxy.freeze(Direction::ToClient);
+    proxy.silence(true);
     let new = set.wait_for_new_master(0, LONG)?;
     assert_eq!(old.info("role")?, "master", "nobody could tell it");
     assert_eq!(set.nodes()[new].command(&["GET", "k"])?.text(), "1");

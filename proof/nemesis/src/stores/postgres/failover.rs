@@ -32,12 +32,12 @@ impl Writable for Pair {
 }
 
 impl Pair {
-    /// Starts both, and the ways to them.
-    pub(super) fn start() -> Result<(Self, Ways)> {
+    /// Starts both. Returns their ports, too.
+    pub(super) fn start() -> Result<(Self, [u16; 2])> {
         let primary = PostgresServer::start_with(&roomy())?;
         let standby = primary.copy(true)?;
-        let ways = Ways::open(&[primary.port(), standby.port()])?;
-        Ok((Self { primary, standby: Some(standby), at: 0, ended: Vec::new() }, ways))
+        let ports = [primary.port(), standby.port()];
+        Ok((Self { primary, standby: Some(standby), at: 0, ended: Vec::new() }, ports))
     }
 
     /// The primary serves its clients for a while without its standby, and dies. The standby is

@@ -1,6 +1,5 @@
 //! What is done to one PostgreSQL server that takes writes, and to what it keeps.
 
-use std::io;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -32,9 +31,7 @@ pub(super) fn of<S: Writable>(
 ) -> Option<Box<dyn Nemesis>> {
     let fault =
         move |name, often, act: fn(&mut PostgresServer, &mut Luck, Duration) -> Result<()>| {
-            Repeated::boxed(name, often, move |luck| {
-                act(the(&server).writable(), luck, ttl).map_err(io::Error::other)
-            })
+            Repeated::boxed(name, often, move |luck| act(the(&server).writable(), luck, ttl))
         };
     let seldom = ttl / 4..ttl;
     Some(match name {
