@@ -141,7 +141,7 @@ impl Crew {
             let is_machine = is_machine && self.orders.service.is_none();
             if is_machine {
                 let log = self.folder.join(format!("{}.log", member.name));
-                Pauses::open(&log)?.add(boot_time().since(since))?;
+                Pauses::open(&log)?.add(since, boot_time())?;
             }
             kill_process(Pid::from_child(&member.child), Signal::CONT)?;
             if is_machine {

@@ -10,8 +10,8 @@ use std::time::Duration;
 
 use latchwork_store::{Clock, Moment, Sleep};
 
-/// How long the machine of a worker has been paused in all, in a file: the run writes it, and the
-/// worker reads it whenever it looks at its clock.
+/// How long the machine of a worker has been paused, in a file: the run writes it, and the worker reads it whenever it
+/// looks at its clock. First the sum of all pauses, then when each began and how long it was.
 #[derive(Debug)]
 pub(crate) struct Pauses(File);
 
@@ -30,16 +30,36 @@ impl Pauses {
 
     /// The sum of all pauses.
     pub(crate) fn sum(&self) -> Duration {
-        let mut nanos = [0; 8];
         // An empty file: there was none.
-        match self.0.read_exact_at(&mut nanos, 0) {
-            Ok(()) => Duration::from_nanos(u64::from_le_bytes(nanos)),
-            Err(_) => Duration::ZERO,
-        }
+        Duration::from_nanos(self.number(0).unwrap_or_default())
     }
 
-    /// Counts one more, while the worker is stopped.
-    pub(crate) fn add(&self, length: Duration) -> io::Result<()> {
+    fn number(&self, place: u64) -> Option<u64> {
+        let mut number = [0; 8];
+        self.0.read_exact_at(&mut number, 8 * place).ok()?;
+        Some(u64::from_le_bytes(number))
+    }
+
+    /// Each with its beginning by the clock of this machine, the first one first.
+    fn each(&self) -> impl Iterator<Item = (Moment, Duration)> {
+        (0..).map_while(|pause| {
+            let [began, length] = [1, 2].map(|field| self.number(2 * pause + field));
+            Some((Moment::from_nanos(began?), Duration::from_nanos(length?)))
+        })
+    }
+
+    /// What the boot clock of this machine shows at a moment of the worker's clock: a pause delays only what comes after.
+    fn real(&self, moment: Moment) -> Moment {
+        let later =
+            |real: Moment, (began, length)| if real < began { real } else { real.plus(length) };
+        self.each().fold(moment, later)
+    }
+
+    /// Counts one more, which began then and ends now, while the worker is stopped.
+    pub(crate) fn add(&self, began: Moment, now: Moment) -> io::Result<()> {
+        let length = now.since(began);
+        let of_each = [began.as_nanos(), length.as_nanos() as u64].map(u64::to_le_bytes).concat();
+        self.0.write_all_at(&of_each, 8 * (2 * self.each().count() as u64 + 1))?;
         let sum = (self.sum() + length).as_nanos() as u64;
         self.0.write_all_at(&sum.to_le_bytes(), 0)
     }
@@ -58,8 +78,13 @@ impl PausedClock {
     }
 
     /// How far it is behind the boot clock of this machine.
-    pub(crate) fn paused(&self) -> Duration {
+    fn paused(&self) -> Duration {
         self.pauses.sum()
+    }
+
+    /// As [`Pauses::real`].
+    pub(crate) fn real(&self, moment: Moment) -> Moment {
+        self.pauses.real(moment)
     }
 }
 
@@ -98,8 +123,13 @@ mod tests {
         let log = folder.path().join("w0.0.log");
         let (run, worker) = (Pauses::open(&log).unwrap(), Pauses::open(&log).unwrap());
         assert_eq!(worker.sum(), Duration::ZERO);
-        run.add(Duration::from_secs(2)).unwrap();
-        run.add(Duration::from_secs(1)).unwrap();
+        let at = |secs: u64| Moment::from_nanos(secs * 1_000_000_000);
+        run.add(at(10), at(12)).unwrap();
+        run.add(at(20), at(21)).unwrap();
         assert_eq!(worker.sum(), Duration::from_secs(3));
+        // It shows 10 when the first pause begins, and 18 when the second one does.
+        for (shown, real) in [(9, 9), (10, 12), (17, 19), (18, 21), (19, 22)] {
+            assert_eq!(worker.real(at(shown)), at(real), "{shown}");
+        }
     }
 }

@@ -158,7 +158,7 @@ impl Tasker {
                         attempt: attempt.number,
                         token: guard.token().get(),
                         ttl: guard.ttl(),
-                        valid_until: self.shop.moment(|| guard.valid_until()),
+                        valid_until: self.shop.moment(guard.valid_until()),
                     };
                     self.note(what);
                 }
@@ -230,7 +230,7 @@ impl Tasker {
             let why = match changed {
                 Ok(true) => {
                     let (token, ttl) = (guard.token().get(), guard.ttl());
-                    let valid_until = self.shop.moment(|| guard.valid_until());
+                    let valid_until = self.shop.moment(guard.valid_until());
                     self.note(What::Granted { attempt: number, token, ttl, valid_until });
                     // Of a downgrade, nothing has been sent yet.
                     self.note(What::Releasing { attempt: attempt.number, how: How::Drop });
@@ -338,7 +338,7 @@ impl Tasker {
         lost: Lost,
     ) -> Result<(), Trouble> {
         let Lost { reason: why, at: since, .. } = lost;
-        let since = self.shop.moment(|| since);
+        let since = self.shop.moment(since);
         for (attempt, guard) in each(attempts, guards) {
             // Of several locks the loss of one is the loss of all.
             let (reason, number) = (why.word().into(), attempt.number);
@@ -365,7 +365,7 @@ impl Tasker {
                 let asked = boot_time();
                 match guard.ensure_held() {
                     Ok(_) => {
-                        let valid_until = self.shop.moment(|| guard.valid_until());
+                        let valid_until = self.shop.moment(guard.valid_until());
                         let what = What::Held { attempt: attempt.number, valid_until };
                         self.shop.log.note_at(asked, Some(self.task), what);
                         self.write(attempt, guard).await?;
@@ -389,7 +389,7 @@ impl Tasker {
     /// Notes down how long the holds are counted on now.
     fn see(&self, attempts: &[Attempt], guards: &[Guard]) {
         for (attempt, guard) in each(attempts, guards) {
-            let valid_until = self.shop.moment(|| guard.valid_until());
+            let valid_until = self.shop.moment(guard.valid_until());
             self.note(What::Renewed { attempt: attempt.number, valid_until });
             if guard.state() == HoldState::Suspect {
                 self.note(What::Suspect { attempt: attempt.number });
