@@ -20,6 +20,7 @@ import (
 type mutexes struct {
 	*Worker
 	sync      *redsync.Redsync
+	servers   int
 	isCluster bool
 }
 
@@ -59,7 +60,7 @@ func redsyncLocks(w *Worker) (func() Locks, error) {
 	for _, client := range clients {
 		all = append(all, goredis.NewPool(client))
 	}
-	locks := &mutexes{w, redsync.New(all...), scheme == "redis+cluster"}
+	locks := &mutexes{w, redsync.New(all...), len(all), scheme == "redis+cluster"}
 	return func() Locks { return locks }, nil
 }
 
@@ -87,7 +88,7 @@ func (m *mutexes) Acquire(name string, patience time.Duration, luck *rand.Rand) 
 	defer cancel()
 	err := mutex.LockContext(ctx)
 	if err == nil {
-		hold := &held{Worker: m.Worker, mutex: mutex, lasts: luck.Intn(2) == 0, seen: bootTime()}
+		hold := &held{Worker: m.Worker, mutex: mutex, servers: m.servers, lasts: luck.Intn(2) == 0, seen: bootTime()}
 		hold.noteUntil()
 		return hold, nil
 	}
@@ -99,9 +100,10 @@ func (m *mutexes) Acquire(name string, patience time.Duration, luck *rand.Rand) 
 
 type held struct {
 	*Worker
-	mutex *redsync.Mutex
-	lasts bool
-	seen  int64
+	mutex   *redsync.Mutex
+	servers int
+	lasts   bool
+	seen    int64
 	// redsync's Until, on the boot clock.
 	until int64
 }
@@ -158,15 +160,31 @@ func isTaken(err error) bool {
 	return errors.As(err, &taken)
 }
 
+// Whether so many servers said that the key has expired, or is another's, that no majority can have it. What others
+// did not answer says nothing.
+func (h *held) isOver(err error) bool {
+	var several interface{ WrappedErrors() []error }
+	if !errors.As(err, &several) {
+		return isTaken(err)
+	}
+	over := 0
+	for _, one := range several.WrappedErrors() {
+		var taken *redsync.ErrNodeTaken
+		if errors.Is(one, redsync.ErrLockAlreadyExpired) || errors.As(one, &taken) {
+			over++
+		}
+	}
+	return 2*over >= h.servers
+}
+
 func (h *held) Release() string {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Duration(h.ttl/4))
 	defer cancel()
 	released, err := h.mutex.UnlockContext(ctx)
-	var taken *redsync.ErrTaken
 	switch {
 	case released:
 		return "yes"
-	case errors.Is(err, redsync.ErrLockAlreadyExpired) || errors.As(err, &taken):
+	case h.isOver(err):
 		return "not_held"
 	default:
 		fmt.Fprintf(os.Stderr, "the release of %s: %v\n", h.mutex.Name(), err)
