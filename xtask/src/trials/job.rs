@@ -28,9 +28,6 @@ pub(crate) struct Ended {
     /// Why it did not pass, with what it said of it.
     pub(crate) failure: Option<String>,
     pub(crate) log: PathBuf,
-    /// The trials that failed.
-    pub(crate) failed: Vec<String>,
-    pub(crate) run: Run,
 }
 
 pub(crate) fn run(run: &Run, logs: &Path) -> Ended {
@@ -50,37 +47,16 @@ pub(crate) fn run(run: &Run, logs: &Path) -> Ended {
         Ok(()) => None,
     };
     let names = super::names::passed(&run.binary.name(), &said);
-    Ended {
-        name,
-        trials: trials.unwrap_or(0),
-        names,
-        took: start.elapsed(),
-        cpu,
-        failure,
-        log,
-        failed: failed(&said),
-        run: run.clone(),
-    }
+    Ended { name, trials: trials.unwrap_or(0), names, took: start.elapsed(), cpu, failure, log }
 }
 
-/// Runs one trial by itself, on a machine that has nothing else to do; whether it passed.
-pub(crate) fn alone(run: &Run, trial: &str, logs: &Path) -> bool {
-    let log = logs.join(format!("alone-{}.txt", trial.replace("::", "-")));
-    within(run, &["--test-threads", "1", "--exact", trial], &log).0.is_ok()
-        && std::fs::read_to_string(&log).is_ok_and(|said| passed(&said) == Some(1))
-}
-
+/// How the program ended, and the processor time that it took.
 fn within_its_limit(run: &Run, log: &Path) -> (Result<(), String>, Duration) {
     let threads = run.needs().threads.to_string();
     let mut arguments = vec!["--test-threads", &*threads];
     arguments.extend(run.arguments());
-    within(run, &arguments, log)
-}
-
-/// How the program ended, and the processor time that it took.
-fn within(run: &Run, arguments: &[&str], log: &Path) -> (Result<(), String>, Duration) {
     let mut cpu = Duration::ZERO;
-    let ended = begin(run, arguments, log).and_then(|mut child| {
+    let ended = begin(run, &arguments, log).and_then(|mut child| {
         let start = Instant::now();
         loop {
             // A process that has ended keeps its times until it is waited for.
@@ -143,13 +119,6 @@ fn passed(said: &str) -> Option<usize> {
     before.rsplit(' ').next()?.parse().ok()
 }
 
-/// The trials that failed, by the list at the end; none if there is no such list.
-fn failed(said: &str) -> Vec<String> {
-    let list = said.rsplit_once("\nfailures:\n").map_or("", |(_, list)| list);
-    let names = list.lines().take_while(|line| !line.starts_with("test result"));
-    names.map(str::trim).filter(|name| !name.is_empty()).map(str::to_owned).collect()
-}
-
 /// The first lines of what is said of each failure, or the end of all that was said.
 fn failures(said: &str) -> String {
     let Some((_, list)) = said.split_once("\nfailures:\n") else {
@@ -184,9 +153,5 @@ mod tests {
         assert!(shown.starts_with("---- a ----\nb\ny\n") && shown.ends_with("y\n---- b ----\nc\n"));
         assert_eq!(shown.lines().count(), OF_EACH + 2);
         assert_eq!(failures("only this"), "only this");
-        let said =
-            "\nfailures:\n\n---- a ----\nx\n\nfailures:\n    m::a\n    b\n\ntest result: FAILED. 1";
-        assert_eq!(failed(said), ["m::a", "b"]);
-        assert_eq!(failed("killed"), [""; 0]);
     }
 }

@@ -22,10 +22,6 @@ use job::Ended;
 /// How many of the slowest tests' binaries are named at the end.
 const SLOWEST: usize = 12;
 
-/// So many trials that failed in the crowd are tried once more alone; with more than that the machine
-/// or the code is at fault.
-const MOST_AGAIN: usize = 16;
-
 /// Builds all tests, with the lints on; returns what is to be run.
 pub(crate) fn build() -> Result<Vec<Binary>, String> {
     binaries::build()
@@ -63,7 +59,6 @@ pub(crate) fn run(binaries: Vec<Binary>, with_long: bool, logs: &Path) -> Result
     for job in ended.iter().take(SLOWEST) {
         println!("{:>8.1} s  {} ({} trials)", job.took.as_secs_f64(), job.name, job.trials);
     }
-    again_alone(&mut ended, logs);
     let names = ended.iter().flat_map(|job| job.names.iter().cloned()).collect();
     names::keep(&names)?;
     let failed: Vec<&Ended> = ended.iter().filter(|job| job.failure.is_some()).collect();
@@ -75,28 +70,6 @@ pub(crate) fn run(binaries: Vec<Binary>, with_long: bool, logs: &Path) -> Result
     }
     let names: Vec<&str> = failed.iter().map(|job| job.name.as_str()).collect();
     Err(format!("tests failed in {}", names.join(", ")))
-}
-
-/// Tries what failed in the crowd once more by itself, and says so: beside other programs a server
-/// may have answered later than a trial allows. More than a few such trials are a failure.
-fn again_alone(ended: &mut [Ended], logs: &Path) {
-    let failures: usize = ended.iter().map(|job| job.failed.len()).sum();
-    if failures > MOST_AGAIN {
-        return;
-    }
-    for job in ended.iter_mut().filter(|job| !job.failed.is_empty()) {
-        let passes = |trial: &String| {
-            let passed = job::alone(&job.run, trial, logs);
-            let came = if passed { "passed alone" } else { "failed again" };
-            println!("       again   {} {trial}: {came}", job.name);
-            passed
-        };
-        if job.failed.iter().all(passes) {
-            job.failure = None;
-            let package = job.run.binary.name();
-            job.names.extend(job.failed.iter().map(|trial| format!("{package} {trial}")));
-        }
-    }
 }
 
 fn tell(job: &Ended, since: Duration) {
