@@ -38,7 +38,7 @@ impl OneServer {
     pub(crate) fn on(options: &'static str, pooled: bool, server: PostgresOptions) -> Self {
         let start = move || {
             let server = PostgresServer::start_with(&server).expect("a PostgreSQL server");
-            let bouncer = pooled.then(|| PgBouncer::start(server.port(), 60).expect("a PgBouncer"));
+            let bouncer = pooled.then(|| PgBouncer::start(server.port(), 20).expect("a PgBouncer"));
             Running { server, bouncer, tables: OnceCell::new() }
         };
         Self {
