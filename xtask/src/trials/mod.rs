@@ -13,6 +13,7 @@ mod plan;
 use std::num::NonZero;
 use std::path::Path;
 use std::sync::Mutex;
+use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
 use binaries::Binary;
@@ -27,12 +28,18 @@ pub(crate) fn build() -> Result<Vec<Binary>, String> {
     binaries::build()
 }
 
-/// Runs the binaries; their output goes to files in `logs`, and what failed is shown.
-pub(crate) fn run(binaries: Vec<Binary>, with_long: bool, logs: &Path) -> Result<(), String> {
+/// Runs the binaries; their output goes to files in `logs`, and what failed is shown. More run side by side once they
+/// are alone.
+pub(crate) fn run(
+    binaries: Vec<Binary>,
+    with_long: bool,
+    logs: &Path,
+    is_alone: &AtomicBool,
+) -> Result<(), String> {
     std::fs::create_dir_all(logs).map_err(|e| format!("{}: {e}", logs.display()))?;
     let start = Instant::now();
     let processors = std::thread::available_parallelism().unwrap_or(NonZero::<usize>::MIN);
-    let room = plan::Room::of(processors, plan::runs(binaries, with_long));
+    let room = plan::Room::of(processors, plan::runs(binaries, with_long), is_alone);
     let ended = Mutex::new(Vec::new());
     std::thread::scope(|scope| {
         for _ in 0..room.side_by_side() {

@@ -2,16 +2,23 @@
 
 use std::collections::VecDeque;
 use std::num::NonZero;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Condvar, Mutex, PoisonError};
+use std::time::Duration;
 
 use super::binaries::Binary;
 
 /// So many binaries run at a time at the most, for each processor.
-const SIDE_BY_SIDE: usize = 2;
+const SIDE_BY_SIDE: usize = 3;
 
 /// So much weight runs on two processors. A weight of 2 takes about one for moments and less on average, so the machine
 /// has some left: tests that wait for a real clock must get it when they wake up.
 const TWO_PROCESSORS: u32 = 4;
+/// And so much when nothing is compiled or tested beside them any more, which takes about one processor.
+const ALONE: u32 = 6;
+
+/// How often what waits for room looks whether there is more of it.
+const LOOKS: Duration = Duration::from_secs(1);
 
 /// What a binary needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -266,8 +273,10 @@ fn of(binary: &Binary) -> Needs {
 }
 
 /// What is still to be run, and how much of the machine is taken.
-pub(crate) struct Room {
+pub(crate) struct Room<'a> {
     processors: u32,
+    /// What runs beside the binaries has ended.
+    is_alone: &'a AtomicBool,
     state: Mutex<State>,
     changed: Condvar,
 }
@@ -277,11 +286,20 @@ struct State {
     taken: u32,
 }
 
-impl Room {
+impl<'a> Room<'a> {
     /// That of a machine with so many processors.
-    pub(crate) fn of(processors: NonZero<usize>, queue: VecDeque<Run>) -> Self {
+    pub(crate) fn of(
+        processors: NonZero<usize>,
+        queue: VecDeque<Run>,
+        is_alone: &'a AtomicBool,
+    ) -> Self {
         let processors = processors.get().try_into().unwrap_or(u32::MAX);
-        Self { processors, state: Mutex::new(State { queue, taken: 0 }), changed: Condvar::new() }
+        Self {
+            processors,
+            is_alone,
+            state: Mutex::new(State { queue, taken: 0 }),
+            changed: Condvar::new(),
+        }
     }
 
     /// How many binaries run at a time at the most.
@@ -290,7 +308,8 @@ impl Room {
     }
 
     fn capacity(&self) -> u32 {
-        TWO_PROCESSORS.saturating_mul(self.processors).div_ceil(2)
+        let two = if self.is_alone.load(Ordering::SeqCst) { ALONE } else { TWO_PROCESSORS };
+        two.saturating_mul(self.processors).div_ceil(2)
     }
 
     /// Whether the processors carry so much more. Alone, anything runs.
@@ -310,7 +329,8 @@ impl Room {
                 state.taken += run.needs().weight;
                 return Some(Place { room: self, run });
             }
-            state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+            let waited = self.changed.wait_timeout(state, LOOKS);
+            state = waited.unwrap_or_else(PoisonError::into_inner).0;
         }
         None
     }
@@ -318,7 +338,7 @@ impl Room {
 
 /// A run, and its room, given back when dropped.
 pub(crate) struct Place<'a> {
-    room: &'a Room,
+    room: &'a Room<'a>,
     pub(crate) run: Run,
 }
 
@@ -374,17 +394,19 @@ mod tests {
     fn what_fits_is_run_before_what_does_not() {
         let all =
             ["latchwork-zookeeper", "latchwork-nemesis", "xtask"].map(|name| binary(name, "it"));
-        let room = Room::of(NonZero::new(2).unwrap(), runs(all.into(), false));
+        let is_alone = AtomicBool::new(false);
+        let room = Room::of(NonZero::new(2).unwrap(), runs(all.into(), false), &is_alone);
         let name = |place: &Place<'_>| place.run.name();
         let first = room.next().unwrap();
         assert_eq!(name(&first), "latchwork-nemesis it");
         // ZooKeeper, which comes next, does not fit beside it.
         let second = room.next().unwrap();
         assert_eq!(name(&second), "xtask it");
-        drop((first, second));
+        drop(second);
+        is_alone.store(true, Ordering::SeqCst);
         let third = room.next().unwrap();
         assert_eq!(name(&third), "latchwork-zookeeper it");
-        drop(third);
+        drop((first, third));
         // Those of more weight than the machine has run alone.
         while let Some(place) = room.next() {
             assert!(place.run.needs().weight <= 5);
@@ -394,11 +416,15 @@ mod tests {
     #[test]
     fn a_machine_takes_in_as_much_as_its_processors_carry() {
         for processors in [1, 2, 8] {
-            let room = Room::of(NonZero::new(processors).unwrap(), VecDeque::new());
-            assert_eq!(room.side_by_side(), 2 * processors);
-            let most = room.capacity();
-            assert_eq!(u64::from(most), 2 * processors as u64);
-            assert!(room.fits(most - 1, 1) && !room.fits(most, 1) && room.fits(0, most + 1));
+            for (is_alone, weight) in [(false, 2), (true, 3)] {
+                let is_alone = AtomicBool::new(is_alone);
+                let queue = VecDeque::new();
+                let room = Room::of(NonZero::new(processors).unwrap(), queue, &is_alone);
+                assert_eq!(room.side_by_side(), 3 * processors);
+                let most = room.capacity();
+                assert_eq!(u64::from(most), weight * processors as u64);
+                assert!(room.fits(most - 1, 1) && !room.fits(most, 1) && room.fits(0, most + 1));
+            }
         }
     }
 }
