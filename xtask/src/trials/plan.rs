@@ -114,7 +114,7 @@ const CROWDS: &[(Named, Needs)] = &[
     // Browsers: each is several processes that draw. And clients of other languages, whose runtimes start slowly.
     (
         ("latchwork-cli", "it", &["serve::page::", "serve::clients::", "top::ten_thousand_locks"]),
-        Needs { threads: 2, weight: 2, rank: 8 },
+        Needs { threads: 2, weight: 2, rank: 9 },
     ),
     (
         ("latchwork", "it", &["many_waiters::", "h97_a_busy_child"]),
