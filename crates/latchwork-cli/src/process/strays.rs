@@ -18,7 +18,9 @@ use super::group::{Group, is_refused, numbers, proc_is_own, session_of};
 use super::stat::StatLine;
 
 /// How long a look may keep a SIGKILL waiting.
-const GLANCE: Duration = Duration::from_millis(20);
+pub(crate) const GLANCE: Duration = Duration::from_millis(20);
+/// And a SIGTERM: after that what was not found may never be, and a busy machine takes long to read /proc.
+pub(crate) const SEARCH: Duration = Duration::from_secs(1);
 
 /// The processes of a command that are not in its group, as far as they are known.
 #[derive(Debug)]
@@ -49,11 +51,11 @@ impl Strays {
         Self { session: session_of(0), mark, known: Vec::new(), asked: Vec::new() }
     }
 
-    /// Looks for them by their parents alone, for a bounded time: what is known stays known. Call it before a
+    /// Looks for them by their parents alone, for so long at the most: what is known stays known. Call it before a
     /// signal that ends parents. No process can hold it up, as it can a reader of its environment.
-    pub(crate) fn look_by_parents(&mut self, group: Option<Group>) {
+    pub(crate) fn look_by_parents(&mut self, group: Option<Group>, limit: Duration) {
         let before = std::mem::take(&mut self.known);
-        let all = processes(boot_time().plus(GLANCE));
+        let all = processes(boot_time().plus(limit));
         let is_root = |it: &Process| before.iter().any(|known| known.is(it));
         self.known = outside(all, group, is_root);
         for it in before {
@@ -183,12 +185,13 @@ impl Process {
 }
 
 /// All that run, but for this one: none where /proc is another namespace's, and those that were found until a
-/// moment.
+/// moment. The newest come first, because a command and its processes are among them.
 fn processes(until: Moment) -> Vec<Process> {
     if !proc_is_own() {
         return Vec::new();
     }
     let own = getpid().as_raw_nonzero().get();
-    let others = numbers().filter(|&pid| pid != own);
-    others.take_while(|_| boot_time() < until).filter_map(Process::of).collect()
+    let mut others: Vec<i32> = numbers().filter(|&pid| pid != own).collect();
+    others.sort_unstable_by_key(|&pid| std::cmp::Reverse(pid));
+    others.into_iter().take_while(|_| boot_time() < until).filter_map(Process::of).collect()
 }
