@@ -164,7 +164,8 @@ fn h543_a_command_that_became_another_user_is_told_of() {
         run
     };
     let told = "cannot signal the command: it runs as another user; run latchwork under sudo";
-    let root = format!("{ROOT} sh -c 'echo up; sleep 4'");
+    // It is not waited for, and keeps no output open.
+    let root = format!("{ROOT} sh -c 'echo up; exec sleep 20 > /dev/null 2>&1'");
     for script in [format!("exec {root}"), format!("{root}; :"), format!("set -m; {root}; :")] {
         let done = start(&["--ttl", "2s", "--max-hold", "2s"], &script).finish();
         assert_eq!(done.code(), 73, "{script}: {done:?}");
@@ -174,7 +175,7 @@ fn h543_a_command_that_became_another_user_is_told_of() {
             "{script}: {done:?}"
         );
     }
-    let asked = start(&[], &format!("exec {root}"));
+    let asked = start(&[], &format!("exec {ROOT} sh -c 'echo up; sleep 4'"));
     asked.signal(Signal::WINCH);
     asked.signal(Signal::TERM);
     asked.signal(Signal::TERM);

@@ -54,11 +54,15 @@ impl Browser {
 
     #[track_caller]
     fn send(&self, method: &str, path: &str, body: &Value) -> Value {
-        let body = if method == "POST" { body.to_string() } else { String::new() };
-        let stream = self.address.send(&format!("{method} {path}"), &[], &body);
-        let (status, text) = answer(BufReader::new(stream)).unwrap();
+        let (status, text) = self.said(method, path, body);
         assert_eq!(status, "200", "{method} {path}: {text}");
         serde_json::from_str::<Value>(&text).unwrap()["value"].clone()
+    }
+
+    fn said(&self, method: &str, path: &str, body: &Value) -> (String, String) {
+        let body = if method == "POST" { body.to_string() } else { String::new() };
+        let stream = self.address.send(&format!("{method} {path}"), &[], &body);
+        answer(BufReader::new(stream)).unwrap()
     }
 
     #[track_caller]
@@ -123,9 +127,16 @@ impl Browser {
     /// Clicks what this selector finds first.
     #[track_caller]
     pub(super) fn click(&self, selector: &str) {
-        let found = self.ask("/element", &json!({"using": "css selector", "value": selector}));
-        let id = found.as_object().unwrap().values().next().unwrap().as_str().unwrap().to_owned();
-        self.ask(&format!("/element/{id}/click"), &json!({}));
+        eventually("a click", || {
+            let found = self.ask("/element", &json!({"using": "css selector", "value": selector}));
+            let id = found.as_object().unwrap().values().next().unwrap().as_str().unwrap();
+            let path = format!("{}/element/{id}/click", self.session);
+            let (status, text) = self.said("POST", &path, &json!({}));
+            // The page may have drawn it anew in between.
+            let is_old = text.contains("stale element reference");
+            assert!(status == "200" || is_old, "{selector}: {text}");
+            (!is_old).then_some(())
+        });
     }
 
     /// Emulates a device and its person's wishes.

@@ -88,7 +88,7 @@ fn h391_one_renewal_keeps_a_thousand_holds() {
     let server = redis();
     let team = Team::at(&server.url());
     let (one, two) = (team.instance(), team.instance());
-    let session = begin(&one, 30_000);
+    let session = begin(&one, 120_000);
     let mut connection = Kept::open(&one.address);
     for number in 0..HOLDS {
         let body = json!({ "session": session }).to_string();
@@ -106,7 +106,7 @@ fn h391_one_renewal_keeps_a_thousand_holds() {
         println!("{what}: {:?}", start.elapsed());
         assert_eq!(renewed.is(200).number("locks"), HOLDS as u64);
         assert!(start.elapsed() < AT_ONCE, "{what}: {:?}", start.elapsed());
-        assert!(renewed.number("valid_for_ms") <= whole(30_000));
+        assert!(renewed.number("valid_for_ms") <= whole(120_000));
     }
     let start = Instant::now();
     assert_eq!(end(&two, &session).is(200).number("released"), HOLDS as u64);
