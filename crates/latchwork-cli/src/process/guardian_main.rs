@@ -17,7 +17,7 @@ use rustix::process::{Pid, Signal};
 
 use super::frames::{FAILED, FRAME, Frame, KILLED, READY};
 use super::group::Group;
-use super::strays::{GLANCE, Strays};
+use super::strays::Strays;
 use super::timer::BootTimer;
 use crate::process::name;
 
@@ -194,7 +194,7 @@ impl Watch<'_> {
         let mut nap = Duration::from_millis(1);
         let killed = boot_time();
         // Before their parents are killed. All that can take long follows the kill.
-        self.strays.look_by_parents(self.group, GLANCE);
+        self.strays.look_before_kill(self.group);
         loop {
             if let Some(group) = self.group {
                 let _ = group.signal(Signal::KILL);

@@ -18,9 +18,9 @@ use super::group::{Group, is_refused, numbers, proc_is_own, session_of};
 use super::stat::StatLine;
 
 /// How long a look may keep a SIGKILL waiting.
-pub(crate) const GLANCE: Duration = Duration::from_millis(20);
+const GLANCE: Duration = Duration::from_millis(20);
 /// And a SIGTERM: after that what was not found may never be, and a busy machine takes long to read /proc.
-pub(crate) const SEARCH: Duration = Duration::from_secs(1);
+const SEARCH: Duration = Duration::from_secs(1);
 
 /// The processes of a command that are not in its group, as far as they are known.
 #[derive(Debug)]
@@ -51,9 +51,20 @@ impl Strays {
         Self { session: session_of(0), mark, known: Vec::new(), asked: Vec::new() }
     }
 
-    /// Looks for them by their parents alone, for so long at the most: what is known stays known. Call it before a
-    /// signal that ends parents. No process can hold it up, as it can a reader of its environment.
-    pub(crate) fn look_by_parents(&mut self, group: Option<Group>, limit: Duration) {
+    /// Looks for them by their parents. Call it before a SIGKILL, which ends parents.
+    pub(crate) fn look_before_kill(&mut self, group: Option<Group>) {
+        self.look_by_parents(group, GLANCE);
+    }
+
+    /// The same before a SIGTERM, in up to half of the time that is left until SIGKILL.
+    pub(crate) fn look_before_term(&mut self, group: Group, kill_at: Moment) {
+        let half = kill_at.since(boot_time()) / 2;
+        self.look_by_parents(Some(group), SEARCH.min(half).max(GLANCE));
+    }
+
+    /// Looks for them by their parents alone, for so long at the most: what is known stays known. No process can hold
+    /// it up, as it can a reader of its environment.
+    fn look_by_parents(&mut self, group: Option<Group>, limit: Duration) {
         let before = std::mem::take(&mut self.known);
         let all = processes(boot_time().plus(limit));
         let is_root = |it: &Process| before.iter().any(|known| known.is(it));

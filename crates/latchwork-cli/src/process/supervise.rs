@@ -15,7 +15,7 @@ use super::deadlines::{self, Deadlines, Due};
 use super::guardian::{Guardian, Report};
 use super::hold::Hold;
 use super::signals::{Signals, asks_to_end, be_hit_by};
-use super::strays::{GLANCE, SEARCH, Strays};
+use super::strays::Strays;
 use super::terminal::Terminal;
 use super::timer::Naps;
 use crate::keeper::lender::Lender;
@@ -246,7 +246,8 @@ impl Run<'_> {
             }
             self.strays.begin_again();
             // It may end parents of others.
-            self.strays.look_by_parents(Some(group), SEARCH);
+            let kill_at = self.tell_guardian().kill;
+            self.strays.look_before_term(group, kill_at);
             if signal != Signal::HUP {
                 self.state.asked.latchwork = Some(signal);
             }
@@ -471,7 +472,7 @@ impl Run<'_> {
         (self.state.asked.command, self.state.ended_at) = (now, now);
         if boot_time() < kill_at {
             // Before their parents end.
-            self.strays.look_by_parents(Some(group), SEARCH.min(kill_at.since(boot_time()) / 2));
+            self.strays.look_before_term(group, kill_at);
             let _ = group.signal(Signal::TERM);
             // A stopped process ends only once it is continued.
             let _ = group.signal(Signal::CONT);
@@ -496,7 +497,7 @@ impl Run<'_> {
         let mut nap = Duration::from_millis(1);
         let (killed, mut fate) = (boot_time(), Fate::Ended);
         // Before their parents are killed. All that can take long follows the kill.
-        self.strays.look_by_parents(Some(group), GLANCE);
+        self.strays.look_before_kill(Some(group));
         loop {
             let _ = group.signal(Signal::KILL);
             self.strays.kill();
