@@ -4,7 +4,6 @@ use std::fs::File;
 use std::panic::resume_unwind;
 use std::path::Path;
 use std::process::Command;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use crate::workspace::{cargo_command, root};
@@ -110,7 +109,7 @@ pub(crate) fn test(args: &[String]) -> Result<(), String> {
         servers.join().unwrap_or(Err("what fetches the servers has panicked".into()))
     })?;
     let logs = root().join("target").join("trials");
-    let is_alone = AtomicBool::new(false);
+    let room = crate::trials::room(binaries, with_long);
     let tests = std::thread::scope(|scope| {
         let others = scope.spawn(|| {
             let mut table = Vec::new();
@@ -121,12 +120,10 @@ pub(crate) fn test(args: &[String]) -> Result<(), String> {
             if done.is_ok() {
                 done = timed(&mut table, PYTHON.0, || run_quietly(&PYTHON, cargo_command(), &logs));
             }
-            is_alone.store(true, Ordering::SeqCst);
+            room.is_alone();
             (table, done)
         });
-        let tests = timed(&mut table, "tests", || {
-            crate::trials::run(binaries, with_long, &logs, &is_alone)
-        });
+        let tests = timed(&mut table, "tests", || crate::trials::run(&room, &logs));
         let (times, compiled) = others.join().unwrap_or_else(|panic| resume_unwind(panic));
         table.extend(times);
         tests.and(compiled)

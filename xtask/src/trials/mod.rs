@@ -13,12 +13,12 @@ mod plan;
 use std::num::NonZero;
 use std::path::Path;
 use std::sync::Mutex;
-use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
 use binaries::Binary;
 pub(crate) use binaries::lint;
 use job::Ended;
+pub(crate) use plan::Room;
 
 /// How many of the slowest tests' binaries are named at the end.
 const SLOWEST: usize = 12;
@@ -28,18 +28,16 @@ pub(crate) fn build() -> Result<Vec<Binary>, String> {
     binaries::build()
 }
 
-/// Runs the binaries; their output goes to files in `logs`, and what failed is shown. More run side by side once they
-/// are alone.
-pub(crate) fn run(
-    binaries: Vec<Binary>,
-    with_long: bool,
-    logs: &Path,
-    is_alone: &AtomicBool,
-) -> Result<(), String> {
+/// What the binaries are run in.
+pub(crate) fn room(binaries: Vec<Binary>, with_long: bool) -> Room {
+    let processors = std::thread::available_parallelism().unwrap_or(NonZero::<usize>::MIN);
+    Room::of(processors, plan::runs(binaries, with_long))
+}
+
+/// Runs the binaries; their output goes to files in `logs`, and what failed is shown.
+pub(crate) fn run(room: &Room, logs: &Path) -> Result<(), String> {
     std::fs::create_dir_all(logs).map_err(|e| format!("{}: {e}", logs.display()))?;
     let start = Instant::now();
-    let processors = std::thread::available_parallelism().unwrap_or(NonZero::<usize>::MIN);
-    let room = plan::Room::of(processors, plan::runs(binaries, with_long), is_alone);
     let ended = Mutex::new(Vec::new());
     std::thread::scope(|scope| {
         for _ in 0..room.side_by_side() {

@@ -2,9 +2,7 @@
 
 use std::collections::VecDeque;
 use std::num::NonZero;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Condvar, Mutex, PoisonError};
-use std::time::Duration;
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
 use super::binaries::Binary;
 
@@ -16,9 +14,6 @@ const SIDE_BY_SIDE: usize = 3;
 const TWO_PROCESSORS: u32 = 4;
 /// And so much when nothing is compiled or tested beside them any more, which takes about one processor.
 const ALONE: u32 = 5;
-
-/// How often what waits for room looks whether there is more of it.
-const LOOKS: Duration = Duration::from_secs(1);
 
 /// What a binary needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -273,10 +268,8 @@ fn of(binary: &Binary) -> Needs {
 }
 
 /// What is still to be run, and how much of the machine is taken.
-pub(crate) struct Room<'a> {
+pub(crate) struct Room {
     processors: u32,
-    /// What runs beside the binaries has ended.
-    is_alone: &'a AtomicBool,
     state: Mutex<State>,
     changed: Condvar,
 }
@@ -284,22 +277,26 @@ pub(crate) struct Room<'a> {
 struct State {
     queue: VecDeque<Run>,
     taken: u32,
+    /// What runs beside the binaries has ended.
+    is_alone: bool,
 }
 
-impl<'a> Room<'a> {
+impl Room {
     /// That of a machine with so many processors.
-    pub(crate) fn of(
-        processors: NonZero<usize>,
-        queue: VecDeque<Run>,
-        is_alone: &'a AtomicBool,
-    ) -> Self {
+    pub(crate) fn of(processors: NonZero<usize>, queue: VecDeque<Run>) -> Self {
         let processors = processors.get().try_into().unwrap_or(u32::MAX);
-        Self {
-            processors,
-            is_alone,
-            state: Mutex::new(State { queue, taken: 0 }),
-            changed: Condvar::new(),
-        }
+        let state = Mutex::new(State { queue, taken: 0, is_alone: false });
+        Self { processors, state, changed: Condvar::new() }
+    }
+
+    /// Makes more room, because nothing runs beside the binaries any more.
+    pub(crate) fn is_alone(&self) {
+        self.lock().is_alone = true;
+        self.changed.notify_all();
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// How many binaries run at a time at the most.
@@ -307,30 +304,29 @@ impl<'a> Room<'a> {
         SIDE_BY_SIDE * self.processors as usize
     }
 
-    fn capacity(&self) -> u32 {
-        let two = if self.is_alone.load(Ordering::SeqCst) { ALONE } else { TWO_PROCESSORS };
+    fn capacity(&self, is_alone: bool) -> u32 {
+        let two = if is_alone { ALONE } else { TWO_PROCESSORS };
         two.saturating_mul(self.processors).div_ceil(2)
     }
 
     /// Whether the processors carry so much more. Alone, anything runs.
-    fn fits(&self, taken: u32, weight: u32) -> bool {
-        taken == 0 || taken + weight <= self.capacity()
+    fn fits(&self, state: &State, weight: u32) -> bool {
+        state.taken == 0 || state.taken + weight <= self.capacity(state.is_alone)
     }
 
     /// Waits until there is room for one of those that are left, and takes the first for which there is; none is left
     /// if it returns none. What needs most comes when the others are done.
     pub(crate) fn next(&self) -> Option<Place<'_>> {
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.lock();
         while !state.queue.is_empty() {
-            let fits = |run: &Run| self.fits(state.taken, run.needs().weight);
+            let fits = |run: &Run| self.fits(&state, run.needs().weight);
             if let Some(run) =
                 state.queue.iter().position(fits).and_then(|at| state.queue.remove(at))
             {
                 state.taken += run.needs().weight;
                 return Some(Place { room: self, run });
             }
-            let waited = self.changed.wait_timeout(state, LOOKS);
-            state = waited.unwrap_or_else(PoisonError::into_inner).0;
+            state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
         }
         None
     }
@@ -338,14 +334,14 @@ impl<'a> Room<'a> {
 
 /// A run, and its room, given back when dropped.
 pub(crate) struct Place<'a> {
-    room: &'a Room<'a>,
+    room: &'a Room,
     pub(crate) run: Run,
 }
 
 impl Drop for Place<'_> {
     fn drop(&mut self) {
         let weight = self.run.needs().weight;
-        self.room.state.lock().unwrap_or_else(PoisonError::into_inner).taken -= weight;
+        self.room.lock().taken -= weight;
         self.room.changed.notify_all();
     }
 }
@@ -394,8 +390,7 @@ mod tests {
     fn what_fits_is_run_before_what_does_not() {
         let all =
             ["latchwork-zookeeper", "latchwork-nemesis", "xtask"].map(|name| binary(name, "it"));
-        let is_alone = AtomicBool::new(false);
-        let room = Room::of(NonZero::new(2).unwrap(), runs(all.into(), false), &is_alone);
+        let room = Room::of(NonZero::new(2).unwrap(), runs(all.into(), false));
         let name = |place: &Place<'_>| place.run.name();
         let first = room.next().unwrap();
         assert_eq!(name(&first), "latchwork-nemesis it");
@@ -404,7 +399,7 @@ mod tests {
         assert_eq!(name(&second), "xtask it");
         // With the room of the machine alone, it does.
         drop(second);
-        is_alone.store(true, Ordering::SeqCst);
+        room.is_alone();
         let third = room.next().unwrap();
         assert_eq!(name(&third), "latchwork-zookeeper it");
         drop((first, third));
@@ -417,14 +412,15 @@ mod tests {
     #[test]
     fn a_machine_takes_in_as_much_as_its_processors_carry() {
         for processors in [1, 2, 8] {
+            let room = Room::of(NonZero::new(processors).unwrap(), VecDeque::new());
+            assert_eq!(room.side_by_side(), 3 * processors);
             for (is_alone, two) in [(false, 4), (true, 5)] {
-                let is_alone = AtomicBool::new(is_alone);
-                let queue = VecDeque::new();
-                let room = Room::of(NonZero::new(processors).unwrap(), queue, &is_alone);
-                assert_eq!(room.side_by_side(), 3 * processors);
-                let most = room.capacity();
+                let most = room.capacity(is_alone);
                 assert_eq!(most, (two * processors as u32).div_ceil(2));
-                assert!(room.fits(most - 1, 1) && !room.fits(most, 1) && room.fits(0, most + 1));
+                let fits = |taken, weight| {
+                    room.fits(&State { queue: VecDeque::new(), taken, is_alone }, weight)
+                };
+                assert!(fits(most - 1, 1) && !fits(most, 1) && fits(0, most + 1));
             }
         }
     }
