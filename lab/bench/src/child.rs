@@ -239,7 +239,7 @@ async fn steady(locks: &LockManager) -> Outcome {
             _ = guard.lost() => true,
             () = tokio::time::sleep(length) => guard.ensure_held().is_err(),
         };
-        // Whoever is told stops.
+        // A process that hears this stops.
         let ended = now();
         // A release without an answer goes on by itself.
         let released = guard.release().await;

@@ -190,7 +190,7 @@ pub(crate) fn contest(
         by_process.push(pairs.iter().sum());
         by_task.extend_from_slice(pairs);
     }
-    // What others do is told in their rows.
+    // The rows of the others show what they do.
     if overlaps > 0.0 && kind.is_ours() {
         return Err(format!("{}: two owners at once, {overlaps} times", kind.name).into());
     }

@@ -66,8 +66,8 @@ pub(crate) fn handoffs(kind: &Kind, url: &str) -> Outcome<Vec<f64>> {
 
 /// From before the release to the admission of the next, in microseconds.
 ///
-/// One holds and others wait. Who has released comes back only when the next one is admitted, so that what polls
-/// cannot hand the lock to itself.
+/// One holds and others wait. A process that has released asks again only when the next one is admitted, so that a
+/// client that polls cannot hand the lock to itself.
 pub(crate) fn between(
     kind: &Kind,
     url: &str,

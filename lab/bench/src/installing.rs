@@ -1,5 +1,5 @@
-//! How the other locks come onto this machine: at their first use, with fixed versions, into `target/peers`. What
-//! fails is told in one line.
+//! How the other locks come onto this machine: at their first use, with fixed versions, into `target/peers`. A failure
+//! is one line.
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -16,7 +16,7 @@ use crate::stats::{head, median, micros, quantile, row, shortened};
 use crate::store::{Elsewhere, Store};
 use crate::{free, handoffs};
 
-/// How long a hold lasts, in milliseconds. Not one length: it could beat with the pauses of whoever polls.
+/// How long a hold lasts, in milliseconds. Not one length: it could beat with the pauses of a client that polls.
 const HOLDS: (u64, u64) = (43, 61);
 /// Longer than the ttl of its locks.
 const LEFT: Duration = Duration::from_secs(30);

@@ -28,7 +28,7 @@ const TABLES: &str = "tables";
 const BARS: &str = "bars.tsv";
 /// What stands above all, by hand.
 const INTRO: &str = "intro.md";
-/// What the machine is told between.
+/// The text about the machine stands between these two.
 const MACHINE: &str = "<!-- machine -->\n";
 const MACHINE_END: &str = "\n<!-- end machine -->";
 

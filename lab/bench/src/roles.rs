@@ -1,4 +1,4 @@
-//! What a process of a measurement does with its locks, by the lines that it is told. The drivers in other languages
+//! What a process of a measurement does with its locks, by the lines on its input. The drivers in other languages
 //! speak the same words; `peers/rust` is built with this file too.
 //!
 //! | line | answer |

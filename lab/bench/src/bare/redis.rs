@@ -184,7 +184,7 @@ return redis.call('LPUSH', KEYS[1], '1')";
 /// What a socket that blocks, without a library, does.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Way {
-    /// The least that waking another process can cost: who waits is asleep in `BLPOP`, who is done sends one
+    /// The least that waking another process can cost: the waiter sleeps in `BLPOP`, the holder sends one
     /// `LPUSH`. It is no lock: nothing frees the key if its holder dies.
     Push,
     /// The same, woken by a script that also does what no lock that counts tokens goes without.
@@ -204,7 +204,7 @@ pub(crate) struct Socket {
 }
 
 impl Socket {
-    /// A connection of its own. Where something is pushed, who comes first puts it there.
+    /// A connection of its own. For a push, the first client puts the value there.
     pub(crate) fn on(url: &str, key: &str, way: Way) -> Outcome<Self> {
         let stream = TcpStream::connect(url.strip_prefix("redis://").ok_or("redis://HOST:PORT")?)?;
         stream.set_nodelay(true)?;

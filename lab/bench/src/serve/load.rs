@@ -251,7 +251,7 @@ async fn renew(
 pub(super) const PAUSE: Duration = Duration::from_secs(4);
 
 /// The same load without HTTP, by the library: `URL LOCKS WAITERS TTL_MS`; says when all are held, and how many still
-/// are when it is told to end.
+/// are at the end.
 pub(super) async fn own(args: &[String]) -> Outcome {
     let [url, locks, waiters, ttl] = args else { return Err("URL LOCKS WAITERS TTL_MS".into()) };
     let mut lines = input();
