@@ -94,7 +94,7 @@ fn main() -> ExitCode {
         Some("python") => python::run(&rest),
         // A part of `test`.
         Some("python-prepare") => python::prepare(&rest),
-        Some("python-test") => python::test(),
+        Some("python-test") => python::test(&rest),
         Some("wheel") => python::wheel(),
         Some("notices") => python::all_notices(),
         Some("release") => release::run(&rest),

@@ -61,9 +61,17 @@ impl Build {
     }
 }
 
-/// Builds the wheel, with lints, and the environment of the tests. The command may be that of the tests beside these.
+/// The long test, which needs an environment of its own.
+const AIRFLOW: &str = "tests/test_frameworks.py::test_tasks_of_airflow_run_alone";
+
+fn with_long(args: &[String]) -> bool {
+    args.iter().any(|arg| arg == "--all")
+}
+
+/// Builds the wheel, with lints, and the environment of the tests; with `--all`, that of the long one too. The command
+/// may be that of the tests beside these.
 pub(crate) fn prepare(args: &[String]) -> Result<(), String> {
-    if args != ["--command-is-built"] {
+    if !args.iter().any(|arg| arg == "--command-is-built") {
         let mut command = cargo_command();
         command.args(["build", "--quiet", "--package", "latchwork-cli", "--target-dir"]);
         ran(command.arg(target()))?;
@@ -71,6 +79,9 @@ pub(crate) fn prepare(args: &[String]) -> Result<(), String> {
     let tools = environment("venv", REQUIREMENTS)?;
     let wheel = build(&tools, Package::Library, Build::Test)?;
     install(&tools, &wheel)?;
+    if !with_long(args) {
+        return Ok(());
+    }
     install(&environment("airflow", "tests/requirements-airflow.txt")?, &wheel)
 }
 
@@ -84,11 +95,12 @@ fn pytest(python: &Path, args: &[&str]) -> Result<(), String> {
     ran(&mut pytest)
 }
 
-/// Tests what `prepare` has installed.
-pub(crate) fn test() -> Result<(), String> {
+/// Tests what `prepare` has installed with the same arguments.
+pub(crate) fn test(args: &[String]) -> Result<(), String> {
     let start = Instant::now();
+    let left_out: &[&str] = if with_long(args) { &[] } else { &["--deselect", AIRFLOW] };
     // Most tests wait, and each of the two has servers of its own.
-    pytest(&folder().join("venv/bin/python"), &["--numprocesses=2"])?;
+    pytest(&folder().join("venv/bin/python"), &[&["--numprocesses=2"], left_out].concat())?;
     // The last test: the wheel needs nothing but Python.
     bare(&wheel_in(Package::Library, Build::Test)?, None)?;
     println!("the Python package: tested in {:.0?}", start.elapsed());
@@ -99,8 +111,9 @@ pub(crate) fn test() -> Result<(), String> {
 pub(crate) fn run(args: &[String]) -> Result<(), String> {
     match args {
         [] => {
-            prepare(&[])?;
-            test()
+            let all = ["--all".to_owned()];
+            prepare(&all)?;
+            test(&all)
         }
         [each, pythons @ ..] if each == "--each" => {
             prepare(&[])?;

@@ -47,11 +47,18 @@ const COMPILED: &[Stage] = &[
     ),
     (EXAMPLES, &["test", "--workspace", "--all-features", "--doc"], &[]),
     ("packages", &["xtask", "package"], &[]),
-    ("python package", &["xtask", "python-prepare", "--command-is-built"], &[]),
 ];
 
-/// Most of its tests wait, and they have servers of their own.
-const PYTHON: Stage = ("python", &["xtask", "python-test"], &[]);
+/// The package, and its tests: most of them wait, and they have servers of their own.
+const PYTHON: [Stage; 2] = [
+    ("python package", &["xtask", "python-prepare", "--command-is-built"], &[]),
+    ("python", &["xtask", "python-test"], &[]),
+];
+/// With the long tests.
+const PYTHON_ALL: [Stage; 2] = [
+    ("python package", &["xtask", "python-prepare", "--command-is-built", "--all"], &[]),
+    ("python", &["xtask", "python-test", "--all"], &[]),
+];
 
 const FIX: &[Stage] = &[
     (
@@ -113,12 +120,13 @@ pub(crate) fn test(args: &[String]) -> Result<(), String> {
     let tests = std::thread::scope(|scope| {
         let others = scope.spawn(|| {
             let mut table = Vec::new();
-            let mut each = COMPILED.iter();
+            let [package, python] = if with_long { PYTHON_ALL } else { PYTHON };
+            let mut each = COMPILED.iter().chain([&package]);
             let mut done = each.try_for_each(|stage| {
                 timed(&mut table, stage.0, || run_quietly(stage, gently(), &logs))
             });
             if done.is_ok() {
-                done = timed(&mut table, PYTHON.0, || run_quietly(&PYTHON, cargo_command(), &logs));
+                done = timed(&mut table, python.0, || run_quietly(&python, cargo_command(), &logs));
             }
             room.is_alone();
             (table, done)

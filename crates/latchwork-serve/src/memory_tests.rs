@@ -13,8 +13,8 @@ use serde_json::{Value, json};
 
 use crate::{Listen, Settings};
 
-/// So many locks and releases fill the events that are kept.
-const WARM: usize = 2_200;
+/// So many requests, each with so many locks, fill the events that are kept.
+const WARM: (usize, usize) = (44, 50);
 
 /// A lock by itself, one of a session, and one whose request has a name; a service is asked for each of them in turn.
 const KINDS: [&str; 3] = ["alone", "session", "named"];
@@ -88,9 +88,10 @@ fn child() {
         }
     };
     let mut client = Client(BufReader::new(stream));
-    for number in 0..WARM {
-        let line = format!("POST /v1/locks/warm-{number:08}");
-        let hold = client.begin(&line, "", &json!({"ttl_ms": 20_000}));
+    for request in 0..WARM.0 {
+        let name = |number| json!({"name": format!("warm-{request:04}-{number:04}")});
+        let locks: Vec<_> = (0..WARM.1).map(name).collect();
+        let hold = client.begin("POST /v1/holds", "", &json!({"ttl_ms": 20_000, "locks": locks}));
         client.ask(&format!("DELETE /v1/holds/{hold}"), "", &Value::Null);
     }
     let ttl = json!({"ttl_ms": 3_600_000});
@@ -112,7 +113,7 @@ fn child() {
 }
 
 fn each_takes(store: &str, most: [usize; 3]) {
-    let count = std::env::var("LATCHWORK_FULL").map_or(1_000, |count| count.parse().unwrap());
+    let count = std::env::var("LATCHWORK_FULL").map_or(400, |count| count.parse().unwrap());
     let mut child = Process::start(&format!("memory_tests::{count}"), store);
     for (kind, most) in KINDS.into_iter().zip(most) {
         let each: usize = child.line().parse().unwrap();

@@ -85,6 +85,7 @@ fn begin(run: &Run, arguments: &[&str], log: &Path) -> Result<Child, String> {
         .current_dir(&binary.folder)
         .env("CARGO_MANIFEST_DIR", &binary.folder)
         .envs(in_memory(&binary.name()).map(|folder| ("TMPDIR", folder)))
+        .envs(run.environment())
         // A group of its own: if it hangs, what it has started ends with it.
         .process_group(0)
         .stdin(Stdio::null())

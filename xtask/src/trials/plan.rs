@@ -144,12 +144,13 @@ const LONG: &[Named] = &[
             "foreign::go_concurrency",
             "foreign::kazoo",
             "foreign::redsync",
+            "http::clients_of_the_service_are_killed",
             "http::connections_to_the_service",
-            "http::h436_clients_of_two_instances_lose_no_hold_on_kubernetes",
-            "http::h436_clients_of_two_instances_lose_no_hold_on_postgres",
+            "http::h436_clients_of_two_instances",
             "http::locks_of_the_service",
             "http::the_fence_stops",
             "http::the_store_of_the_service",
+            "kubernetes::a_killed_worker",
             "postgres::a_pooler_that_fails",
             "postgres::an_unguarded_promotion",
             "postgres::the_network_of_postgres",
@@ -186,6 +187,8 @@ pub(crate) struct Run {
     pub(crate) part: Part,
     /// Tests that are left out, by parts of their names.
     left_out: &'static [&'static str],
+    /// The long tests run too.
+    with_long: bool,
 }
 
 /// Which of its tests are run.
@@ -220,6 +223,13 @@ impl Run {
         arguments
     }
 
+    /// With the long tests more random histories are played where each takes seconds.
+    pub(crate) fn environment(&self) -> Option<(&'static str, &'static str)> {
+        let is_slow = ["latchwork-redis contract", "latchwork-postgres contract"]
+            .contains(&&*self.binary.name());
+        (self.with_long && is_slow).then_some(("LATCHWORK_HISTORIES", "12"))
+    }
+
     pub(crate) fn needs(&self) -> Needs {
         match self.part {
             Part::All | Part::Without(..) => of(&self.binary),
@@ -243,7 +253,7 @@ pub(crate) fn runs(binaries: Vec<Binary>, with_long: bool) -> VecDeque<Run> {
         let mut long = long
             .filter(|(package, target, _)| *package == binary.package && *target == binary.target);
         let left_out = long.next().map_or(&[][..], |(.., names)| *names);
-        let run = |part| Run { binary: binary.clone(), part, left_out };
+        let run = |part| Run { binary: binary.clone(), part, left_out, with_long };
         let ((crowd, for_crowd), (tight, for_tight)) =
             (named(CROWDS, &binary), named(TIGHT, &binary));
         if !crowd.is_empty() {

@@ -21,9 +21,9 @@ pub(crate) fn trials() -> Vec<Trial> {
         })
     };
     vec![
-        trial("the_functions_answer_as_the_record_does", "", false, 12),
-        trial("the_guarded_functions_answer_as_the_record_does", "guard=true&max_ttl=1h", false, 6),
-        trial("the_functions_answer_as_the_record_does_behind_a_pooler", "", true, 6),
+        trial("the_functions_answer_as_the_record_does", "", false, 4),
+        trial("the_guarded_functions_answer_as_the_record_does", "guard=true&max_ttl=1h", false, 2),
+        trial("the_functions_answer_as_the_record_does_behind_a_pooler", "", true, 2),
     ]
 }
 

@@ -58,7 +58,7 @@ fn compare(redis: &OneServer, histories: u64, steps: usize) {
 }
 
 fn the_scripts_answer_as_the_record_does() {
-    compare(&OneServer::new(2_000, RedisOptions::new().with_clock()), 12, 300);
+    compare(&OneServer::new(2_000, RedisOptions::new().with_clock()), 4, 300);
 }
 
 fn the_guarded_scripts_answer_as_the_record_does() {
@@ -66,7 +66,7 @@ fn the_guarded_scripts_answer_as_the_record_does() {
         options: "?guard=true&max_ttl=1h",
         ..OneServer::new(2_000, RedisOptions::new().with_clock())
     };
-    compare(&guarded, 6, 300);
+    compare(&guarded, 2, 300);
 }
 
 fn scripts_match_the_record_for_silent_waiters() {

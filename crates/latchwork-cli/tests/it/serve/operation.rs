@@ -199,8 +199,7 @@ fn with_a_watchdog(store: &Store) -> (Running, UnixDatagram) {
     let notify = store.file("notify");
     let heard = UnixDatagram::bind(&notify).unwrap();
     heard.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
-    let port = Port::reserve().unwrap();
-    let listen = format!("127.0.0.1:{}", port.number());
+    let listen = format!("unix:{}", store.file("http").display());
     let mut command = store.latchwork(&["serve", "--listen", &listen]);
     command.env("NOTIFY_SOCKET", &notify).env("WATCHDOG_USEC", "1000000");
     (Running::start(command), heard)
@@ -234,6 +233,7 @@ fn systemd_hears_nothing_while_a_thread_of_the_locks_hangs() {
     for thread in ["latchwork", "latchwork-time"] {
         let store = Store::new();
         let (process, heard) = with_a_watchdog(&store);
+        process.stderr.until("ready");
         while !word(&heard).unwrap().contains("WATCHDOG=1") {}
         let stopped = stop_threads(process.child.id(), thread);
         heard.set_read_timeout(Some(Duration::from_millis(2_500))).unwrap();
