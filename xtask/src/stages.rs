@@ -11,6 +11,9 @@ use crate::workspace::{cargo_command, root};
 /// A test run that takes longer than this has to be made faster.
 const LONGEST: Duration = Duration::from_secs(60 * 60);
 
+/// How long each part took.
+type Table = Vec<(&'static str, Duration)>;
+
 type Stage = (&'static str, &'static [&'static str], &'static [(&'static str, &'static str)]);
 
 const FORMAT: Stage = ("format", &["fmt", "--all", "--check"], &[]);
@@ -52,12 +55,12 @@ const COMPILED: &[Stage] = &[
 /// The package, and its tests: most of them wait, and they have servers of their own.
 const PYTHON: [Stage; 2] = [
     ("python package", &["xtask", "python-prepare", "--command-is-built"], &[]),
-    ("python", &["xtask", "python-test"], &[]),
+    ("python", &["python-test"], &[]),
 ];
 /// With the long tests.
 const PYTHON_ALL: [Stage; 2] = [
     ("python package", &["xtask", "python-prepare", "--command-is-built", "--all"], &[]),
-    ("python", &["xtask", "python-test", "--all"], &[]),
+    ("python", &["python-test", "--all"], &[]),
 ];
 
 const FIX: &[Stage] = &[
@@ -119,17 +122,9 @@ pub(crate) fn test(args: &[String]) -> Result<(), String> {
     let room = crate::trials::room(binaries, with_long);
     let tests = std::thread::scope(|scope| {
         let others = scope.spawn(|| {
-            let mut table = Vec::new();
-            let [package, python] = if with_long { PYTHON_ALL } else { PYTHON };
-            let mut each = COMPILED.iter().chain([&package]);
-            let mut done = each.try_for_each(|stage| {
-                timed(&mut table, stage.0, || run_quietly(stage, gently(), &logs))
-            });
-            if done.is_ok() {
-                done = timed(&mut table, python.0, || run_quietly(&python, cargo_command(), &logs));
-            }
+            let others = beside(with_long, &logs);
             room.is_alone();
-            (table, done)
+            others
         });
         let tests = timed(&mut table, "tests", || crate::trials::run(&room, &logs));
         let (times, compiled) = others.join().unwrap_or_else(|panic| resume_unwind(panic));
@@ -149,9 +144,36 @@ pub(crate) fn test(args: &[String]) -> Result<(), String> {
     Ok(())
 }
 
+/// What runs beside the trials, and how long each part took. The package for Python comes first: the rest is compiled
+/// beside its tests.
+fn beside(with_long: bool, logs: &Path) -> (Table, Result<(), String>) {
+    let [package, python] = if with_long { PYTHON_ALL } else { PYTHON };
+    let mut table = Vec::new();
+    let built = timed(&mut table, package.0, || run_quietly(&package, gently(), logs));
+    if built.is_err() {
+        return (table, built);
+    }
+    let (tests, compiled) = std::thread::scope(|scope| {
+        let tests = scope.spawn(|| {
+            let mut table = Vec::new();
+            // Cargo would wait for what is compiled beside it.
+            let own = std::env::current_exe().map_err(|e| format!("where is this program? {e}"));
+            let run = || run_quietly(&python, Command::new(own?), logs);
+            let done = timed(&mut table, python.0, run);
+            (table, done)
+        });
+        let compiled = COMPILED.iter().try_for_each(|stage| {
+            timed(&mut table, stage.0, || run_quietly(stage, gently(), logs))
+        });
+        (tests.join().unwrap_or_else(|panic| resume_unwind(panic)), compiled)
+    });
+    table.extend(tests.0);
+    (table, compiled.and(tests.1))
+}
+
 /// Runs a stage, and notes how long it took.
 fn timed<T>(
-    table: &mut Vec<(&'static str, Duration)>,
+    table: &mut Table,
     name: &'static str,
     stage: impl FnOnce() -> Result<T, String>,
 ) -> Result<T, String> {
@@ -187,7 +209,7 @@ fn run_quietly((name, args, env): &Stage, mut command: Command, logs: &Path) -> 
         return Ok(());
     }
     let said = std::fs::read_to_string(&path).unwrap_or_default();
-    Err(format!("{name} failed: cargo {}\n{said}", args.join(" ")))
+    Err(format!("{name} failed: {}\n{said}", args.join(" ")))
 }
 
 /// Measures with what was built here: the program that measures, and the command that it measures.
