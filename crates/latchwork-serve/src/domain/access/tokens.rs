@@ -1,7 +1,8 @@
 //! The file of tokens and their rights. The service keeps no token as text, and takes none as an argument.
 
 use std::fmt;
-use std::fs;
+use std::fs::File;
+use std::io::{self, Read};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -24,7 +25,7 @@ pub(crate) struct Tokens {
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct File {
+struct Listed {
     tokens: Vec<Entry>,
 }
 
@@ -37,8 +38,13 @@ struct Entry {
     /// Or its SHA-256, as 64 hexadecimal digits.
     sha256: Option<String>,
     rights: Vec<Right>,
-    /// The prefixes of the names that it may use; all names if it is left out.
+    /// The prefixes of the names that it may use; all names if it is left out, and an error if it is `null`.
+    #[serde(default = "all_names")]
     prefixes: Option<Vec<String>>,
+}
+
+fn all_names() -> Option<Vec<String>> {
+    Some(vec![String::new()])
 }
 
 fn bad(path: &Path, message: &str, step: &str) -> Error {
@@ -54,18 +60,22 @@ impl Tokens {
     ///
     /// # Errors
     ///
-    /// `Invalid` if it cannot be read, is no such file, has a token that is too short or twice, or if
-    /// other users may read tokens in it. No message shows a token.
+    /// `Invalid` if it cannot be read, is no such file, has a token that is too short or twice, if other users may
+    /// write it, or if they may read tokens in it. No message shows a token.
     pub(crate) fn read(path: &Path) -> Result<Self, Error> {
-        let text = fs::read_to_string(path).map_err(|error| {
+        let (text, mode) = text_and_mode(path).map_err(|error| {
             bad(path, &error.to_string(), "name a file that the service may read")
         })?;
-        let file: File = serde_json::from_str(&text).map_err(|error| {
+        // They could give themselves every right.
+        if mode & 0o022 != 0 {
+            let step = format!("run chmod go-w {}", path.display());
+            return Err(bad(path, "other users may write it", &step));
+        }
+        let file: Listed = serde_json::from_str(&text).map_err(|error| {
             // The parser's own words may quote a token.
             let place = format!("not read: line {}, column {}", error.line(), error.column());
             bad(path, &place, FORM)
         })?;
-        let mode = fs::metadata(path).map(|found| found.mode()).unwrap_or_default();
         let mut known: Vec<([u8; 32], Arc<Principal>)> = Vec::new();
         for entry in file.tokens {
             let name = &entry.name;
@@ -105,10 +115,15 @@ impl Tokens {
                 let message = format!("token {name:?}: its name or its token is there twice");
                 return Err(bad(path, &message, "give each client a name and a token of its own"));
             }
+            let prefixes = entry.prefixes.ok_or_else(|| {
+                let message = format!("prefixes of {name:?}: null is no list");
+                let step = "leave prefixes out for all names, or list the beginnings of names";
+                bad(path, &message, step)
+            })?;
             let principal = Principal {
                 name: name.as_str().into(),
                 rights: entry.rights,
-                prefixes: entry.prefixes.unwrap_or_else(|| vec![String::new()]),
+                prefixes,
                 token: Some(hash),
             };
             known.push((hash, Arc::new(principal)));
@@ -154,6 +169,14 @@ impl fmt::Debug for Tokens {
     }
 }
 
+/// The text and the mode of one file, also if the path leads to another one meanwhile.
+fn text_and_mode(path: &Path) -> io::Result<(String, u32)> {
+    let mut file = File::open(path)?;
+    let mut text = String::new();
+    file.read_to_string(&mut text)?;
+    Ok((text, file.metadata()?.mode()))
+}
+
 fn hash(token: &[u8]) -> [u8; 32] {
     Sha256::digest(token).into()
 }
@@ -172,6 +195,7 @@ fn from_hex(text: &str) -> Option<[u8; 32]> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::fs;
     use std::os::unix::fs::PermissionsExt;
 
     fn read(text: &str, mode: u32) -> Result<Tokens, Error> {
@@ -201,6 +225,21 @@ mod tests {
         assert!(read(&hashed, 0o644).unwrap().find(SECRET.as_bytes()).is_some());
     }
 
+    /// H559: a user who may write the file makes himself an administrator, and waits for the next `SIGHUP`.
+    #[test]
+    fn h559_a_token_file_that_others_may_write_is_refused() {
+        let hashed = format!(
+            r#"{{"tokens":[{{"name":"web","sha256":"{}","rights":["read"]}}]}}"#,
+            "0".repeat(64)
+        );
+        for mode in [0o666, 0o620, 0o602] {
+            let error = read(&hashed, mode).unwrap_err().to_string();
+            assert!(error.contains("tokens.json: other users may write it"), "{error}");
+            assert!(error.contains("run chmod go-w ") && error.contains("tokens.json"), "{error}");
+            assert!(read(&hashed, mode & 0o644).is_ok());
+        }
+    }
+
     #[test]
     fn a_bad_file_is_refused_and_shows_no_token() {
         let twice = format!(
@@ -208,12 +247,18 @@ mod tests {
         );
         let unknown = plain(SECRET).replace("rights", "right");
         let local = plain(SECRET).replace("web", "local");
+        let prefixes = plain(SECRET).replace("\"rights\"", "\"prefixes\":null,\"rights\"");
         let cases = [
             (plain(SECRET), 0o644, "other users may read"),
             (plain("short"), 0o600, "16 or more"),
             (twice, 0o600, "twice"),
             (unknown, 0o600, "line 1"),
             (local, 0o600, "without a token are called"),
+            (
+                prefixes,
+                0o600,
+                "prefixes of \"web\": null is no list; leave prefixes out for all names",
+            ),
             (r#"{"tokens":[]}"#.into(), 0o600, "no token"),
             (r#"{"tokens":[{"name":"a","sha256":"xyz","rights":[]}]}"#.into(), 0o600, "64 hex"),
             (r#"{"tokens":[{"name":"a","rights":[]}]}"#.into(), 0o600, "either"),
