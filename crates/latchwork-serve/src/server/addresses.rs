@@ -1,7 +1,10 @@
 //! The addresses to listen on, and whether it is safe to do so.
 
+use std::fs;
 use std::io;
 use std::net::SocketAddr;
+use std::os::unix::fs::MetadataExt;
+use std::os::unix::net::UnixListener;
 
 use latchwork::{Error, ErrorKind};
 use listenfd::ListenFd;
@@ -21,7 +24,7 @@ fn failed(address: &str, error: &io::Error) -> Error {
 
 /// Opens the sockets: those that systemd hands over, or those of the settings.
 pub(super) async fn open(settings: &Settings) -> Result<Vec<Listener>, Error> {
-    let mut listeners = inherited()?;
+    let mut listeners = inherited(settings.require_token)?;
     let usual = [Listen::Tcp(DEFAULT_ADDRESS.to_owned())];
     let named = match (&settings.listen[..], listeners.is_empty()) {
         ([], true) => &usual[..],
@@ -81,7 +84,7 @@ fn check(settings: &Settings, address: &SocketAddr) -> Result<(), Error> {
 }
 
 /// The sockets of systemd (`LISTEN_FDS`).
-fn inherited() -> Result<Vec<Listener>, Error> {
+fn inherited(require_token: bool) -> Result<Vec<Listener>, Error> {
     let mut found = ListenFd::from_env();
     let mut listeners = Vec::new();
     for index in 0..found.len() {
@@ -91,6 +94,9 @@ fn inherited() -> Result<Vec<Listener>, Error> {
             let socket = tokio::net::TcpListener::from_std(socket);
             Listener::Tcp(socket.map_err(|error| failed(&name, &error))?)
         } else if let Ok(Some(socket)) = found.take_unix_listener(index) {
+            if !require_token {
+                check_rights(&name, &socket)?;
+            }
             socket.set_nonblocking(true).map_err(|error| failed(&name, &error))?;
             let socket = tokio::net::UnixListener::from_std(socket);
             Listener::Unix(socket.map_err(|error| failed(&name, &error))?, None)
@@ -102,4 +108,30 @@ fn inherited() -> Result<Vec<Listener>, Error> {
         listeners.push(listener);
     }
     Ok(listeners)
+}
+
+/// Refuses a socket that every user of this machine may open: its clients may do all without a token.
+fn check_rights(name: &str, socket: &UnixListener) -> Result<(), Error> {
+    let refused = |why: &str| {
+        let message = format!("listen: {name} {why}, and its clients have all rights");
+        Err(Error::new(ErrorKind::Invalid, message).with_next_step(
+            "set SocketMode=0660 and SocketGroup= in the socket unit; or give --tokens FILE and --require-token",
+        ))
+    };
+    let address = socket.local_addr().map_err(|error| failed(name, &error))?;
+    // An abstract socket has no path, and no rights.
+    let Some(path) = address.as_pathname() else {
+        return refused("has no path, so every user of this machine may open it");
+    };
+    // The descriptor itself does not have the mode of the file.
+    match fs::metadata(path) {
+        Ok(found) if found.mode() & 0o002 == 0 => Ok(()),
+        Ok(_) => refused(&format!(
+            "({}) is one that every user of this machine may open",
+            path.display()
+        )),
+        Err(error) => {
+            refused(&format!("({}) has rights that cannot be checked: {error}", path.display()))
+        }
+    }
 }

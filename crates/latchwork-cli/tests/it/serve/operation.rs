@@ -1,6 +1,7 @@
 //! Running the service: its stop, TLS, what systemd hands over, health and metrics.
 
 use std::os::unix::net::UnixDatagram;
+use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
@@ -9,6 +10,7 @@ use rustix::process::Signal;
 
 use super::Service;
 use super::client::{AT_ONCE, Address, Events};
+use super::security::usual;
 use crate::common::{Running, Store, eventually};
 
 #[test]
@@ -97,7 +99,7 @@ fn a_certificate_is_served_and_reloaded() {
     let (cert_arg, key_arg) = (cert.display().to_string(), key.display().to_string());
     let service = Service::start(&["--tls-cert", &cert_arg, "--tls-key", &key_arg]);
     let Address::Tcp(port) = service.address else { unreachable!() };
-    let curl = |authority: &std::path::Path| {
+    let curl = |authority: &Path| {
         let url = format!("https://localhost:{port}/v1/locks");
         let done = Command::new("curl").args(["-sS", "--cacert"]).arg(authority).arg(url).output();
         done.unwrap().status.success()
@@ -152,24 +154,30 @@ fn an_address_that_cannot_be_used_is_refused() {
     }
 }
 
-/// As systemd does it: the socket is descriptor 3, and the word goes to `NOTIFY_SOCKET`.
+/// Starts the service with a socket as descriptor 3, as systemd does it. `socket` is a line of Python that makes `s`;
+/// the words go to `notify`, if there is one.
+fn with_a_socket(store: &Store, socket: &str, notify: Option<&Path>, options: &[&str]) -> Running {
+    let script = format!(
+        "import os, socket, sys\n\
+         {socket}\n\
+         os.dup2(s.fileno(), 3); os.set_inheritable(3, True)\n\
+         os.environ.update(LISTEN_FDS='1', LISTEN_PID=str(os.getpid()))\n\
+         os.execv(sys.argv[1], ['latchwork', 'serve', *sys.argv[2:]])\n"
+    );
+    let mut command = Command::new("/usr/bin/python3");
+    command.args(["-c", &script, env!("CARGO_BIN_EXE_latchwork")]).args(options);
+    command.envs(notify.map(|path| ("NOTIFY_SOCKET", path)));
+    Running::start(store.at_this_store(command))
+}
+
 #[test]
 fn systemd_hands_over_a_socket_and_is_notified() {
     let (store, port) = (Store::new(), Port::reserve().unwrap());
     let notify = store.file("notify");
     let heard = UnixDatagram::bind(&notify).unwrap();
     heard.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
-    let script = format!(
-        "import os, socket, sys\n\
-         s = socket.create_server(('127.0.0.1', {}))\n\
-         os.dup2(s.fileno(), 3); os.set_inheritable(3, True)\n\
-         os.environ.update(LISTEN_FDS='1', LISTEN_PID=str(os.getpid()), NOTIFY_SOCKET=sys.argv[1])\n\
-         os.execv(sys.argv[2], ['latchwork', 'serve'])\n",
-        port.number()
-    );
-    let mut command = Command::new("/usr/bin/python3");
-    command.args(["-c", &script]).arg(&notify).arg(env!("CARGO_BIN_EXE_latchwork"));
-    let process = Running::start(store.at_this_store(command));
+    let socket = format!("s = socket.create_server(('127.0.0.1', {}))", port.number());
+    let process = with_a_socket(&store, &socket, Some(&notify), &[]);
     let told = || {
         let mut bytes = [0; 1_000];
         let length = heard.recv(&mut bytes).unwrap();
@@ -181,17 +189,50 @@ fn systemd_hands_over_a_socket_and_is_notified() {
     assert!(told().contains("STOPPING=1"));
     assert_eq!(process.finish().code(), 0);
 
-    let script = "import os, socket, sys\n\
-         s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)\n\
-         os.dup2(s.fileno(), 3); os.set_inheritable(3, True)\n\
-         os.environ.update(LISTEN_FDS='1', LISTEN_PID=str(os.getpid()))\n\
-         os.execv(sys.argv[1], ['latchwork', 'serve'])\n";
-    let mut command = Command::new("/usr/bin/python3");
-    command.args(["-c", script]).arg(env!("CARGO_BIN_EXE_latchwork"));
-    let refused = Running::start(store.at_this_store(command)).finish();
+    let socket = "s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)";
+    let refused = with_a_socket(&store, socket, None, &[]).finish();
     assert_eq!(refused.code(), 64, "{refused:?}");
     assert!(refused.stderr.contains("inherited socket 0 is no stream socket"), "{refused:?}");
     assert!(refused.stderr.contains("name it by ListenStream in the socket unit"), "{refused:?}");
+}
+
+/// H560: 0666 is the mode of systemd's sockets if the unit says nothing.
+#[test]
+fn h560_no_inherited_socket_gives_every_user_all_rights() {
+    let (store, dir) = (Store::new(), tempfile::tempdir().unwrap());
+    let path = store.file("http.sock");
+    let bound = |at: &str, mode: &str| {
+        let bind = format!("s = socket.socket(socket.AF_UNIX); s.bind({at}); s.listen()");
+        if mode.is_empty() { bind } else { format!("{bind}; os.chmod({at}, {mode})") }
+    };
+    let named = format!("'{}'", path.display());
+    let hidden = format!("'\\0latchwork-{}'", std::process::id());
+    let gone = format!("{}; os.unlink({named})", bound(&named, "0o600"));
+    for (socket, part) in [
+        (bound(&named, "0o666"), "every user of this machine may open"),
+        (bound(&named, "0o602"), "every user of this machine may open"),
+        (bound(&hidden, ""), "every user of this machine may open"),
+        (gone, "cannot be checked: No such file"),
+    ] {
+        let refused = with_a_socket(&store, &socket, None, &[]).finish();
+        assert_eq!(refused.code(), 64, "{socket}: {refused:?}");
+        for part in [part, "SocketMode=0660", "--require-token"] {
+            assert!(refused.stderr.contains(part), "{socket}: {part}: {refused:?}");
+        }
+        let _ = std::fs::remove_file(&path);
+    }
+    let tokens = usual(&dir);
+    for (mode, options, status) in [
+        ("0o660", &[][..], 200),
+        ("0o600", &["--tokens", &tokens], 200),
+        ("0o666", &["--tokens", &tokens, "--require-token"], 401),
+    ] {
+        let service = with_a_socket(&store, &bound(&named, mode), None, options);
+        service.stderr.until("ready");
+        assert_eq!(Address::Unix(path.clone()).ask("GET /v1/locks", &[], "").status, status);
+        drop(service);
+        std::fs::remove_file(&path).unwrap();
+    }
 }
 
 /// Starts the service as systemd does, with a watchdog of a second, and returns what hears its words.
