@@ -189,14 +189,14 @@ pub(super) async fn resize_named(
     resize(service, caller, Name(name), asked).await
 }
 
-/// Examines the store: whether it is fit for locks; needs the right admin or read
+/// Examines the store: whether it is fit for locks; needs the right read or admin, and a token without prefixes
 #[utoipa::path(get, path = "/v1/doctor", tag = "admin",
     responses((status = 200, description = "The findings", body = DoctorView), Errors))]
 pub(super) async fn doctor(
     State(service): State<Arc<Service>>,
     caller: Caller,
 ) -> Result<Answer<DoctorView>, ApiError> {
-    caller.principal.check_right(Right::Read)?;
+    caller.principal.check_examination()?;
     // One at a time: it opens connections of its own.
     let _turn = service.examination.lock().await;
     let address = service.store.read_now().map_err(|error| Refusal::of(&error, None))?;

@@ -173,6 +173,32 @@ fn a_token_without_read_sees_no_holder() {
     assert!(refused.is(409).text.contains("a secret"), "{refused:?}");
 }
 
+/// H561: the store's address and its settings are not for a tenant who may see the locks of one prefix.
+#[test]
+fn h561_the_store_is_examined_for_tokens_of_all_names_alone() {
+    let dir = tempfile::tempdir().unwrap();
+    let text = format!(
+        r#"{{"tokens": [{{"name": "web", "token": "{WEB}", "rights": ["read", "lock", "admin"], "prefixes": ["shop/"]}},
+            {{"name": "job", "token": "job-0123456789abcdef", "rights": ["lock"]}},
+            {{"name": "see", "token": "see-0123456789abcdef", "rights": ["read"], "prefixes": ["a", ""]}},
+            {{"name": "ops", "token": "{OPS}", "rights": ["admin"]}}]}}"#
+    );
+    let file = tokens(&dir, &text).display().to_string();
+    let service = Service::start(&["--tokens", &file, "--require-token"]);
+    let ask = |token: &str| {
+        service.address.ask("GET /v1/doctor", &[("Authorization", &bearer(token))], "")
+    };
+    let limited = ask(WEB);
+    limited.is(403).kind("Forbidden").step("use a token without prefixes");
+    assert!(limited.get("error").contains("prefixes"), "{limited:?}");
+    let blind = ask("job-0123456789abcdef");
+    blind.is(403).kind("Forbidden");
+    assert!(blind.get("error").contains("neither the right \"read\" nor \"admin\""), "{blind:?}");
+    for token in [OPS, "see-0123456789abcdef"] {
+        assert!(ask(token).is(200).get("store").starts_with("file:"));
+    }
+}
+
 #[test]
 fn a_hold_belongs_to_the_token_that_made_it() {
     let dir = tempfile::tempdir().unwrap();

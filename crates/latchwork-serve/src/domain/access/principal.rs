@@ -10,11 +10,11 @@ use crate::domain::refusal::Refusal;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Right {
-    /// See locks and events.
+    /// See locks and events, and, with all names, examine the store.
     Read,
     /// Take, renew and release locks.
     Lock,
-    /// Take locks away from others, open tasks, examine the store.
+    /// Take locks away from others, open tasks, and, with all names, examine the store.
     Admin,
 }
 
@@ -92,5 +92,23 @@ impl Principal {
         }
         let message = format!("token: it does not have the right {:?}", right.word());
         Err(Refusal::forbidden(message, "use a token with this right (serve --tokens FILE)"))
+    }
+
+    /// Refuses an examination of the store, which tells of the store's address and settings.
+    ///
+    /// # Errors
+    ///
+    /// `Forbidden` without the right `read` or `admin`, or with prefixes.
+    pub(crate) fn check_examination(&self) -> Result<(), Refusal> {
+        if ![Right::Read, Right::Admin].iter().any(|it| self.rights.contains(it)) {
+            let message = "token: it has neither the right \"read\" nor \"admin\"";
+            let step = "use a token with one of these rights (serve --tokens FILE)";
+            return Err(Refusal::forbidden(message, step));
+        }
+        if !self.prefixes.iter().any(String::is_empty) {
+            let message = "token: it has prefixes, and the examination is of the whole store";
+            return Err(Refusal::forbidden(message, "use a token without prefixes"));
+        }
+        Ok(())
     }
 }
