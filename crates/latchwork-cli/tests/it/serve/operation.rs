@@ -1,7 +1,8 @@
 //! Running the service: its stop, TLS, what systemd hands over, health and metrics.
 
+use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixDatagram;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
@@ -233,6 +234,61 @@ fn h560_no_inherited_socket_gives_every_user_all_rights() {
         drop(service);
         std::fs::remove_file(&path).unwrap();
     }
+}
+
+/// H562: such a certificate is refused by clients, which know less of the cause than the service.
+#[test]
+fn h562_a_certificate_out_of_its_time_is_told_of() {
+    let folder = tempfile::tempdir().unwrap();
+    let good = Certificates::make(folder.path()).unwrap();
+    let dates = [["20200101000000Z", "20210101000000Z"], ["20990101000000Z", "20990201000000Z"]];
+    let [old, early] = dates.map(|dates| {
+        let name = ["-addext", "subjectAltName=DNS:localhost"];
+        good.another(&format!("from{}", dates[0]), &name, dates).unwrap()
+    });
+    let good = [good.server_cert, good.server_key];
+    let (cert, key) = (folder.path().join("serve.crt"), folder.path().join("serve.key"));
+    let put = |[from_cert, from_key]: &[PathBuf; 2], mode: u32| {
+        std::fs::copy(from_cert, &cert).unwrap();
+        std::fs::copy(from_key, &key).unwrap();
+        std::fs::set_permissions(&key, std::fs::Permissions::from_mode(mode)).unwrap();
+    };
+    put(&good, 0o644);
+    let (store, port) = (Store::new(), Port::reserve().unwrap());
+    let listen = format!("127.0.0.1:{}", port.number());
+    let files = [cert.display().to_string(), key.display().to_string()];
+    let options = ["serve", "--listen", &listen, "--tls-cert", &files[0], "--tls-key", &files[1]];
+    let service = Running::start(store.latchwork(&options));
+    let warned = |until: &str| {
+        let lines = std::iter::from_fn(|| service.stderr.next());
+        let lines = lines.take_while(|line| !line.contains(until));
+        lines.filter(|line| line.contains(" WARN ")).collect::<Vec<_>>()
+    };
+    let reload = || {
+        service.signal(Signal::HUP);
+        warned("the certificate was read again")
+    };
+    let is_open = |line: &str| {
+        ["other users may read the key", "run chmod 600 ", &files[1]]
+            .iter()
+            .all(|it| line.contains(it))
+    };
+    let is_told = |line: &str, why: &str| {
+        [why, "replace the file and send SIGHUP", &files[0]].iter().all(|it| line.contains(it))
+    };
+    let told = warned(" ready ");
+    assert!(told.len() == 1 && is_open(&told[0]), "{told:?}");
+    put(&old, 0o604);
+    let told = reload();
+    let expired = "it has expired at 2021-01-01T00:00:00Z";
+    assert!(told.len() == 2 && is_told(&told[0], expired) && is_open(&told[1]), "{told:?}");
+    // Several services of one machine may share a key by a group.
+    put(&early, 0o640);
+    let told = reload();
+    let early = "it is not valid yet, but from 2099-01-01T00:00:00Z on";
+    assert!(told.len() == 1 && is_told(&told[0], early), "{told:?}");
+    put(&good, 0o600);
+    assert_eq!(reload(), [""; 0]);
 }
 
 /// Starts the service as systemd does, with a watchdog of a second, and returns what hears its words.
