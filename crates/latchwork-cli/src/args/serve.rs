@@ -42,7 +42,7 @@ pub(crate) struct ServeArgs {
     #[arg(long, help_heading = ACCESS, requires = "tokens")]
     pub(crate) require_token: bool,
 
-    /// One more name by which clients of this machine call the service; may be repeated
+    /// One more name by which clients without a token call the service; may be repeated
     #[arg(long, help_heading = ACCESS, value_name = "NAME")]
     pub(crate) allow_host: Vec<String>,
 

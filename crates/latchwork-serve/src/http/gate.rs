@@ -39,17 +39,6 @@ pub(super) struct Gate {
     pub(super) allow_hosts: Vec<String>,
 }
 
-impl Gate {
-    /// The names by which a client at this address may address the service.
-    fn hosts(&self, peer: &Peer) -> Hosts {
-        let needs_token = self.service.access.anonymous(peer).is_none();
-        if peer.is_unix() || (needs_token && !peer.is_loopback()) {
-            return Hosts::Any;
-        }
-        Hosts::loopback(&self.allow_hosts)
-    }
-}
-
 /// Checks a request, answers it, and records how long that took.
 pub(super) async fn pass(
     State(gate): State<Arc<Gate>>,
@@ -73,15 +62,25 @@ pub(super) async fn pass(
 }
 
 fn admit(gate: &Gate, peer: &Peer, arrival: Moment, request: &mut Request) -> Result<(), ApiError> {
-    origin::check(&gate.hosts(peer), request.uri(), request.headers())?;
     let access = &gate.service.access;
-    let principal = match bearer(request)? {
+    let is_passed_on = is_passed_on(request.headers()) && !access.is_open();
+    let anonymous = access.anonymous(peer).filter(|_| !is_passed_on);
+    let token = bearer(request);
+    // A page whose name leads here has no token, so the name counts where none is needed. No browser reaches a Unix
+    // socket.
+    let hosts = match (&token, &anonymous) {
+        (Ok(None), Some(_)) if !peer.is_unix() => {
+            Hosts::without_a_token(&gate.allow_hosts, access.is_open())
+        }
+        _ => Hosts::Any,
+    };
+    origin::check(&hosts, request)?;
+    let principal = match token? {
         Some(token) => {
             let known = access.principal(token.as_bytes());
             Some(known.ok_or_else(Refusal::unknown_token)?)
         }
-        None if is_passed_on(request.headers()) && !access.is_open() => None,
-        None => access.anonymous(peer),
+        None => anonymous,
     };
     match principal {
         Some(principal) => {

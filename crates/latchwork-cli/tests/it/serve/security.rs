@@ -199,6 +199,51 @@ fn h561_the_store_is_examined_for_tokens_of_all_names_alone() {
     }
 }
 
+/// No page can send a token of another site, so a name that leads here is of no use to it.
+#[test]
+fn a_request_with_a_token_may_use_any_host() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = usual(&dir);
+    let (ops, wrong) = (bearer(OPS), bearer("wrong-0123456789"));
+    let asked = |options: &[&str], cases: &[(&[(&str, &str)], u16)]| {
+        let service = Service::start(options);
+        for (headers, status) in cases {
+            let headers = [&[("Host", "locks.example")], *headers].concat();
+            let got = service.address.ask("POST /v1/locks/x", &headers, r#"{"mode": "read"}"#);
+            assert_eq!(got.status, *status, "{options:?} {headers:?}: {got:?}");
+        }
+        // The page itself shows nothing.
+        let page = service.address.ask("GET /", &[("Host", "locks.example")], "");
+        assert_eq!(page.status == 200, options.contains(&"--require-token"), "{page:?}");
+    };
+    let with_a_token: &[(&[(&str, &str)], u16)] = &[
+        (&[("Authorization", &ops)], 200),
+        (&[("Authorization", &ops), ("Origin", "http://locks.example")], 200),
+        (&[("Authorization", &ops), ("Origin", "http://evil.example")], 403),
+        (&[("Authorization", &ops), ("Sec-Fetch-Site", "cross-site")], 403),
+        (&[("Authorization", &wrong)], 401),
+    ];
+    asked(&["--tokens", &file], &[with_a_token, &[(&[], 403)]].concat());
+    asked(&["--tokens", &file, "--require-token"], &[with_a_token, &[(&[], 401)]].concat());
+}
+
+/// A page of another name reaches an address by that name, never by the address itself.
+#[test]
+fn a_service_without_tokens_is_used_by_its_address() {
+    let open = ["--insecure-no-tokens"];
+    for (options, host, status) in [
+        (&open[..], "192.0.2.7:7117", 200),
+        (&open, "[2001:db8::7]:7117", 200),
+        (&open, "locks.example:7117", 403),
+        (&["--insecure-no-tokens", "--allow-host", "locks.example"], "locks.example:7117", 200),
+        (&[], "192.0.2.7:7117", 403),
+    ] {
+        let service = Service::start(options);
+        let got = service.address.ask("GET /v1/locks", &[("Host", host)], "");
+        assert_eq!(got.status, status, "{options:?} {host}: {got:?}");
+    }
+}
+
 #[test]
 fn a_hold_belongs_to_the_token_that_made_it() {
     let dir = tempfile::tempdir().unwrap();

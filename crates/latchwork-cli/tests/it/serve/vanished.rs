@@ -28,7 +28,7 @@ fn in_a_network_of_its_own(store: &Store, socket: &Path) -> Running {
     let script = format!(
         "ip link set lo up && ip link add near type veth peer name far && ip addr add 10.9.0.1/24 dev near && \
          ip link set near address 02:00:00:00:00:01 up && ip neigh add 10.9.0.2 dev near lladdr 02:00:00:00:00:02 && \
-         exec '{}' serve --insecure-plain-http --insecure-no-tokens --allow-host 10.9.0.1 --listen 10.9.0.1:7117 \
+         exec '{}' serve --insecure-plain-http --insecure-no-tokens --listen 10.9.0.1:7117 \
          --listen 'unix:{}'",
         env!("CARGO_BIN_EXE_latchwork"),
         socket.display()
