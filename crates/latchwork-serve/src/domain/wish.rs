@@ -12,7 +12,7 @@ use super::holds::claims::Fingerprint;
 use super::holds::kept::Keeper;
 use super::holds::origin::Origin;
 use super::holds::ticket::Ticket;
-use super::holds::validity::{DELAY, LONGEST_WAIT, default_ttl, lease, leases};
+use super::holds::validity::{DELAY, LONGEST_WAIT, SHORTEST_TTL, default_ttl, lease, leases};
 use super::refusal::Refusal;
 
 /// The longest limit of a hold: the largest number that the description of the API allows.
@@ -182,12 +182,12 @@ impl Wish {
         };
         let Options { wait, holder, max_hold, value, .. } = options;
         check_wait(wait, ttl)?;
-        let bounds = Duration::from_millis(1)..=LONGEST_HOLD;
+        // A shorter hold would be over before its client has read the answer.
+        let bounds = SHORTEST_TTL..=LONGEST_HOLD;
         if max_hold.is_some_and(|max| !bounds.contains(&max)) {
-            return Err(Refusal::invalid(
-                "max_hold_ms: it must be from 1 to 9223372036854775807",
-                "leave it out for no limit",
-            ));
+            let (least, most) = (bounds.start().as_millis(), bounds.end().as_millis());
+            let message = format!("max_hold_ms: it must be from {least} to {most}");
+            return Err(Refusal::invalid(message, "leave it out for no limit"));
         }
         target.names().into_iter().try_for_each(check_name)?;
         check_text("holder", holder.as_deref(), LONGEST_TEXT)?;

@@ -101,10 +101,18 @@ fn a_ttl_outside_of_the_range_is_refused() {
         assert!(refused.get("error").contains("100 to 86400000"), "{refused:?}");
     }
     // The description has numbers of 64 bits with a sign.
-    for limit in ["0", "9223372036854775808"] {
+    for limit in ["0", "1", "99", "9223372036854775808"] {
         let refused = service.lock("x", &format!(r#"{{"max_hold_ms": {limit}}}"#));
         refused.is(400).kind("Invalid").step("leave it out for no limit");
+        assert!(
+            refused.get("error").contains("max_hold_ms: it must be from 100 to"),
+            "{refused:?}"
+        );
     }
+    let shortest = r#"{"max_hold_ms": 100}"#;
+    eventually("a hold that can be used", || {
+        service.lock("short", shortest).json()["valid_for_ms"].as_u64().filter(|left| *left > 0)
+    });
     // The store has half of the ttl to answer, which a busy machine may exceed.
     eventually("a hold", || (service.lock("x", r#"{"ttl_ms": 100}"#).status == 200).then_some(()));
 }
