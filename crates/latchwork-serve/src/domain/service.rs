@@ -177,7 +177,9 @@ impl Service {
         let name = wish.names().first().map_or("".to_owned(), |name| (*name).to_owned());
         let (service, of, fingerprint) = (self.clone(), caller.clone(), wish.fingerprint());
         let number = self.numbers.fetch_add(1, Ordering::Relaxed);
-        let acquire = || async move { service.take(&wish, &of, true).await };
+        let (wait, wish) = (wish.wait, Arc::new(wish));
+        let wished = wish.clone();
+        let acquire = || async move { service.take(&wished, &of, true).await };
         let service = self.clone();
         let undo = move |granted: Arc<GrantedHold>| {
             if let Some(ticket) = service.seals.open(Purpose::Hold, &granted.text) {
@@ -189,8 +191,10 @@ impl Service {
             }
         };
         let mut ticket =
-            self.claims.join((owner, claim_name), fingerprint, number, acquire, undo)?;
-        let outcome = ticket.outcome().await?;
+            self.claims.join((owner, claim_name), fingerprint, wait, number, acquire, undo)?;
+        let Some(outcome) = ticket.outcome().await? else {
+            return Err(self.refused(&wish, caller, &not_free()).await);
+        };
         self.answer(outcome, caller, &name).await
     }
 
@@ -320,7 +324,7 @@ impl Service {
                 }
             }
         };
-        kept.map(Ok).ok_or_else(|| Error::new(ErrorKind::TimedOut, "the lock is not free"))
+        kept.map(Ok).ok_or_else(not_free)
     }
 
     /// The refusal of an acquire, with the lock as it is now if it was not free.
@@ -426,4 +430,8 @@ impl Service {
     pub(crate) fn is_stopping(&self) -> bool {
         *self.stopping.borrow()
     }
+}
+
+fn not_free() -> Error {
+    Error::new(ErrorKind::TimedOut, "the lock is not free")
 }

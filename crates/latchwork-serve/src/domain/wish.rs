@@ -238,10 +238,10 @@ impl Wish {
         }
     }
 
-    /// The hash of all of it, to notice another wish under the same name.
+    /// The hash of all of it but the wait, to notice another wish under the same name.
     pub(crate) fn fingerprint(&self) -> Fingerprint {
         let mut text = String::new();
-        let (ttl, wait, max) = (self.ttl, self.wait, self.max_hold);
+        let (ttl, max) = (self.ttl, self.max_hold);
         // Written for a comparison only, so the form does not matter.
         let _ = match &self.target {
             Target::Locks(locks) => write!(text, "locks {locks:?}"),
@@ -249,7 +249,7 @@ impl Wish {
             Target::Task { name, period_text, .. } => write!(text, "task {name:?} {period_text:?}"),
         };
         let (session, value) = (self.origin.session, &self.value);
-        let _ = write!(text, " {ttl:?} {wait:?} {max:?} {:?} {session:?} {value:?}", self.holder);
+        let _ = write!(text, " {ttl:?} {max:?} {:?} {session:?} {value:?}", self.holder);
         Sha256::digest(text.as_bytes()).into()
     }
 }

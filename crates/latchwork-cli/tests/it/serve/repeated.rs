@@ -1,8 +1,9 @@
 //! Requests that are repeated: the same `Idempotency-Key` is the same claim.
 
 use std::thread::sleep;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use super::client::AT_ONCE;
 use super::{Answer, Service};
 use crate::common::eventually;
 
@@ -50,6 +51,25 @@ fn a_repeated_request_joins_the_one_that_waits() {
     service.release(&hold).is(200);
     let answer = super::client::read(second).unwrap();
     assert_eq!(answer.is(200).get("hold"), lock(&service, KEY, body).get("hold"));
+}
+
+/// A client with a deadline waits for less each time.
+#[test]
+fn a_repeated_request_may_wait_for_less() {
+    let service = Service::start(&[]);
+    let hold = service.hold("x", "{}");
+    let first = service.wait_for("x", KEY, r#"{"wait_ms": 60000}"#);
+    let start = Instant::now();
+    let refused = lock(&service, KEY, r#"{"wait_ms": 300}"#);
+    refused.is(409).kind("TimedOut");
+    assert!(start.elapsed() >= Duration::from_millis(300) && start.elapsed() < AT_ONCE);
+    assert_eq!(refused.json()["lock"]["held"], true, "{refused:?}");
+    assert_eq!(service.waiters("x"), 1, "it withdrew the claim of the first request");
+    let second = service.address.send("POST /v1/locks/x", KEY, r#"{"wait_ms": 20000}"#);
+    service.release(&hold).is(200);
+    let granted = first.answer().is(200).get("hold");
+    assert_eq!(super::client::read(second).unwrap().is(200).get("hold"), granted);
+    assert_eq!(lock(&service, KEY, "{}").is(200).get("hold"), granted);
 }
 
 #[test]

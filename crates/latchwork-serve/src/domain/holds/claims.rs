@@ -4,13 +4,14 @@ use std::collections::{BTreeMap, HashMap};
 use std::future::Future;
 use std::hash::{BuildHasher, RandomState};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use tokio::sync::watch;
 use tokio::task::AbortHandle;
 
 use super::id::HoldId;
 use crate::domain::refusal::{Kind, Refusal};
-use crate::time::spawn;
+use crate::time::{at_most, spawn};
 
 /// The result of a claim.
 #[derive(Debug, Clone)]
@@ -33,7 +34,7 @@ pub(crate) struct GrantedHold {
 /// The name of a claim: its owner, and the text that the client chose for it.
 type Name = (Arc<str>, String);
 
-/// The hash of a request, to notice another request under the same name.
+/// The hash of a request without its wait, to notice another request under the same name.
 pub(crate) type Fingerprint = [u8; 32];
 
 /// The claims with a name, from their first request until some time after their end.
@@ -57,6 +58,8 @@ struct GrantedClaim {
 /// A claim without a result.
 struct PendingClaim {
     fingerprint: Fingerprint,
+    /// How long its first request waits.
+    wait: Duration,
     number: u64,
     /// The number of requests that wait for it.
     requests: usize,
@@ -72,7 +75,14 @@ pub(crate) struct Ticket<'a>(TicketState<'a>);
 
 enum TicketState<'a> {
     Granted(HoldId),
-    Pending { claims: &'a Claims, name: Name, number: u64, outcome: OutcomeReceiver },
+    Pending {
+        claims: &'a Claims,
+        name: Name,
+        number: u64,
+        outcome: OutcomeReceiver,
+        /// How long this request waits, if that is less than the first one does.
+        patience: Option<Duration>,
+    },
 }
 
 impl Claims {
@@ -80,8 +90,8 @@ impl Claims {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Joins the claim of this name, or begins it with `acquire`. If the claim is granted just after the last
-    /// request was dropped, `undo` releases the hold.
+    /// Joins the claim of this name, or begins it with `acquire`, which waits for `wait`. If the claim is granted just
+    /// after the last request was dropped, `undo` releases the hold.
     ///
     /// # Errors
     ///
@@ -90,6 +100,7 @@ impl Claims {
         self: &Arc<Self>,
         name: Name,
         fingerprint: Fingerprint,
+        wait: Duration,
         number: u64,
         acquire: impl FnOnce() -> F,
         undo: impl FnOnce(Arc<GrantedHold>) + Send + 'static,
@@ -116,7 +127,9 @@ impl Claims {
             }
             pending.requests += 1;
             let (number, outcome) = (pending.number, pending.outcome.clone());
-            return Ok(Ticket(TicketState::Pending { claims: self, name, number, outcome }));
+            let patience = (wait < pending.wait).then_some(wait);
+            let state = TicketState::Pending { claims: self, name, number, outcome, patience };
+            return Ok(Ticket(state));
         }
         let (sender, outcome) = watch::channel(None);
         let (this, of, acquiring) = (self.clone(), name.clone(), acquire());
@@ -148,10 +161,11 @@ impl Claims {
         // The task locks the claims before it searches its own, so it is entered in time.
         let task = Some(task.abort_handle());
         let (requests, receiver) = (1, outcome.clone());
-        let pending = PendingClaim { fingerprint, number, requests, task, outcome: receiver };
+        let pending = PendingClaim { fingerprint, wait, number, requests, task, outcome: receiver };
         claims.pending.insert(name.clone(), pending);
         drop(claims);
-        Ok(Ticket(TicketState::Pending { claims: self, name, number, outcome }))
+        let patience = None;
+        Ok(Ticket(TicketState::Pending { claims: self, name, number, outcome, patience }))
     }
 
     /// Removes the claims whose holds are no longer known.
@@ -161,19 +175,25 @@ impl Claims {
 }
 
 impl Ticket<'_> {
-    /// Waits for the outcome.
+    /// Waits for the outcome. `None` if this request waits for less than the first one, and its time is over.
     ///
     /// # Errors
     ///
     /// Those of the acquire, for all requests that wait for it.
-    pub(crate) async fn outcome(&mut self) -> Result<Outcome, Refusal> {
-        let outcome = match &mut self.0 {
-            TicketState::Granted(id) => return Ok(Outcome::Repeat(*id)),
-            TicketState::Pending { outcome, .. } => outcome,
+    pub(crate) async fn outcome(&mut self) -> Result<Option<Outcome>, Refusal> {
+        let (outcome, patience) = match &mut self.0 {
+            TicketState::Granted(id) => return Ok(Some(Outcome::Repeat(*id))),
+            TicketState::Pending { outcome, patience, .. } => (outcome, *patience),
         };
-        match outcome.wait_for(Option::is_some).await {
-            Ok(ended) => ended.clone().unwrap_or_else(|| Err(Refusal::closed())),
-            Err(_) => Err(Refusal::closed()),
+        let ended = outcome.wait_for(Option::is_some);
+        let ended = match patience {
+            Some(patience) => at_most(patience, ended).await,
+            None => Some(ended.await),
+        };
+        match ended {
+            None => Ok(None),
+            Some(Ok(ended)) => ended.clone().unwrap_or_else(|| Err(Refusal::closed())).map(Some),
+            Some(Err(_)) => Err(Refusal::closed()),
         }
     }
 }
@@ -211,15 +231,16 @@ mod tests {
             drop(of_request);
             Ok(Outcome::Hold(granted))
         };
-        let mut ticket = claims.join(name.clone(), [0; 32], 1, acquire, |_| {}).ok().unwrap();
-        assert!(matches!(ticket.outcome().await, Ok(Outcome::Hold(id)) if id == hold));
+        let mut ticket =
+            claims.join(name.clone(), [0; 32], Duration::ZERO, 1, acquire, |_| {}).ok().unwrap();
+        assert!(matches!(ticket.outcome().await, Ok(Some(Outcome::Hold(id))) if id == hold));
         drop(ticket);
         assert!(claims.lock().pending.is_empty() && Arc::strong_count(&hold) == 1);
         assert_eq!(Arc::strong_count(&room), 1);
         assert!(size_of::<(u64, GrantedClaim)>() <= 32);
         // A repeated request gets the same hold, without another acquire.
         let again = || async { Err(Refusal::closed()) };
-        let mut ticket = claims.join(name, [0; 32], 2, again, |_| {}).ok().unwrap();
-        assert!(matches!(ticket.outcome().await, Ok(Outcome::Repeat(id)) if id == hold.id));
+        let mut ticket = claims.join(name, [0; 32], Duration::ZERO, 2, again, |_| {}).ok().unwrap();
+        assert!(matches!(ticket.outcome().await, Ok(Some(Outcome::Repeat(id))) if id == hold.id));
     }
 }

@@ -330,7 +330,8 @@ mod tests {
                 let granted = Arc::new(GrantedHold { id: ticket.id(), text: "sealed".into() });
                 let granted = move || async move { Ok(Outcome::Hold(granted)) };
                 let name = (ticket.owner.clone(), format!("6f1c8a52-0000-4000-8000-{number:012}"));
-                let mut request = claims.join(name, [7; 32], 1, granted, |_| {}).ok().unwrap();
+                let mut request =
+                    claims.join(name, [7; 32], Duration::ZERO, 1, granted, |_| {}).ok().unwrap();
                 request.outcome().await.ok().unwrap();
             }
         }
