@@ -7,7 +7,7 @@
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
-use axum::http::{HeaderName, Request, header};
+use axum::http::{HeaderName, Request, Version, header};
 
 use crate::domain::refusal::Refusal;
 
@@ -68,13 +68,17 @@ fn without_port(host: &str) -> &str {
 ///
 /// # Errors
 ///
-/// `Invalid` for two hosts, `Forbidden` for one that it may not have; both name the header.
+/// `Invalid` if it does not name one host, `Forbidden` for one that it may not have; both name the header.
 pub(crate) fn check<B>(hosts: &Hosts, request: &Request<B>) -> Result<(), Refusal> {
     let (uri, headers) = (request.uri(), request.headers());
     let text = |name: HeaderName| headers.get(name).map(|value| value.to_str().unwrap_or("\u{0}"));
     let host = match (headers.get_all(header::HOST).iter().count(), uri.authority()) {
-        (0 | 1, Some(authority)) => authority.as_str(),
         // A client of HTTP/1.0 need not send it. No browser speaks that.
+        (0, _) if request.version() != Version::HTTP_10 => {
+            let step = "send the header Host: NAME, as RFC 9112 demands of HTTP/1.1";
+            return Err(Refusal::invalid("Host: it is missing", step));
+        }
+        (0 | 1, Some(authority)) => authority.as_str(),
         (0 | 1, None) => text(header::HOST).unwrap_or_default(),
         _ => return Err(Refusal::invalid("Host: it is there twice", "send it once")),
     };

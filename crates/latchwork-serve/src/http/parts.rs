@@ -24,6 +24,7 @@ impl<S: Send + Sync> FromRequestParts<S> for Name {
     type Rejection = ApiError;
 
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, ApiError> {
+        check_escapes("name", parts.uri.path())?;
         match path(parts, state).await {
             Ok(name) if is_ambiguous(&name) => Err(Refusal::invalid(
                 format!(
@@ -34,13 +35,28 @@ impl<S: Send + Sync> FromRequestParts<S> for Name {
             .key(name)
             .into()),
             Ok(name) => Ok(Self(name)),
-            Err(_) => Err(Refusal::invalid(
-                "name: the path is not percent-encoded UTF-8",
-                "encode every byte of the name but letters, digits and -._~ as %XX",
-            )
-            .into()),
+            Err(_) => {
+                Err(Refusal::invalid("name: the path is not percent-encoded UTF-8", ENCODE).into())
+            }
         }
     }
+}
+
+/// How to write a name in a path or a query.
+const ENCODE: &str =
+    "encode every byte of the name but letters, digits and -._~ as %XX, and a % as %25";
+
+/// Refuses a `%` that begins no escape: some readers take it as it is, others refuse it or drop it.
+fn check_escapes(field: &str, text: &str) -> Result<(), Refusal> {
+    for (at, _) in text.match_indices('%') {
+        let escape: String = text[at..].chars().take(3).collect();
+        let is_escape =
+            escape.len() == 3 && escape.bytes().skip(1).all(|it| it.is_ascii_hexdigit());
+        if !is_escape {
+            return Err(Refusal::invalid(format!("{field}: {escape:?} is no escape"), ENCODE));
+        }
+    }
+    Ok(())
 }
 
 /// Whether a proxy that decodes a path, merges its slashes or resolves its dots would make another name of it.
@@ -73,6 +89,7 @@ impl<S: Send + Sync, T: DeserializeOwned> FromRequestParts<S> for Parameters<T> 
     type Rejection = ApiError;
 
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, ApiError> {
+        check_escapes("query", parts.uri.query().unwrap_or_default())?;
         match Query::<T>::from_request_parts(parts, state).await {
             Ok(Query(parameters)) => Ok(Self(parameters)),
             Err(error) => {

@@ -49,6 +49,48 @@ fn broken_http_gets_the_usual_form_of_errors() {
     assert!(!service.is_held("x"));
 }
 
+/// RFC 9112: a proxy may add a host of its own to a request that has none.
+#[test]
+fn a_request_names_its_host() {
+    let service = Service::start(&[]);
+    for (line, status) in [
+        ("GET /healthz HTTP/1.1", 400),
+        ("GET http://localhost/healthz HTTP/1.1", 400),
+        ("GET /healthz HTTP/1.0", 200),
+        ("GET /healthz HTTP/1.1\r\nHost: localhost", 200),
+        ("GET /healthz HTTP/1.1\r\nHost: localhost\r\nHost: localhost", 400),
+    ] {
+        let answer = raw(&service, format!("{line}\r\nConnection: close\r\n\r\n").as_bytes());
+        let answer = answer.unwrap();
+        assert_eq!(answer.status, status, "{line}: {answer:?}");
+        if status == 400 {
+            answer.is(400).kind("Invalid");
+            assert!(answer.get("error").starts_with("Host: "), "{answer:?}");
+        }
+    }
+}
+
+/// Of what is no escape, one reader makes `%zz`, and another one something else.
+#[test]
+fn a_percent_sign_that_begins_no_escape_is_refused() {
+    let service = Service::start(&[]);
+    for (line, shown) in [
+        ("POST /v1/locks/%zz", "%zz"),
+        ("POST /v1/locks/a%", "%"),
+        ("POST /v1/locks/a%2", "%2"),
+        ("POST /v1/once/%2g/reset", "%2g"),
+        ("POST /v1/lock?name=%zz", "%zz"),
+        ("GET /v1/locks?prefix=100%", "%"),
+    ] {
+        let refused = service.ask(line, "");
+        refused.is(400).kind("Invalid");
+        assert!(refused.get("error").contains(&format!("{shown:?} is no escape")), "{refused:?}");
+        assert!(refused.get("next_step").contains("%25"), "{refused:?}");
+    }
+    service.ask("POST /v1/locks/%25zz", "").is(200);
+    assert!(service.is_held("%25zz"));
+}
+
 /// A request with two lengths has the one of its chunks, and what is behind it is the next request.
 #[test]
 fn no_request_is_smuggled_in_a_body() {
