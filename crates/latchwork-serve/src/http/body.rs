@@ -52,10 +52,41 @@ impl<S: Sync, T: DeserializeOwned> FromRequest<S> for Json<T> {
         if text.trim_ascii_start().first() == Some(&b'[') {
             return Err(Refusal::invalid("body: it is a list, not an object", step).into());
         }
-        serde_json::from_slice(text)
-            .map(Self)
-            .map_err(|error| Refusal::invalid(format!("body: {error}"), step).into())
+        let mut reader = serde_json::Deserializer::from_slice(text);
+        let read = serde_path_to_error::deserialize(&mut reader)
+            .map_err(|error| (Some(error.path().to_string()), error.into_inner()));
+        let read = read.and_then(|read| reader.end().map(|()| read).map_err(|error| (None, error)));
+        read.map(Self).map_err(|(path, error)| {
+            let (is_of_a_field, error) = (error.is_data(), error.to_string());
+            // These name the field themselves.
+            let is_named = error.starts_with("unknown field") || error.starts_with("missing field");
+            let path = path.filter(|path| is_of_a_field && path != "." && !is_named);
+            let path = path.unwrap_or_else(|| "body".to_owned());
+            Refusal::invalid(format!("{path}: {}", in_terms_of_json(&error)), step).into()
+        })
     }
+}
+
+/// A parser's error in the words of JSON instead of Rust's.
+fn in_terms_of_json(error: &str) -> String {
+    let error = error.replacen("invalid type: map,", "invalid type: object,", 1);
+    let error = error.replacen("invalid type: sequence,", "invalid type: list,", 1);
+    // A text of the client comes before what is expected.
+    let Some((found, expected)) = error.rsplit_once(", expected ") else { return error };
+    let (expected, place) = match expected.find(" at line ") {
+        Some(at) => expected.split_at(at),
+        None => (expected, ""),
+    };
+    let expected = match expected {
+        "u64" => "a whole number",
+        "u32" => "a whole number up to 4294967295",
+        "a string" | "string or map" => "a text",
+        "a boolean" => "true or false",
+        "a sequence" => "a list",
+        it if it.starts_with("struct ") => "an object",
+        it => it,
+    };
+    format!("{found}, expected {expected}{place}")
 }
 
 fn is_json(kind: &str) -> bool {

@@ -28,9 +28,10 @@ use crate::domain::wish::{LockWish, Target};
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum ModeWord {
-    /// One holder at a time.
+    /// One holder at a time; `mutex` is an older word for it.
     #[default]
-    Mutex,
+    #[serde(alias = "mutex")]
+    Exclusive,
     /// One of many readers.
     Read,
     /// Excludes readers and writers.
@@ -75,7 +76,7 @@ impl From<ResizeWord> for Resize {
 #[derive(Debug, Default, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct OneLock {
-    /// How to lock: `mutex` if it is left out.
+    /// How to lock: `exclusive` if it is left out.
     mode: ModeWord,
     /// The permits to take, if the mode is `permits`.
     permits: Option<Permits>,
@@ -146,7 +147,7 @@ pub(super) fn wish_of(
         return Err(Refusal::invalid(message, "leave it out").key(name));
     }
     let mode = match (mode, permits) {
-        (ModeWord::Mutex, None) => Mode::Exclusive,
+        (ModeWord::Exclusive, None) => Mode::Exclusive,
         (ModeWord::Read, None) => Mode::Read,
         (ModeWord::Write, None) => Mode::Write,
         (ModeWord::Permits, Some(Permits { take, of })) => Mode::Permits { take, of },
@@ -155,7 +156,7 @@ pub(super) fn wish_of(
             let step = "write \"permits\": {\"take\": 1, \"of\": 5}";
             return Err(Refusal::invalid(message, step).key(name));
         }
-        (ModeWord::Mutex | ModeWord::Read | ModeWord::Write, Some(_)) => {
+        (ModeWord::Exclusive | ModeWord::Read | ModeWord::Write, Some(_)) => {
             let message = "permits: only the mode permits has them";
             return Err(Refusal::invalid(message, "leave them out").key(name));
         }

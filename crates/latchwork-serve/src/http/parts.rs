@@ -93,7 +93,14 @@ impl<S: Send + Sync, T: DeserializeOwned> FromRequestParts<S> for Parameters<T> 
         match Query::<T>::from_request_parts(parts, state).await {
             Ok(Query(parameters)) => Ok(Self(parameters)),
             Err(error) => {
-                let message = format!("query: {}", error.body_text());
+                let text = error.body_text();
+                let text = text.trim_start_matches("Failed to deserialize query string: ");
+                let text = text
+                    .replace("cannot parse integer from empty string", "expected a whole number")
+                    .replace("invalid digit found in string", "expected a whole number")
+                    .replace("number too large to fit in target type", "the number is too large")
+                    .replace("provided string was not `true` or `false`", "expected true or false");
+                let message = format!("query: {text}");
                 Err(Refusal::invalid(message, "correct the part after the question mark").into())
             }
         }

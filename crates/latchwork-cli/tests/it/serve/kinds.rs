@@ -1,6 +1,6 @@
 //! All kinds of locks over HTTP.
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::Service;
 use super::client::{Address, Events};
@@ -222,4 +222,100 @@ fn a_leader_is_elected_and_followed() {
     campaign(r#"{"candidate": "10.0.0.2:80"}"#).is(200);
     let seen = service.ask("GET /v1/elections/e", "");
     assert_eq!(seen.is(200).get("candidate"), "10.0.0.2:80");
+}
+
+/// What an answer says of a lock may be sent as it is.
+#[test]
+fn a_mode_has_the_same_word_in_and_out() {
+    let service = Service::start(&[]);
+    let mut events = Events::follow(&service.address, "/v1/events", &[]);
+    events.until("hello");
+    for (name, body) in [
+        ("a", r#"{"mode": "exclusive"}"#),
+        ("b", r#"{"mode": "read"}"#),
+        ("c", r#"{"mode": "write"}"#),
+        // An older word for exclusive.
+        ("d", r#"{"mode": "mutex"}"#),
+    ] {
+        service.lock(name, body).is(200);
+        let mode = events.until("granted")["mode"].clone();
+        assert_eq!(
+            service.lock(name, &json!({ "mode": mode }).to_string()).status,
+            if name == "b" { 200 } else { 409 }
+        );
+        let seen = service.ask(&format!("GET /v1/locks/{name}"), "").is(200).json();
+        assert_eq!(seen["holders"][0]["mode"], mode, "{seen}");
+        if name == "b" {
+            events.until("granted");
+        }
+    }
+}
+
+/// A client need not know the language of the service.
+#[test]
+fn an_error_of_form_names_the_field_and_what_it_has_to_be() {
+    let service = Service::start(&[]);
+    for (line, body, told) in [
+        (
+            "POST /v1/locks/x",
+            r#"{"ttl_ms": "1s"}"#,
+            "ttl_ms: invalid type: string \"1s\", expected a whole number",
+        ),
+        (
+            "POST /v1/locks/x",
+            r#"{"ttl_ms": -1}"#,
+            "ttl_ms: invalid value: integer `-1`, expected a whole number",
+        ),
+        (
+            "POST /v1/locks/x",
+            r#"{"ttl_ms": 1.5}"#,
+            "ttl_ms: invalid type: floating point `1.5`, expected a whole number",
+        ),
+        (
+            "POST /v1/locks/x",
+            r#"{"holder": 1}"#,
+            "holder: invalid type: integer `1`, expected a text",
+        ),
+        (
+            "POST /v1/locks/x",
+            r#"{"fair": "yes"}"#,
+            "fair: invalid type: string \"yes\", expected true or false",
+        ),
+        ("POST /v1/locks/x", "7", "body: invalid type: integer `7`, expected an object"),
+        ("POST /v1/locks/x", "null", "body: invalid type: null, expected an object"),
+        (
+            "POST /v1/locks/x",
+            r#"{"mode": "none"}"#,
+            "mode: unknown variant `none`, expected one of `exclusive`",
+        ),
+        (
+            "POST /v1/locks/x",
+            r#"{"permits": 5}"#,
+            "permits: invalid type: integer `5`, expected an object",
+        ),
+        (
+            "POST /v1/locks/x",
+            r#"{"permits": {"take": 1, "of": 4294967296}}"#,
+            "permits.of: invalid value: integer `4294967296`, expected a whole number up to 4294967295",
+        ),
+        ("POST /v1/holds", r#"{"locks": {}}"#, "locks: invalid type: object, expected a list"),
+        (
+            "POST /v1/holds",
+            r#"{"locks": [{"name": 1}]}"#,
+            "locks[0].name: invalid type: integer `1`, expected a text",
+        ),
+        ("POST /v1/locks/x", r#"{"ttl": 1}"#, "body: unknown field `ttl`, expected one of `mode`"),
+        ("POST /v1/locks/x", "{", "body: EOF while parsing an object"),
+        ("GET /v1/locks?limit=many", "", "query: limit: expected a whole number"),
+        ("GET /v1/locks?limit=99999999999", "", "query: limit: the number is too large"),
+        ("GET /v1/locks?size=1", "", "query: size: unknown field `size`"),
+    ] {
+        let refused = service.ask(line, body);
+        let error = refused.is(400).kind("Invalid").get("error");
+        assert!(error.starts_with(told), "{line} {body}: {error}");
+        assert!(
+            !["u64", "u32", "struct", "enum", "digit"].iter().any(|word| error.contains(word)),
+            "{error}"
+        );
+    }
 }

@@ -648,7 +648,7 @@ fn bad_fields_of_sessions_are_named() {
         json!({ "value": serde_json::from_str::<Value>(&list).unwrap() })
     };
     named(with(nested(17)), "value:");
-    named(with(json!({ "session": 5 })), "body:");
+    named(with(json!({ "session": 5 })), "session:");
     named(service.ask("POST /v1/sessions", r#"{"ttl_ms": 5}"#), "ttl_ms:");
     named(service.ask("POST /v1/sessions", r#"{"session": "x"}"#), "body:");
     named(
