@@ -3,15 +3,15 @@
 //! It would wait for the command that started it, which waits for it: for ever. The outer command left its
 //! keys and tokens in the environment. It says itself whether its hold still goes on, and the store as what.
 
-use std::io;
+use std::{io, slice};
 
-use latchwork::{Error, ErrorKind, LockManager};
+use latchwork::{Error, ErrorKind, HoldState, LockManager};
 use latchwork_store::Mode;
 
 use super::around::{self, Outer, Word};
 use super::{Context, within};
 use crate::args::{LockArgs, Permits, ResizePolicy};
-use crate::keeper::loan::Loan;
+use crate::keeper::loan::{self, Loan};
 use crate::process::hold::Hold;
 
 /// What a command line asks for.
@@ -217,10 +217,34 @@ async fn loan(name: &str, held: &OuterHold) -> Result<Option<Loan>, Error> {
     }
     let Some(lender) = outer.lender() else { return Err(cannot_ask(name, outer, None)) };
     match within(around::ANSWER, Loan::of(lender, &outer.key, &outer.token)).await {
-        Some(Ok(loan)) => Ok(loan),
+        Some(Ok(Some(loan))) => confirmed(name, outer, loan).await,
+        Some(Ok(None)) => Ok(None),
         Some(Err(error)) if error.kind() == io::ErrorKind::ConnectionRefused => Ok(None),
         Some(Err(error)) => Err(cannot_ask(name, outer, Some(&error))),
         None => Err(cannot_ask(name, outer, Some(&io::ErrorKind::TimedOut.into()))),
+    }
+}
+
+/// Waits until its holder is in no doubt. `None` if it has lost the hold.
+async fn confirmed(name: &str, outer: &Outer, loan: Loan) -> Result<Option<Loan>, Error> {
+    let settled = loan::until(slice::from_ref(&loan), |state| match state {
+        HoldState::Held => Some(true),
+        HoldState::Lost(_) => Some(false),
+        _ => None,
+    });
+    let is_held = within(around::ANSWER, settled).await;
+    match is_held {
+        Some(true) => Ok(Some(loan)),
+        Some(false) => Ok(None),
+        None => {
+            let message = format!(
+                "{name:?} may still be held by the {} that started this command, but the store has not confirmed \
+                 that since a clock was set or the machine was paused",
+                who(outer)
+            );
+            let step = "check that the outer latchwork process reaches the store, and run this command again";
+            Err(Error::new(ErrorKind::Unreachable, message).with_next_step(step))
+        }
     }
 }
 

@@ -153,12 +153,15 @@ async fn ask(id: HoldId, key: String, mut stream: UnixStream, known: Rc<Cell<Kno
     };
     let asked = async {
         loop {
-            let pause = deadlines::refresh(known.get().ttl);
+            let Known { ttl, is_suspect, .. } = known.get();
+            // A doubt that is settled must not end the command.
+            let pause =
+                if is_suspect { deadlines::settle(ttl) / 2 } else { deadlines::refresh(ttl) };
             let _ = naps.nap(pause).await;
             let asked_at = boot_time();
             let answer = select! {
                 answer = id.terms(&key) => answer,
-                _ = naps.nap(pause) => continue,
+                _ = naps.nap(deadlines::refresh(ttl)) => continue,
             };
             match answer {
                 Ok(Some(terms)) => known.set(Known::new(&terms, asked_at)),

@@ -1,11 +1,13 @@
 //! `run --inherit`: a command under the hold of the shell or command around it runs no longer than that hold.
 
 use std::fs;
+use std::io::Write as _;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use latchwork_services::{
-    EtcdOptions, EtcdServer, RedisOptions, RedisServer, ZooKeeperOptions, ZooKeeperServer,
+    Direction, EtcdOptions, EtcdServer, Process, Proxy, RedisOptions, RedisServer, ServerClock,
+    ZooKeeperOptions, ZooKeeperServer, ring_for_step,
 };
 use rustix::process::{Pid, Signal, kill_process};
 
@@ -18,20 +20,27 @@ const BINARY: &str = env!("CARGO_BIN_EXE_latchwork");
 const INSIDE: &str =
     "sh -c 'echo inside; until [ -e \"$TRACE/go\" ]; do sleep 0.02; done; echo out'";
 
-/// A script at this address, whose standard input the test writes.
-fn at(store: &Store, url: &str, text: &str) -> Running {
+/// A key at a store.
+type Place<'a> = (&'a str, &'a str);
+
+/// A script at this address, whose standard input the test writes. The key is `$K`.
+fn command_at(store: &Store, (url, key): Place<'_>, text: &str) -> Command {
     let mut command = script(store, "bash", text);
-    command.env("LATCHWORK_STORE", url).stdin(Stdio::piped());
-    Running::start(command)
+    command.env("LATCHWORK_STORE", url).env("K", key).stdin(Stdio::piped());
+    command
+}
+
+fn at(store: &Store, place: Place<'_>, text: &str) -> Running {
+    Running::start(command_at(store, place, text))
 }
 
 fn go_on(shell: &mut Running) {
     drop(shell.child.stdin.take());
 }
 
-/// The keeper at this address.
-fn keeper(url: &str) -> Option<Pid> {
-    let variable = format!("LATCHWORK_STORE={url}");
+/// The keeper of this test's script.
+fn keeper(store: &Store) -> Option<Pid> {
+    let variable = format!("TRACE={}", store.path().parent().unwrap().display());
     let is_keeper = |process: &i32| {
         let read = |name| fs::read(format!("/proc/{process}/{name}")).unwrap_or_default();
         let words = String::from_utf8_lossy(&read("cmdline")).into_owned();
@@ -41,77 +50,196 @@ fn keeper(url: &str) -> Option<Pid> {
     processes().into_iter().find(is_keeper).map(pid)
 }
 
-fn killed_keeper(url: &str, options: &str) {
+fn status_at(store: &Store, (url, key): Place<'_>) -> String {
+    store.output(&["--store", url, "status", key]).stdout
+}
+
+fn token(line: &str) -> u64 {
+    line.rsplit(' ').next().unwrap().trim().parse().unwrap()
+}
+
+/// The store lists the hold for the rest of its ttl and its lock delay, and nobody renews it: `run` with and
+/// without `--inherit` takes the lock when that is over.
+fn has_a_hold_of_its_own(place: Place<'_>, options: &str, run: &str) {
     let store = Store::new();
     let text = format!(
-        "held=$(latchwork hold --on-loss none {options} x) && eval \"$held\" || exit; echo up $LATCHWORK_TOKEN; \
-         read line; latchwork run --inherit x -- sh -c 'echo in $LATCHWORK_TOKEN'"
+        "held=$(latchwork hold --on-loss none {options} $K) && eval \"$held\" || exit; echo up $LATCHWORK_TOKEN; \
+         read line; latchwork {run} $K -- sh -c 'echo in $LATCHWORK_TOKEN'"
     );
-    let mut shell = at(&store, url, &text);
+    let mut shell = at(&store, place, &text);
     let up = shell.stdout.until("up");
-    kill(keeper(url).unwrap());
-    eventually("its end", || keeper(url).is_none().then_some(()));
+    kill(keeper(&store).unwrap());
+    eventually("its end", || keeper(&store).is_none().then_some(()));
     go_on(&mut shell);
     let done = shell.finish();
-    assert_eq!(done.code(), 0, "{url}: {done:?}");
-    let token = |line: &str| line.rsplit(' ').next().unwrap().trim().parse::<u64>().unwrap();
-    assert!(token(&done.stdout) > token(&up), "{url}: it has a hold of its own: {up} {done:?}");
+    assert_eq!(done.code(), 0, "{place:?}: {done:?}");
+    assert!(token(&done.stdout) > token(&up), "{place:?}: {up} {done:?}");
 }
 
-/// The store lists the hold for the rest of its ttl, and nobody renews it.
-#[test]
-fn h220_inherit_takes_no_hold_whose_keeper_was_killed() {
-    let redis = RedisServer::start(&RedisOptions::new()).unwrap();
-    killed_keeper(&redis.url(), "--ttl 3s");
-    let files = Store::new();
-    killed_keeper(&files.url(), "--ttl 1s --lock-delay 2s");
-}
-
-#[test]
-fn h220_inherit_takes_no_hold_of_a_killed_keeper_on_etcd() {
-    let etcd = EtcdServer::start(&EtcdOptions::new()).unwrap();
-    killed_keeper(&etcd.url(), "--ttl 3s");
-}
-
-#[test]
-fn h220_inherit_takes_no_hold_of_a_killed_keeper_on_zookeeper() {
-    let zookeeper = ZooKeeperServer::start(&ZooKeeperOptions::new()).unwrap();
-    killed_keeper(&format!("{}/app", zookeeper.url()), "--ttl 4s");
-}
-
-/// Lost by the keeper's own clock: the store lists it for the lock delay.
-#[test]
-fn h220_inherit_takes_no_hold_that_its_keeper_has_lost() {
-    let (store, mut server) = (Store::new(), RedisServer::start(&RedisOptions::new()).unwrap());
-    let text = "held=$(latchwork hold --on-loss none --ttl 2s --lock-delay 8s x) && eval \"$held\" || exit; \
-                echo up; read line; latchwork run --inherit --wait 0 x -- echo in; echo $?; \
-                latchwork run --inherit x -- echo in";
-    let mut shell = at(&store, &server.url(), text);
-    shell.stdout.until("up");
-    let keeper = keeper(&server.url()).unwrap();
+/// Lost by the keeper's own clock, while the store is away: `release` says so, and nothing runs under that hold,
+/// neither then nor when the store is back and lists it for the lock delay.
+fn is_not_revived(place: Place<'_>, server: &mut Process, ttl: &str) {
+    let store = Store::new();
+    let text = format!(
+        "held=$(latchwork hold --on-loss none --ttl {ttl} --lock-delay 20s $K) && eval \"$held\" || exit; \
+         echo \"up $LATCHWORK_TOKEN $LATCHWORK_HELD\"; read line; latchwork release; echo $?; \
+         latchwork run --inherit --wait 0 $K -- echo in; echo $?; echo away; read line; \
+         latchwork run --inherit --wait 0 $K -- echo in; echo $?"
+    );
+    let mut shell = at(&store, place, &text);
+    let up = shell.stdout.until("up");
+    let id = up.split("\"hold\":\"").nth(1).unwrap().split('"').next().unwrap();
+    let socket = format!("@latchwork-hold-{id}");
+    let listens = || fs::read_to_string("/proc/net/unix").unwrap().contains(&socket);
+    assert!(listens(), "{place:?}");
     server.stop().unwrap();
-    // It cannot give back what the store is to list.
-    kill(keeper);
-    std::thread::sleep(Duration::from_secs(3));
+    eventually("the loss", || (!listens()).then_some(()));
+    let mut input = shell.child.stdin.take().unwrap();
+    input.write_all(b"\n").unwrap();
+    for expected in ["73", "69", "away"] {
+        assert_eq!(shell.stdout.next().as_deref(), Some(expected), "{place:?}");
+    }
     server.cont().unwrap();
-    go_on(&mut shell);
+    drop(input);
     let done = shell.finish();
-    assert_eq!(done.stdout, "75\nin\n", "{done:?}");
+    assert_eq!(done.stdout, "75\n", "{place:?}: {done:?}");
+    assert!(done.stderr.contains("released earlier, or lost"), "{place:?}: {done:?}");
 }
 
-/// It would end with the lock delay.
-#[test]
-fn h221_a_command_waits_for_the_lock_delay_of_its_shells_hold() {
-    let (store, server) = (Store::new(), RedisServer::start(&RedisOptions::new()).unwrap());
-    let text = "held=$(latchwork hold --on-loss none --ttl 1s --lock-delay 2s x) && eval \"$held\" || exit; \
-                echo up; read line; latchwork run x -- echo in";
-    let mut shell = at(&store, &server.url(), text);
-    shell.stdout.until("up");
-    kill(keeper(&server.url()).unwrap());
-    eventually("its end", || keeper(&server.url()).is_none().then_some(()));
+/// The next one enters when nothing of the command is left.
+fn nobody_runs_beside_a_borrower(url: &str, options: &str) {
+    let store = Store::new();
+    let deaf = "exec 9>\"$TRACE/busy\"; flock -n 9 || echo OVERLAP; trap \"\" TERM; echo inside; \
+                while :; do sleep 0.05; done";
+    let text = format!(
+        "held=$(latchwork hold --on-loss none {options} $K) && eval \"$held\" || exit; \
+         latchwork run --inherit $K -- sh -c '{deaf}'"
+    );
+    let shell = at(&store, (url, "x"), &text);
+    shell.stdout.until("inside");
+    let next = store.holder_with(&[], "true", |command| {
+        command.env("LATCHWORK_STORE", url);
+    });
+    next.stderr.until("waiting for");
+    kill(keeper(&store).unwrap());
+    next.ready();
+    assert_eq!(next.finish().code(), 0, "{url}");
+    assert_eq!(shell.finish().code(), 73, "{url}");
+}
+
+/// The lock would be free while the command goes on.
+fn release_is_refused(place: Place<'_>, others: bool) {
+    let store = Store::new();
+    let (both, single) = match others {
+        true => ("$K y", "latchwork release $K; echo $?; latchwork release y; echo $?;"),
+        false => ("$K", ""),
+    };
+    let text = format!(
+        "held=$(latchwork hold {both}) && eval \"$held\" || exit; \
+         latchwork run --inherit $K -- {INSIDE} & read line; latchwork release; echo $?; {single} \
+         latchwork status $K; touch \"$TRACE/go\"; wait; latchwork release; echo $?"
+    );
+    let mut shell = at(&store, place, &text);
+    shell.stdout.until("inside");
     go_on(&mut shell);
     let done = shell.finish();
-    assert_eq!((done.code(), &*done.stdout), (0, "in\n"), "{done:?}");
+    let single = if others { "75\n0\n" } else { "" };
+    assert_eq!(done.stdout, format!("75\n{single}held\nout\n0\n"), "{place:?}: {done:?}");
+    assert!(done.stderr.contains("`latchwork run --inherit` (process "), "{done:?}");
+    eventually("the keeper's end", || keeper(&store).is_none().then_some(()));
+}
+
+/// A command keeps the hold of a shell that ended.
+fn outlives_its_shell(place: Place<'_>, ttl: &str, longer: Duration, end: &str) {
+    let store = Store::new();
+    let text = format!(
+        "held=$(latchwork hold --ttl {ttl} $K) && eval \"$held\" || exit; \
+         latchwork run --inherit $K -- {INSIDE} & read line; {end}"
+    );
+    let mut shell = at(&store, place, &text);
+    shell.stdout.until("inside");
+    go_on(&mut shell);
+    shell.wait();
+    // Longer than a ttl: it is renewed.
+    std::thread::sleep(longer);
+    assert_eq!(status_at(&store, place), "held\n", "{place:?}: {end}");
+    fs::write(store.file("go"), "").unwrap();
+    shell.stdout.until("out");
+    eventually("the release", || (status_at(&store, place) == "free\n").then_some(()));
+    eventually("the keeper's end", || keeper(&store).is_none().then_some(()));
+}
+
+/// All of the above at a server, with a ttl of so many seconds.
+fn holds_at_a_server(url: &str, server: &mut Process, ttl: u64) {
+    let (options, longer) = (format!("{ttl}s"), Duration::from_secs(ttl + 1));
+    let with = |more: &str| format!("--ttl {options} {more}");
+    std::thread::scope(|scope| {
+        scope.spawn(|| has_a_hold_of_its_own((url, "killed"), &with(""), "run --inherit"));
+        scope.spawn(|| has_a_hold_of_its_own((url, "delay"), &with("--lock-delay 2s"), "run"));
+        scope.spawn(|| nobody_runs_beside_a_borrower(url, &with("")));
+        scope.spawn(|| release_is_refused((url, "release"), false));
+        scope.spawn(|| outlives_its_shell((url, "shell"), &options, longer, "exit 0"));
+    });
+    is_not_revived((url, "lost"), server, &options);
+}
+
+#[test]
+fn h220_h223_inherit_on_redis() {
+    let mut redis = RedisServer::start(&RedisOptions::new()).unwrap();
+    holds_at_a_server(&redis.url(), &mut redis, 2);
+}
+
+#[test]
+fn h220_h223_inherit_on_etcd() {
+    let mut etcd = EtcdServer::start(&EtcdOptions::new()).unwrap();
+    holds_at_a_server(&etcd.url(), &mut etcd, 3);
+}
+
+#[test]
+fn h220_h223_inherit_on_zookeeper() {
+    let mut zookeeper = ZooKeeperServer::start(&ZooKeeperOptions::new()).unwrap();
+    holds_at_a_server(&format!("{}/app", zookeeper.url()), &mut zookeeper, 4);
+}
+
+#[test]
+fn h220_h221_a_keeper_on_files_that_was_killed_holds_nothing() {
+    let files = Store::new();
+    for run in ["run --inherit", "run"] {
+        has_a_hold_of_its_own((&files.url(), "x"), "--ttl 1s --lock-delay 2s", run);
+    }
+}
+
+/// H581: the keeper is cut off, and a wall clock was set: its hold is in doubt. Nothing runs under it before it is confirmed.
+#[test]
+fn h581_a_keeper_in_doubt_lends_nothing() {
+    let (store, clock) = (Store::new(), ServerClock::of_clients().unwrap());
+    let redis = RedisServer::start(&RedisOptions::new()).unwrap();
+    let proxy = Proxy::plain(redis.port()).unwrap();
+    let text = "held=$(latchwork hold --on-loss none --ttl 30s $K) && eval \"$held\" || exit; \
+                export LATCHWORK_STORE=$DIRECT; echo up; read line; \
+                latchwork run --inherit $K -- echo in; echo $?; echo asked; read line; \
+                latchwork run --inherit $K -- echo in; echo $?";
+    let url = format!("redis://127.0.0.1:{}", proxy.port());
+    let mut command = command_at(&store, (&url, "x"), text);
+    command.env("DIRECT", redis.url());
+    clock.give_to(&mut command);
+    let mut shell = Running::start(command);
+    shell.stdout.until("up");
+    proxy.freeze(Direction::ToServer);
+    clock.step_forward(Duration::from_secs(5)).unwrap();
+    let keeper = keeper(&store).unwrap().as_raw_nonzero().get();
+    assert_eq!(ring_for_step(keeper as u32).unwrap(), 1);
+    let mut input = shell.child.stdin.take().unwrap();
+    input.write_all(b"\n").unwrap();
+    assert_eq!(shell.stdout.next().as_deref(), Some("69"));
+    let step =
+        "check that the outer latchwork process reaches the store, and run this command again";
+    shell.stderr.until(step);
+    shell.stdout.until("asked");
+    proxy.thaw(Direction::ToServer);
+    drop(input);
+    let done = shell.finish();
+    assert_eq!(done.stdout, "in\n0\n", "{done:?}");
 }
 
 /// While it lives, only it can say what is left: nothing runs on the store's word alone.
@@ -120,9 +248,9 @@ fn h220_a_stopped_keeper_lends_nothing() {
     let store = Store::new();
     let text = "held=$(latchwork hold --ttl 1m x) && eval \"$held\" || exit; echo up; read line; \
                 latchwork run --inherit x -- echo in; echo $?";
-    let mut shell = at(&store, &store.url(), text);
+    let mut shell = at(&store, (&store.url(), "x"), text);
     shell.stdout.until("up");
-    let keeper = keeper(&store.url()).unwrap();
+    let keeper = keeper(&store).unwrap();
     kill_process(keeper, Signal::STOP).unwrap();
     go_on(&mut shell);
     let done = shell.finish();
@@ -141,8 +269,8 @@ fn h222_a_command_under_a_shells_hold_ends_with_it() {
         ("taken", |store| {
             assert_eq!(store.output(&["release", "--force", "x"]).code(), 0);
         }),
-        ("killed", |store| kill(keeper(&store.url()).unwrap())),
-        ("stopped", |store| kill_process(keeper(&store.url()).unwrap(), Signal::STOP).unwrap()),
+        ("killed", |store| kill(keeper(store).unwrap())),
+        ("stopped", |store| kill_process(keeper(store).unwrap(), Signal::STOP).unwrap()),
     ];
     for (fault, strike) in faults {
         let store = Store::new();
@@ -150,13 +278,13 @@ fn h222_a_command_under_a_shells_hold_ends_with_it() {
             "held=$(latchwork hold --on-loss none --ttl 3s x) && eval \"$held\" || exit; \
              latchwork run --inherit x -- {deaf}; echo $?"
         );
-        let shell = at(&store, &store.url(), &text);
+        let shell = at(&store, (&store.url(), "x"), &text);
         shell.stdout.until("inside");
         strike(&store);
         assert_eq!(shell.stdout.next().as_deref(), Some("73"), "{fault}");
         let done = shell.finish();
         assert!(done.stderr.contains("the outer command or shell"), "{fault}: {done:?}");
-        if let Some(keeper) = keeper(&store.url()) {
+        if let Some(keeper) = keeper(&store) {
             let _ = kill_process(keeper, Signal::CONT);
         }
     }
@@ -165,60 +293,19 @@ fn h222_a_command_under_a_shells_hold_ends_with_it() {
 /// On files the store would open the lock at once: the borrower's guardian keeps the session alive.
 #[test]
 fn h222_nobody_runs_beside_a_command_whose_keeper_was_killed() {
-    let store = Store::new();
-    let deaf = "exec 9>\"$TRACE/busy\"; flock -n 9 || echo OVERLAP; trap \"\" TERM; echo inside; \
-                while :; do sleep 0.05; done";
-    let text = format!(
-        "held=$(latchwork hold --on-loss none x) && eval \"$held\" || exit; \
-         latchwork run --inherit x -- sh -c '{deaf}'"
-    );
-    let shell = at(&store, &store.url(), &text);
-    shell.stdout.until("inside");
-    let next = store.waiter("true");
-    kill(keeper(&store.url()).unwrap());
-    next.ready();
-    assert_eq!(next.finish().code(), 0);
-    assert_eq!(shell.finish().code(), 73);
+    nobody_runs_beside_a_borrower(&Store::new().url(), "");
 }
 
-/// The lock would be free while the command goes on.
 #[test]
 fn h223_release_is_refused_while_a_command_runs_under_the_hold() {
-    let store = Store::new();
-    let text = format!(
-        "held=$(latchwork hold x y) && eval \"$held\" || exit; \
-         latchwork run --inherit x -- {INSIDE} & read line; \
-         latchwork release; echo $?; latchwork release x; echo $?; latchwork release y; echo $?; \
-         latchwork status x; touch \"$TRACE/go\"; wait; latchwork release; echo $?"
-    );
-    let mut shell = at(&store, &store.url(), &text);
-    shell.stdout.until("inside");
-    go_on(&mut shell);
-    let done = shell.finish();
-    assert_eq!(done.stdout, "75\n75\n0\nheld\nout\n0\n", "{done:?}");
-    assert!(done.stderr.contains("`latchwork run --inherit` (process "), "{done:?}");
-    no_keeper_is_left(&store);
+    release_is_refused((&Store::new().url(), "x"), true);
 }
 
 #[test]
 fn h223_a_command_keeps_the_hold_of_a_shell_that_ended() {
+    let files = Store::new();
     for end in ["exit 0", "kill -9 $$"] {
-        let store = Store::new();
-        let text = format!(
-            "held=$(latchwork hold --ttl 3s x) && eval \"$held\" || exit; \
-             latchwork run --inherit x -- {INSIDE} & read line; {end}"
-        );
-        let mut shell = at(&store, &store.url(), &text);
-        shell.stdout.until("inside");
-        go_on(&mut shell);
-        shell.wait();
-        // Longer than a ttl: it is renewed.
-        std::thread::sleep(Duration::from_millis(4_000));
-        assert_eq!(status(&store, "x"), "held\n", "{end}");
-        fs::write(store.file("go"), "").unwrap();
-        shell.stdout.until("out");
-        eventually("the release", || (status(&store, "x") == "free\n").then_some(()));
-        no_keeper_is_left(&store);
+        outlives_its_shell((&files.url(), "x"), "3s", Duration::from_secs(4), end);
     }
 }
 
