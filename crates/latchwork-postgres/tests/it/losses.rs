@@ -226,6 +226,38 @@ fn init_takes_the_quarantine_off_unless_locks_are_in_use() {
     });
 }
 
+/// H580: a standby that lacks the row of a key gives its next token by its own clock, which is behind. A quarantine
+/// that is longer than the difference of the clocks is enough, and so is the row.
+#[test]
+fn h580_a_promoted_standby_gives_tokens_of_lost_rows_by_its_clock() {
+    for (options, ahead, grows) in [("", 3_600 * SEC, false), (GUARDED, 2 * SEC, true)] {
+        let primary = server_with(&PostgresOptions::new().with_clock(), options);
+        primary.clock().unwrap().step_forward(ahead).unwrap();
+        let [kept, lost] = ["kept", "lost"].map(|key| claim(key).with(|it| it.ttl = 3 * SEC));
+        let url = |server: &PostgresServer| format!("{}{options}", server.url());
+        let grant = |server: &PostgresServer, claim: &Claim| {
+            run(async {
+                let client = bare(&url(server)).await;
+                let token = client.granted(claim).await.token;
+                client.released(claim).await;
+                token
+            })
+        };
+        let before = grant(&primary, &kept);
+        let mut last = 0;
+        let (standby, _primary) =
+            promotion(primary, &mut |primary| last = grant(primary, &like(&lost)));
+        run(async {
+            let client = bare(&url(&standby)).await;
+            let again = like(&lost).with(|it| it.waits = true);
+            let next = client.acquired(&again).await.token;
+            assert_eq!(next > last, grows, "{options}: {next} after {last}");
+            let next = client.acquired(&like(&kept)).await.token;
+            assert!(next > before, "{options}: {next} after {before}");
+        });
+    }
+}
+
 /// H147: a dump from before the lock is restored into a new server.
 #[test]
 fn h147_a_restored_dump_raises_tokens_and_the_guard_notices() {
