@@ -313,14 +313,15 @@ impl PostgresServer {
         self.folder.path()
     }
 
-    /// What `pg_dump` writes of its database: statements for [`load`](Self::load).
+    /// What `pg_dump` with these options writes of its database: statements for [`load`](Self::load).
     ///
     /// # Errors
     ///
     /// If it fails; the text is the program's.
-    pub fn dump(&self) -> Result<String> {
+    pub fn dump(&self, options: &[&str]) -> Result<String> {
         let mut dump = client("pg_dump")?;
-        said("pg_dump (package postgresql)", dump.args(["--dbname", &self.conninfo()]))
+        dump.args(["--dbname", &self.conninfo()]).args(options);
+        said("pg_dump (package postgresql)", &mut dump)
     }
 
     /// Runs statements of a file, as a restore does.

@@ -269,7 +269,7 @@ fn h147_a_restored_dump_raises_tokens_and_the_guard_notices() {
         let first = like(&held);
         client.granted(&first).await;
         client.released(&first).await;
-        let dump = server.dump().unwrap();
+        let dump = server.dump(&[]).unwrap();
         (dump, client.granted(&held).await.token)
     });
     let other = PostgresServer::start_with(&PostgresOptions::new().of_its_own()).unwrap();

@@ -67,6 +67,32 @@ fn h197_a_comment_of_somebody_is_no_other_version() {
     });
 }
 
+/// H197: what `pg_dump --no-comments` leaves out. The lock that was held when the dump was made is held after the restore.
+#[test]
+fn h197_a_dump_without_comments_is_restored() {
+    let server = server_with(&PostgresOptions::of_the_system(), "");
+    run(async {
+        let held = claim("k").with(|it| it.ttl = 60 * SEC);
+        bare(&server.url()).await.granted(&held).await;
+        let dump = server.dump(&["--no-comments"]).unwrap();
+        assert!(!dump.contains("COMMENT ON"), "{dump}");
+        server.psql("DROP SCHEMA public CASCADE; CREATE SCHEMA public").unwrap();
+        server.load(&dump).unwrap();
+        let said = "SELECT obj_description('latchwork'::regclass, 'pg_class')";
+        assert_eq!(server.psql(said).unwrap(), "");
+        assert!(bare(&server.url()).await.held(&held).await);
+        let report = examine(&server.url()).await;
+        for (code, found) in [("tables", "version 3"), ("functions", "this client's version")] {
+            let finding = report.find(code).unwrap();
+            assert_eq!(finding.severity, Severity::Ok, "{report:?}");
+            assert!(finding.found.contains(found), "{report:?}");
+        }
+        prepare(&server.url()).await.unwrap();
+        assert_eq!(server.psql(said).unwrap(), "latchwork 3");
+        assert!(bare(&server.url()).await.held(&held).await);
+    });
+}
+
 /// Locks that are held stay held, and those that wait keep their places.
 #[test]
 fn init_brings_version_2_to_this_one_and_keeps_held_locks() {
