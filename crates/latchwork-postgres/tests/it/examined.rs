@@ -148,7 +148,7 @@ fn h311_the_grants_that_doctor_prints_are_enough() {
     });
 }
 
-/// H203: what locks cannot do without, and what makes them slow.
+/// H203: what locks cannot do without, what makes them slow, and what everybody may do with them.
 #[test]
 fn h203_dropped_functions_and_indexes_are_found() {
     let (server, url) = with_app(&PostgresOptions::new());
@@ -161,6 +161,19 @@ fn h203_dropped_functions_and_indexes_are_found() {
         assert!(found.found.contains("latchwork_claims"), "{report:?}");
         prepare(&server.url()).await.unwrap();
         assert!(examine(&url).await.is_fit());
+        server.psql("GRANT SELECT ON latchwork_line TO PUBLIC").unwrap();
+        let report = examine(&url).await;
+        let found = of(&report, "public");
+        assert_eq!(
+            (found.severity, &*found.found),
+            (Severity::Info, "everybody may read the tables"),
+            "{report:?}"
+        );
+        assert!(found.remedy.contains("REVOKE ALL"), "{report:?}");
+        server.psql("GRANT TRUNCATE ON latchwork TO PUBLIC").unwrap();
+        assert_eq!(of(&examine(&url).await, "public").severity, Severity::Warning);
+        server.psql("REVOKE ALL ON latchwork, latchwork_line FROM PUBLIC").unwrap();
+        assert!(examine(&url).await.find("public").is_none());
         server.psql("ALTER TABLE latchwork SET (autovacuum_enabled = off)").unwrap();
         assert_eq!(of(&examine(&url).await, "autovacuum").severity, Severity::Warning);
         server.psql("DROP FUNCTION latchwork_keep").unwrap();
