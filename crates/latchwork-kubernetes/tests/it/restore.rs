@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-use latchwork::{ErrorKind, LostReason};
+use latchwork::{Error, ErrorKind, Guard, Lock, LostReason};
 use latchwork_services::KubernetesServer;
 use latchwork_store::doctor::Severity;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -35,8 +35,21 @@ fn write_on(server: &KubernetesServer, space: &str) {
     }
 }
 
+/// As a campaign does, it comes again while the server is away.
+async fn after_an_outage(mutex: Lock) -> Result<Guard, Error> {
+    loop {
+        match mutex.acquire().await {
+            Err(error) if error.kind() == ErrorKind::Unreachable => {
+                tokio::time::sleep(SEC / 10).await;
+            }
+            ended => return ended,
+        }
+    }
+}
+
 /// Clients that run through a restore: a holder from before the backup goes on, one from after it learns of its loss, the
-/// others respect it until then, and waiters are served. Nobody has to be restarted, and nobody hammers the server.
+/// others respect it until then, and waiters are served. An object that the backup lacks is made anew by a process that
+/// knew it, and the lock stays held. Nobody has to be restarted, and nobody hammers the server.
 #[tokio::test(flavor = "multi_thread")]
 async fn h237_a_restore_of_etcd_locks_no_running_process_out() {
     let mut server = KubernetesServer::start_audited().expect("an API server");
@@ -51,18 +64,12 @@ async fn h237_a_restore_of_etcd_locks_no_running_process_out() {
 
     let after = a.mutex("after").acquire().await.expect("it is free");
     let held = idle.mutex("k").ttl(4 * SEC).acquire().await.expect("it is free");
-    // As a campaign does, it comes again after an outage.
-    let waits = tokio::spawn(async move {
-        loop {
-            match b.mutex("k").acquire().await {
-                Err(error) if error.kind() == ErrorKind::Unreachable => {
-                    tokio::time::sleep(SEC / 10).await;
-                }
-                ended => return ended,
-            }
-        }
-    });
+    let waits = tokio::spawn(after_an_outage(b.mutex("k")));
     let token = held.token();
+    // The backup lacks this object, and this process knows it.
+    let made = idle.mutex("made").acquire().await.expect("it is free");
+    let made_before = made.token();
+    made.release().await.expect("it is held");
     until("it has a place", 5 * SEC, async || {
         idle.inspect("k").await.is_ok_and(|seen| seen.waiters.len() == 1)
     })
@@ -70,6 +77,10 @@ async fn h237_a_restore_of_etcd_locks_no_running_process_out() {
     write_on(&server, &space);
     restore(&mut server, &backup);
     let (ready, asked) = (Instant::now(), server.lease_requests(&space).expect("a log"));
+    let made = after_an_outage(idle.mutex("made").ttl(6 * SEC));
+    let made = tokio::time::timeout(10 * SEC, made);
+    let made = made.await.expect("it is reached").expect("it is free");
+    assert!(made.token() > made_before, "{} after {made_before}", made.token());
 
     let lost = tokio::time::timeout(10 * SEC, after.lost()).await.expect("the guard is notified");
     assert_eq!(lost.reason, LostReason::Taken, "its own clock is not over");
@@ -94,11 +105,15 @@ async fn h237_a_restore_of_etcd_locks_no_running_process_out() {
     while ready.elapsed() < 15 * SEC {
         tokio::time::sleep(SEC).await;
     }
+    // Made anew, and renewed more than once since.
+    assert!(made.ensure_held().is_ok(), "{:?}", made.state());
+    assert!(other.mutex("made").try_acquire().await.expect("no fault").is_none());
     let asked = server.lease_requests(&space).expect("a log") - asked;
     println!("{asked} requests of four clients in {:?}", ready.elapsed());
     assert!(asked < 60, "{asked} requests");
-    next.release().await.expect("it is held");
-    before.release().await.expect("it is held");
+    for guard in [next, before, made] {
+        guard.release().await.expect("it is held");
+    }
 }
 
 /// A server that refuses each write of a lease as outdated, and shows no newer version.
