@@ -130,3 +130,20 @@ async fn h174_a_wall_clock_an_hour_off_harms_nobody() {
         next.release().await.expect("it is held");
     }
 }
+
+/// H241: the ticket from before a second detach, delivered again.
+#[tokio::test(flavor = "multi_thread")]
+async fn h241_an_old_ticket_gives_no_second_guard() {
+    let server = shared();
+    let space = namespace(server);
+    let locks = client(server, &space).await;
+    let first = locks.mutex("k").acquire().await.expect("it is free").detach().await;
+    let first = first.expect("it is held");
+    let second = locks.adopt(&first).await.expect("it is held").detach().await.expect("it is held");
+    let refused = locks.adopt(&first).await.expect_err("a later one was made");
+    assert_eq!(refused.kind(), ErrorKind::Lost, "{refused}");
+    assert!(refused.to_string().contains("detached again"), "{refused}");
+    let guard = locks.adopt(&second).await.expect("it is held");
+    assert_eq!(locks.adopt(&first).await.expect_err("as before").kind(), ErrorKind::Lost);
+    guard.release().await.expect("it is held");
+}

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use latchwork::{BlockOn, ErrorKind, Handover, HoldState, LockManager};
 use latchwork_services::child::{Process, role, say};
-use latchwork_services::{RedisOptions, RedisServer};
+use latchwork_services::{PostgresServer, RedisOptions, RedisServer};
 
 const TTL: Duration = Duration::from_secs(3);
 
@@ -157,7 +157,9 @@ fn h241_a_changed_ticket_gives_no_guard() {
 fn h241_an_old_ticket_gives_no_second_guard() {
     let dir = tempfile::tempdir().unwrap();
     let files = format!("file://{}", dir.path().join("locks").display());
-    for url in [&*files, "mem:old-tickets"] {
+    let postgres = PostgresServer::start().unwrap();
+    latchwork::init(&postgres.url()).block_on().unwrap();
+    for url in [&*files, "mem:old-tickets", &postgres.url()] {
         let locks = latchwork::connect(url).block_on().unwrap().ttl(10 * TTL);
         let first = locks.mutex("k").acquire().block_on().unwrap().detach().block_on().unwrap();
         let second = locks.adopt(&first).block_on().unwrap().detach().block_on().unwrap();
@@ -171,6 +173,20 @@ fn h241_an_old_ticket_gives_no_second_guard() {
         assert!(locks.mutex("k").try_acquire().block_on().unwrap().is_none());
         guard.release().block_on().unwrap();
     }
+}
+
+/// Redis does not keep their number: both guards have the same token, and the release of one ends the other.
+#[test]
+fn h241_an_old_ticket_gives_a_second_guard_of_one_token_on_redis() {
+    let server = RedisServer::start(&RedisOptions::new()).unwrap();
+    let locks = latchwork::connect(&server.url()).block_on().unwrap().ttl(TTL);
+    let old = locks.mutex("k").acquire().block_on().unwrap().detach().block_on().unwrap();
+    let new = locks.adopt(&old).block_on().unwrap().detach().block_on().unwrap();
+    let [old, new] = [old, new].map(|ticket| locks.adopt(&ticket).block_on().unwrap());
+    assert_eq!(old.token(), new.token());
+    assert!(locks.mutex("k").try_acquire().block_on().unwrap().is_none());
+    new.release().block_on().unwrap();
+    old.lost().block_on();
 }
 
 /// A guard whose detach failed releases.
