@@ -98,8 +98,8 @@ fn h209_once_believes_no_hosts_wall_clock() {
     let to_noon = 12 - (now.as_secs() / 3_600 % 24) as i64;
     // The names of these zones have their signs turned around.
     let zone = format!("Etc/GMT{:+}", -to_noon);
-    let run = |name: &str, ahead: Duration| {
-        let words = ["-v", "once", "--every", "1d", "--tz", &zone, name, "--", "echo", "ran"];
+    let within = |every: &[&str], name: &str, ahead: Duration| {
+        let words = [&["-v", "once", "--every"], every, &[name, "--", "echo", "ran"]].concat();
         let mut command = store.latchwork(&words);
         command.env("LATCHWORK_STORE", server.url());
         let clock = ServerClock::of_clients().unwrap();
@@ -107,6 +107,7 @@ fn h209_once_believes_no_hosts_wall_clock() {
         clock.give_to(&mut command);
         Running::start(command).finish()
     };
+    let run = |name: &str, ahead: Duration| within(&["1d", "--tz", &zone], name, ahead);
     let said = |done: &Finished| (done.code(), done.stdout.clone());
     let (ran, skipped, refused) =
         ((0, "ran\n".to_owned()), (0, String::new()), (78, String::new()));
@@ -124,4 +125,12 @@ fn h209_once_believes_no_hosts_wall_clock() {
     assert_eq!(said(&right), skipped, "{right:?}");
     assert!(right.stderr.contains("next run possible in 1"), "about half a day: {right:?}");
     assert!(!right.stderr.contains("day"), "about half a day: {right:?}");
+    // A short period, which the clock that is ahead believes to be over. All clocks here are in the middle of one.
+    let middle = Duration::from_secs(600 + 300 - now.as_secs() % 600);
+    let run = |ahead: Duration| within(&["10m"], "short", middle + ahead);
+    assert_eq!(said(&run(Duration::ZERO)), ran);
+    let wrong = run(Duration::from_secs(720));
+    assert_eq!(said(&wrong), refused, "{wrong:?}");
+    let right = run(Duration::ZERO);
+    assert_eq!(said(&right), skipped, "{right:?}");
 }

@@ -82,34 +82,44 @@ async fn h242_a_wall_clock_ahead_opens_no_key_and_closes_none() {
     granted(right.try_acquire(&once()).await);
 }
 
-/// A task that is done once a day, and a process whose clock is wrong.
+/// A task that is done once a period, and a process whose clock is wrong by so many seconds: whatever the clocks
+/// show, it is not done again.
+async fn runs_once(period: impl Fn() -> Period, base: i64, ahead: i64, is_mismatch: bool) {
+    let dir = tempfile::tempdir().unwrap();
+    let (right, wrong) = (locks(dir.path(), base), locks(dir.path(), base + ahead));
+    let is_not_done_again = async |locks: &LockManager, name: &str| {
+        let tried = locks.once(name, period()).try_begin().await;
+        match is_mismatch {
+            true => assert_eq!(tried.expect_err("another time").kind(), ErrorKind::Mismatch),
+            false => {
+                assert!(matches!(tried, Ok(Begun::Skipped(Skipped::Done { .. }))), "{tried:?}");
+            }
+        }
+    };
+    let Begun::Run(run) = right.once("t", period()).try_begin().await.unwrap() else {
+        panic!("it was not done");
+    };
+    run.succeed().await.unwrap();
+    is_not_done_again(&wrong, "t").await;
+    // Nobody else is shut out.
+    let tried = right.once("t", period()).try_begin().await;
+    assert!(matches!(tried, Ok(Begun::Skipped(Skipped::Done { .. }))), "{tried:?}");
+    // It was done by the wrong one first.
+    let Begun::Run(run) = wrong.once("u", period()).try_begin().await.unwrap() else {
+        panic!("it was not done");
+    };
+    run.succeed().await.unwrap();
+    is_not_done_again(&right, "u").await;
+}
+
 #[tokio::test]
 async fn h243_a_task_runs_once_whatever_one_clock_shows() {
     for hours in [3, 24, 7 * 24] {
-        let dir = tempfile::tempdir().unwrap();
-        let day = || Period::daily("UTC").unwrap();
-        let (right, wrong) = (locks(dir.path(), 0), locks(dir.path(), hours * HOUR));
-        let Begun::Run(run) = right.once("t", day()).try_begin().await.unwrap() else {
-            panic!("it was not done");
-        };
-        run.succeed().await.unwrap();
-        let tried = wrong.once("t", day()).try_begin().await;
-        match hours {
-            3 => assert_eq!(tried.expect_err("another time of day").kind(), ErrorKind::Mismatch),
-            _ => assert!(matches!(tried, Ok(Begun::Skipped(Skipped::Done { .. }))), "{tried:?}"),
-        }
-        // Nobody else is shut out.
-        let tried = right.once("t", day()).try_begin().await;
-        assert!(matches!(tried, Ok(Begun::Skipped(Skipped::Done { .. }))), "{tried:?}");
-        // It was done by the wrong one first.
-        let Begun::Run(run) = wrong.once("u", day()).try_begin().await.unwrap() else {
-            panic!("it was not done");
-        };
-        run.succeed().await.unwrap();
-        let tried = right.once("u", day()).try_begin().await;
-        match hours {
-            3 => assert_eq!(tried.expect_err("another time of day").kind(), ErrorKind::Mismatch),
-            _ => assert!(matches!(tried, Ok(Begun::Skipped(Skipped::Done { .. }))), "{tried:?}"),
-        }
+        // Another time of day is a mismatch.
+        runs_once(|| Period::daily("UTC").unwrap(), 0, hours * HOUR, hours == 3).await;
     }
+    // The period of the clock that is ahead is the next one. All clocks here are in the middle of one.
+    let now = io().clock().wall().as_secs() % 600;
+    let middle = 300 - i64::try_from(now).unwrap();
+    runs_once(|| Period::every(600 * SEC).unwrap(), middle, 720, true).await;
 }
