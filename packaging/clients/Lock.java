@@ -19,7 +19,8 @@ import java.util.regex.Pattern;
  * <pre>java Lock.java http://localhost:7117 nightly
  *java Lock.java http://localhost:7117 stock/1 stock/2</pre>
  *
- * Exit code 73: the lock was lost, and the work may have overlapped with that of another holder.
+ * Exit code 73: the lock was lost, or nobody answered to its release: the work may have overlapped with that of another
+ * holder.
  */
 public class Lock {
     private static final HttpClient CLIENT =
@@ -97,8 +98,8 @@ public class Lock {
             wish = "{\"session\": \"" + kept.text("session") + "\"}";
         }
         for (int at = 1; at <= names; at++) {
-            String name = URLEncoder.encode(args[at], StandardCharsets.UTF_8).replace("+", "%20");
-            Answer held = acquire(base + "/v1/locks/" + name, wish, ttl * 12);
+            String name = URLEncoder.encode(args[at], StandardCharsets.UTF_8);
+            Answer held = acquire(base + "/v1/lock?name=" + name, wish, ttl * 12);
             System.out.println("held " + held.text("token")); // give the token to the resource
             kept = isSession ? kept : held;
         }
@@ -140,8 +141,12 @@ public class Lock {
             }
             renewIn = 100;
         }
-        if (ask("DELETE", mine, null, "", Duration.ofSeconds(10)).status() != 200) {
-            lost();
+        try {
+            if (ask("DELETE", mine, null, "", Duration.ofSeconds(10)).status() != 200) {
+                lost();
+            }
+        } catch (java.io.IOException error) {
+            lost(); // nobody knows whether it was held until now
         }
         System.out.println("released");
         System.exit(0);

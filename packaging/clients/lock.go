@@ -4,7 +4,8 @@
 //	go run lock.go http://localhost:7117 nightly
 //	go run lock.go http://localhost:7117 stock/1 stock/2
 //
-// Exit code 73: the lock was lost, and the work may have overlapped with that of another holder.
+// Exit code 73: the lock was lost, or nobody answered to its release: the work may have overlapped with that of another
+// holder.
 package main
 
 import (
@@ -35,7 +36,9 @@ type hold struct {
 // ask sends a request. The time that it returns is from before it was sent: valid_for_ms counts from there.
 //
 // Go's clock stands still while the machine sleeps. Use CLOCK_BOOTTIME (golang.org/x/sys/unix) on a machine that does.
-func ask(ctx context.Context, method, address, key string, body any) (int, hold, time.Time, error) {
+func ask(limit time.Duration, method, address, key string, body any) (int, hold, time.Time, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), limit)
+	defer cancel()
 	var answer hold
 	sent := time.Now()
 	text, _ := json.Marshal(body)
@@ -56,11 +59,11 @@ func ask(ctx context.Context, method, address, key string, body any) (int, hold,
 }
 
 // acquire repeats a request whose answer is lost, with the same key: it is the same claim, and gets the same hold.
-func acquire(address string, wish map[string]any) (hold, time.Time) {
+func acquire(limit time.Duration, address string, wish map[string]any) (hold, time.Time) {
 	key := rand.Text()
-	status, held, sent, err := ask(context.Background(), "POST", address, key, wish)
+	status, held, sent, err := ask(limit, "POST", address, key, wish)
 	for try := 0; err != nil && try < 3; try++ {
-		status, held, sent, err = ask(context.Background(), "POST", address, key, wish)
+		status, held, sent, err = ask(limit, "POST", address, key, wish)
 	}
 	if err != nil || status != 200 {
 		fmt.Fprintln(os.Stderr, "not acquired:", held.Error, err)
@@ -80,16 +83,16 @@ func main() {
 	if ttl == 0 {
 		ttl = 15000
 	}
-	ctx := context.Background()
+	limit := time.Duration(ttl) * 12 * time.Millisecond // longer than the wait
 	wish := map[string]any{"ttl_ms": ttl, "wait_ms": ttl * 10}
 	var kept hold // what is renewed
 	var until time.Time
 	if len(names) > 1 {
-		kept, until = acquire(base+"/v1/sessions", map[string]any{"ttl_ms": ttl})
+		kept, until = acquire(limit, base+"/v1/sessions", map[string]any{"ttl_ms": ttl})
 		wish = map[string]any{"session": kept.Session} // without a wait: nobody renews the session meanwhile
 	}
 	for _, name := range names {
-		held, valid := acquire(base+"/v1/locks/"+url.PathEscape(name), wish)
+		held, valid := acquire(limit, base+"/v1/lock?name="+url.QueryEscape(name), wish)
 		fmt.Println("held", held.Token) // give the token to the resource
 		if kept.Session == "" {
 			kept, until = held, valid
@@ -110,9 +113,7 @@ func main() {
 		case <-time.After(time.Until(until)):
 			lost()
 		case <-renew:
-			limit, cancel := context.WithDeadline(ctx, until)
-			status, next, sent, err := ask(limit, "POST", mine+"/renew", "", nil)
-			cancel()
+			status, next, sent, err := ask(time.Until(until), "POST", mine+"/renew", "", nil)
 			switch {
 			case err == nil && status == 200:
 				until = sent.Add(time.Duration(next.ValidForMs) * time.Millisecond)
@@ -127,8 +128,8 @@ func main() {
 			}
 		}
 	}
-	if status, _, _, err := ask(ctx, "DELETE", mine, "", nil); err == nil && status != 200 {
-		lost()
+	if status, _, _, err := ask(10*time.Second, "DELETE", mine, "", nil); err != nil || status != 200 {
+		lost() // also without an answer: nobody knows whether it was held until now
 	}
 	fmt.Println("released")
 }

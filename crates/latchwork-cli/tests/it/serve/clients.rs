@@ -18,10 +18,13 @@ fn folder() -> PathBuf {
 /// The ttl of a client.
 const TTL: Duration = Duration::from_secs(3);
 
+/// A name with what has a meaning in a path, in a query, and for a shell; and one verb of an administrator.
+const ODD: &str = "x y//..%2Fé+&$\"*'/force-release";
+
 /// A client holds a lock for longer than its ttl and its lease, releases it, and learns of a loss. It does the same with
 /// several locks, which belong to a session.
 fn holds_releases_and_learns_of_a_loss(program: &str, ttl: Duration, file: &Path) {
-    keeps(program, ttl, file, &["x y/1"]);
+    keeps(program, ttl, file, &[ODD]);
     keeps(program, ttl, file, &["x y/1", "\"name\":]", "z"]);
 }
 
@@ -53,10 +56,23 @@ fn keeps(program: &str, ttl: Duration, file: &Path, names: &[&str]) {
     let done = client.finish();
     assert_eq!((done.code(), done.stdout.trim()), (0, "released"), "{done:?}");
     assert_eq!(held(), 0);
-    let (mut client, input) = start();
+    let (client, input) = start();
     assert_eq!(service.store.output(&["release", "--force", names[names.len() - 1]]).code(), 0);
     assert_eq!(client.stdout.until("lost"), "lost");
     drop(input);
+    ends_as_lost(program, client);
+    if names.len() > 1 {
+        return;
+    }
+    // Nobody answers to the release.
+    let (client, input) = start();
+    drop(service);
+    drop(input);
+    assert_eq!(client.stdout.until("lost"), "lost");
+    ends_as_lost(program, client);
+}
+
+fn ends_as_lost(program: &str, mut client: Running) {
     // On a busy machine, Mono itself may hang at the end of a program that has a thread which reads.
     let start = Instant::now();
     while program == "mono" && client.child.try_wait().unwrap().is_none() {
@@ -73,12 +89,22 @@ fn keeps(program: &str, ttl: Duration, file: &Path, names: &[&str]) {
 
 #[test]
 fn a_client_in_bash() {
-    // A shell has no encoder for names: this one takes the name as it stands in the path, and no other.
     let dir = tempfile::tempdir().unwrap();
-    let script = dir.path().join("encoded.sh");
-    let client = folder().join("lock.sh");
-    std::fs::write(&script, format!("exec bash {} \"$1\" x%20y%2F1", client.display())).unwrap();
-    keeps("bash", TTL, &script, &["x y/1"]);
+    let script = dir.path().join("client.sh");
+    let (client, asked) = (folder().join("lock.sh"), dir.path().join("asked"));
+    // What it asks of curl is written down.
+    let text = format!(
+        "curl() {{ echo \"$*\" >>{}; command curl \"$@\"; }}; . {} \"$@\"",
+        asked.display(),
+        client.display()
+    );
+    std::fs::write(&script, text).unwrap();
+    keeps("bash", TTL, &script, &[ODD]);
+    // Nothing cuts its own wait, which is ten times the ttl.
+    let asked = std::fs::read_to_string(asked).unwrap();
+    let limit = asked.lines().next().unwrap().split("--max-time ").last().unwrap();
+    let limit: u64 = limit.split(' ').next().unwrap().parse().unwrap();
+    assert!((31..60).contains(&limit), "{asked}");
 }
 
 #[test]
