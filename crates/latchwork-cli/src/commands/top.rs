@@ -18,7 +18,7 @@ use crate::process::signals::{Signals, asks_to_end, be_hit_by};
 use crate::process::timer::Naps;
 use crate::top::draw;
 use crate::top::keys::{Wish, press};
-use crate::top::pace;
+use crate::top::pace::{self, Pace};
 use crate::top::screen::{Screen, give_back};
 use crate::top::view::View;
 
@@ -103,6 +103,7 @@ struct Top<'a> {
     naps: Naps,
     all: Option<Reading<Result<Vec<Snapshot>, Error>>>,
     shown: Option<Reading<Vec<Snapshot>>>,
+    pace: Pace,
     all_at: Moment,
     shown_at: Moment,
     /// When the readings that are under way began.
@@ -134,6 +135,7 @@ impl<'a> Top<'a> {
             naps: Naps::new()?,
             all: None,
             shown: None,
+            pace: Pace::default(),
             all_at: now,
             shown_at: now,
             all_begun: now,
@@ -247,12 +249,12 @@ impl<'a> Top<'a> {
             // What is frozen stays as it is.
             Ok(_) if self.view.paused_at.is_some() => self.all_at = now,
             Ok(all) => {
-                let pause = pace::after_all(took, all.len());
+                let pause = self.pace.after_all(took, all.len());
                 self.all_at = now.plus(pause);
                 self.view.read_all(all, now, pause);
             }
             Err(error) if error.kind() == ErrorKind::Unreachable => {
-                self.all_at = now.plus(pace::after_all(took, 0).min(10 * pace::INTERVAL));
+                self.all_at = now.plus(pace::after_failure(took));
                 self.view.freshness.error = Some(error.to_string());
             }
             Err(error) => return Err(error),

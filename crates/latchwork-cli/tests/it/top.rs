@@ -225,7 +225,7 @@ fn ten_thousand_locks_cost_a_bounded_number_of_commands() {
     });
     let mut terminal = top(&store, 40, 120, &format!("--store {} top", server.url()));
     terminal.sees_text("10000 held, 0 waiting");
-    // On a slow machine a reading takes longer, and the next one comes twenty times as long after it.
+    // There are so many that they are read every 10 s.
     let shown = || terminal.picture().contents();
     let begun = Instant::now();
     while !shown().contains("again every ") {

@@ -23,6 +23,9 @@ const SHORTEST: Duration = Duration::from_secs(1);
 /// The ratio of the pause to the time that a list takes: many listeners must not burden the store.
 const SHARE: u32 = 20;
 
+/// The longest pause because lists take long: a person looks at them, in an incident above all.
+const LONGEST: Duration = Duration::from_secs(30);
+
 /// How long an ended hold of this service is remembered: the store may have been read before its end.
 const REMEMBERED: Duration = Duration::from_secs(60);
 
@@ -242,7 +245,7 @@ async fn run(watch: Weak<StoreWatch>) {
                 let changes = watch.lock().changes(&list.locks, start);
                 changes.into_iter().for_each(|event| watch.hub.publish(event));
                 // One long list may be the end of an outage.
-                SHORTEST.max(took.min(replace(&mut before, took)) * SHARE)
+                rest_after(took.min(replace(&mut before, took)))
             }
             Err(_) => {
                 if !replace(&mut is_silent, true) {
@@ -254,6 +257,11 @@ async fn run(watch: Weak<StoreWatch>) {
         drop(watch);
         pause(rest).await;
     }
+}
+
+/// How long the store is left alone where a list takes so long: at least as long as that.
+fn rest_after(usual: Duration) -> Duration {
+    SHORTEST.max(usual.saturating_mul(SHARE).min(LONGEST)).max(usual)
 }
 
 fn about_the_store(word: &'static str) -> LockEvent {
@@ -280,6 +288,14 @@ mod tests {
         let mut changes: Vec<_> = changes.into_iter().map(|it| (it.word, it.name)).collect();
         changes.sort();
         changes
+    }
+
+    #[test]
+    fn slow_lists_are_followed_by_pauses_that_end() {
+        let ms = Duration::from_millis;
+        for (took, rest) in [(3, 1_000), (200, 4_000), (7_000, 30_000), (40_000, 40_000)] {
+            assert_eq!(rest_after(ms(took)), ms(rest));
+        }
     }
 
     #[test]
