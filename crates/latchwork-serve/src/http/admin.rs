@@ -11,7 +11,7 @@ use utoipa::ToSchema;
 
 use super::body::Json;
 use super::error::{ApiError, Errors};
-use super::parts::{Name, NameQuery, Parameters};
+use super::parts::{Name, NameOrBody, Parameters};
 use super::views::PartyView;
 use crate::domain::access::caller::Caller;
 use crate::domain::access::principal::Right;
@@ -24,6 +24,17 @@ use crate::domain::service::Service;
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Force {
+    /// Why, for the audit line in the log: 1 to 500 characters.
+    #[schema(min_length = 1, max_length = 500)]
+    reason: String,
+}
+
+/// The same with the name of the lock, unless the query has it.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct NamedForce {
+    /// The name of the lock.
+    name: Option<String>,
     /// Why, for the audit line in the log: 1 to 500 characters.
     #[schema(min_length = 1, max_length = 500)]
     reason: String,
@@ -43,6 +54,17 @@ pub(crate) struct ForcedView {
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct NewLimit {
+    /// How many permits there are from now on: at least 1.
+    #[schema(minimum = 1)]
+    limit: u32,
+}
+
+/// The same with the name of the semaphore, unless the query has it.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct NamedLimit {
+    /// The name of the semaphore.
+    name: Option<String>,
     /// How many permits there are from now on: at least 1.
     #[schema(minimum = 1)]
     limit: u32,
@@ -138,16 +160,16 @@ pub(super) async fn force_release(
     }))
 }
 
-/// Takes a lock away by its name in the query, also one that no path can have; needs the right admin
+/// Takes a lock away by its name in the query or in the body, also one that no path can have; needs the right admin
 #[utoipa::path(post, path = "/v1/lock/force-release", tag = "admin", operation_id = "force_release_named",
-    request_body = Force, params(NameQuery), responses((status = 200, description = "Released", body = ForcedView), Errors))]
+    request_body = NamedForce, params(NameOrBody), responses((status = 200, description = "Released", body = ForcedView), Errors))]
 pub(super) async fn force_release_named(
     service: State<Arc<Service>>,
     caller: Caller,
-    Parameters(NameQuery { name }): Parameters<NameQuery>,
-    asked: Json<Force>,
+    Parameters(query): Parameters<NameOrBody>,
+    Json(NamedForce { name, reason }): Json<NamedForce>,
 ) -> Result<Answer<ForcedView>, ApiError> {
-    force_release(service, caller, Name(name), asked).await
+    force_release(service, caller, query.or(name)?, Json(Force { reason })).await
 }
 
 /// Changes the limit of a semaphore while its permits are held; needs the right admin
@@ -177,16 +199,16 @@ pub(super) async fn resize(
     Ok(Answer(done.into()))
 }
 
-/// Changes the limit of a semaphore by its name in the query; needs the right admin
-#[utoipa::path(post, path = "/v1/lock/resize", tag = "admin", operation_id = "resize_named", request_body = NewLimit,
-    params(NameQuery), responses((status = 200, description = "Changed, or not in use", body = ResizedView), Errors))]
+/// Changes the limit of a semaphore by its name in the query or in the body; needs the right admin
+#[utoipa::path(post, path = "/v1/lock/resize", tag = "admin", operation_id = "resize_named", request_body = NamedLimit,
+    params(NameOrBody), responses((status = 200, description = "Changed, or not in use", body = ResizedView), Errors))]
 pub(super) async fn resize_named(
     service: State<Arc<Service>>,
     caller: Caller,
-    Parameters(NameQuery { name }): Parameters<NameQuery>,
-    asked: Json<NewLimit>,
+    Parameters(query): Parameters<NameOrBody>,
+    Json(NamedLimit { name, limit }): Json<NamedLimit>,
 ) -> Result<Answer<ResizedView>, ApiError> {
-    resize(service, caller, Name(name), asked).await
+    resize(service, caller, query.or(name)?, Json(NewLimit { limit })).await
 }
 
 /// Examines the store: whether it is fit for locks; needs the right read or admin, and a token without prefixes

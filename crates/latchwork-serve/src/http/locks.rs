@@ -100,7 +100,7 @@ pub(crate) struct OneLock {
 }
 
 /// Which locks to list.
-#[derive(Debug, Deserialize, IntoParams)]
+#[derive(Debug, Deserialize, IntoParams, ToSchema)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct ListQuery {
@@ -112,6 +112,7 @@ pub(crate) struct ListQuery {
     after: Option<String>,
     /// How many at the most: 1 to 10,000; 1,000 if it is left out. An answer ends earlier if it gets long.
     #[param(minimum = 1, maximum = 10000)]
+    #[schema(minimum = 1, maximum = 10000)]
     limit: Option<u32>,
 }
 
@@ -240,6 +241,17 @@ pub(super) async fn list(
     Ok(CountedBody::json(&list, place))
 }
 
+/// Lists locks as `GET /v1/locks` does, with the parameters in the body, where a long name fits
+#[utoipa::path(post, path = "/v1/lock/list", operation_id = "list_long_locks", tag = "locks", request_body = ListQuery,
+    responses((status = 200, description = "The locks", body = LockList), Errors))]
+pub(super) async fn list_by_body(
+    service: State<Arc<Service>>,
+    caller: Caller,
+    Json(query): Json<ListQuery>,
+) -> Result<Response, ApiError> {
+    list(service, caller, Parameters(query)).await
+}
+
 /// What a reader of a lock has seen, and how long it waits for something else.
 #[derive(Debug, Default, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields, default)]
@@ -283,27 +295,39 @@ pub(super) async fn show(
     Ok(Answer(LockView::from(&lock)))
 }
 
-/// The name of a lock in the query, and what its reader has seen.
-#[derive(Debug, Deserialize, IntoParams)]
+/// The name of a lock, and what its reader has seen.
+#[derive(Debug, Deserialize, IntoParams, ToSchema)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
-pub(crate) struct NamedReadQuery {
-    /// The name, percent-encoded.
+pub(crate) struct NamedRead {
+    /// The name.
     name: String,
     /// The `version` of the lock in an answer before.
     after: Option<String>,
     /// How long to wait for another version, in milliseconds: 0, or nothing, does not wait. At most 300,000.
     #[param(maximum = 300000)]
+    #[schema(maximum = 300000)]
     wait_ms: Option<u64>,
 }
 
 /// Shows a lock by its name in the query: any name, also one that no path can have
-#[utoipa::path(get, path = "/v1/lock", tag = "locks", operation_id = "show_named_lock", params(NamedReadQuery),
+#[utoipa::path(get, path = "/v1/lock", tag = "locks", operation_id = "show_named_lock", params(NamedRead),
     responses((status = 200, description = "The lock, also if it is free", body = LockView), Errors))]
 pub(super) async fn show_named(
     service: State<Arc<Service>>,
     caller: Caller,
-    Parameters(NamedReadQuery { name, after, wait_ms }): Parameters<NamedReadQuery>,
+    Parameters(NamedRead { name, after, wait_ms }): Parameters<NamedRead>,
 ) -> Result<Answer<LockView>, ApiError> {
     show(service, caller, Name(name), Parameters(ReadQuery { after, wait_ms })).await
+}
+
+/// Shows a lock by its name in the body, where a long one fits
+#[utoipa::path(post, path = "/v1/lock/show", tag = "locks", operation_id = "show_long_lock", request_body = NamedRead,
+    responses((status = 200, description = "The lock, also if it is free", body = LockView), Errors))]
+pub(super) async fn show_by_body(
+    service: State<Arc<Service>>,
+    caller: Caller,
+    Json(read): Json<NamedRead>,
+) -> Result<Answer<LockView>, ApiError> {
+    show_named(service, caller, Parameters(read)).await
 }

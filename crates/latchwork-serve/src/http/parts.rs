@@ -116,6 +116,31 @@ pub(crate) struct NameQuery {
     pub(crate) name: String,
 }
 
+/// The name of a lock in the query, unless the body has it.
+#[derive(Debug, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(crate) struct NameOrBody {
+    /// The name, percent-encoded; or send it in the body, where a long one fits.
+    name: Option<String>,
+}
+
+impl NameOrBody {
+    /// The name, which is in the query or in the body.
+    ///
+    /// # Errors
+    ///
+    /// `Invalid` if it is in neither, or in both.
+    pub(super) fn or(self, body: Option<String>) -> Result<Name, Refusal> {
+        let (message, step) = match (self.name, body) {
+            (Some(name), None) | (None, Some(name)) => return Ok(Name(name)),
+            (None, None) => ("name: it is missing", "send it in the body, or in the query"),
+            (Some(_), Some(_)) => ("name: it is in the query and in the body", "send it once"),
+        };
+        Err(Refusal::invalid(message, step))
+    }
+}
+
 /// The header `Idempotency-Key`.
 pub(crate) struct IdempotencyKey(pub(crate) String);
 

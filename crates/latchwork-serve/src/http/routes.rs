@@ -52,6 +52,8 @@ fn described() -> OpenApiRouter<Arc<Service>> {
         .routes(routes!(locks::list))
         .routes(routes!(locks::acquire, locks::show))
         .routes(routes!(locks::acquire_named, locks::show_named))
+        .routes(routes!(locks::list_by_body))
+        .routes(routes!(locks::show_by_body))
         .routes(routes!(admin::force_release))
         .routes(routes!(admin::force_release_named))
         .routes(routes!(admin::resize))

@@ -17,6 +17,10 @@ use crate::time::Timeout;
 /// How long a client may take nothing of its answer.
 const PATIENCE: Duration = Duration::from_secs(30);
 
+/// What a client with a long name does.
+const LONG_NAMES: &str = "put a long name into the body: of POST /v1/holds to acquire the lock, of POST /v1/lock/show, \
+                          /v1/lock/force-release or /v1/lock/resize for the rest";
+
 /// A connection whose writes are watched.
 pub(super) struct Outlet<S> {
     stream: S,
@@ -135,14 +139,13 @@ fn refusal(bytes: &[u8]) -> Option<Vec<u8>> {
         .into(),
         414 => {
             let refusal = Refusal::new(Kind::Invalid, "path: it is longer than 65,534 bytes")
-                .with_next_step("put long names into the body of POST /v1/holds");
+                .with_next_step(LONG_NAMES);
             ApiError::new(StatusCode::URI_TOO_LONG, refusal)
         }
         431 => {
             let message = "head: it is longer than 64 KiB, or has more than 100 headers";
-            let refusal = Refusal::new(Kind::Invalid, message).with_next_step(
-                "send fewer and shorter headers; put long names into the body of POST /v1/holds",
-            );
+            let refusal = Refusal::new(Kind::Invalid, message)
+                .with_next_step(format!("send fewer and shorter headers; {LONG_NAMES}"));
             ApiError::new(StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE, refusal)
         }
         _ => return None,

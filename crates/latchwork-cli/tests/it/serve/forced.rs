@@ -5,6 +5,7 @@ use std::sync::mpsc;
 use std::thread;
 
 use latchwork_services::{EtcdOptions, EtcdServer, PostgresServer, RedisOptions, RedisServer};
+use serde_json::{Value, json};
 
 use super::client::{Address, Answer};
 use super::{Service, service::Waiting};
@@ -134,6 +135,48 @@ fn h214_a_forced_release_spares_the_next_on_postgres() {
     let server = PostgresServer::start().unwrap();
     assert_eq!(at(&server.url(), &["init"]).code(), 0);
     Forced::at(Some(&server.url())).evicts_nobody_else();
+}
+
+/// A name that is legal in a body, and longer than a head may be: it is shown, changed and taken away by a body.
+#[test]
+fn h570_a_name_that_fits_into_no_head_is_taken_away_by_a_body() {
+    let it = Forced::at(None);
+    let names = ["", "2"].map(|end| "é".repeat(30_000) + end);
+    let [name, other] = &names;
+    for name in &names {
+        let lock = json!({"name": name, "mode": "permits", "permits": {"take": 1, "of": 2}});
+        let body = json!({"ttl_ms": 60000, "locks": [lock]}).to_string();
+        it.service.ask("POST /v1/holds", &body).is(200);
+    }
+    let act = |what: &str, body: Value| {
+        let line = format!("POST /v1/lock/{what}");
+        it.service.ask(&line, &body.to_string()).is(403);
+        it.admin.ask(&line, &[], &body.to_string())
+    };
+    let shown = || it.service.ask("POST /v1/lock/show", &json!({ "name": name }).to_string());
+    assert_eq!(shown().is(200).json()["permits"], 2);
+    act("resize", json!({"name": name, "limit": 3})).is(200);
+    assert_eq!(shown().is(200).json()["permits"], 3);
+    // A part of the list ends with it, so the next one is asked for by it.
+    let list = |after: Value| {
+        let body = json!({"limit": 1, "after": after}).to_string();
+        let list = it.service.ask("POST /v1/lock/list", &body).is(200).json();
+        (list["locks"][0]["name"].clone(), list["next"].clone())
+    };
+    assert_eq!(list(Value::Null), (json!(name), json!(name)));
+    assert_eq!(list(json!(name)), (json!(other), Value::Null));
+    let forced = act("force-release", json!({"name": name, "reason": "a trial"}));
+    assert_eq!(forced.is(200).json()["evicted"].as_array().unwrap().len(), 1);
+    assert_eq!(shown().is(200).json()["held"], false);
+    // The path says where a name can be, and one of both has it.
+    let refused = it.service.ask(&format!("GET /v1/lock?name={}", "%C3%A9".repeat(11_000)), "");
+    assert!(refused.get("next_step").contains("POST /v1/lock/show"), "{refused:?}");
+    for (query, name) in [("", Value::Null), ("?name=x", json!("x"))] {
+        let body = json!({"name": name, "reason": "a trial"}).to_string();
+        let line = format!("POST /v1/lock/force-release{query}");
+        let refused = it.admin.ask(&line, &[], &body);
+        assert!(refused.is(400).get("error").starts_with("name: "), "{refused:?}");
+    }
 }
 
 /// No client can write them in a path, so no administrator could take them away there.

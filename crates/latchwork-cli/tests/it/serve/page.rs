@@ -148,6 +148,22 @@ fn hostile_texts_stay_text_on_the_page() {
     }
     // No alert was opened, or the driver would have refused the scripts; and nothing was tried that the policy forbids.
     assert_eq!(browser.complaints(), [""; 0]);
+    // A name that fits into no head is read by a body.
+    let long = "é".repeat(30_000);
+    let permits = r#""mode": "permits", "permits": {"take": 1, "of": 2}"#;
+    let body = format!(r#"{{"ttl_ms": 60000, "locks": [{{"name": "{long}", {permits}}}]}}"#);
+    service.ask("POST /v1/holds", &body).is(200);
+    browser.sees(&format!("{} === 'permits 1/2'", cell(&long, "kind")));
+    // What is wrong with one lock is shown at that lock, and not above all of them.
+    browser.run(
+        "const send = window.fetch; \
+         window.fetch = (url, options) => (String(url).includes('name=refused') \
+         ? Promise.resolve(new Response('{\"error\": \"not this one\"}', {status: 400})) : send(url, options))",
+    );
+    service.hold("refused", LONG);
+    browser.run("location.hash = '#/locks/refused'");
+    browser.sees("document.querySelector('#detail .error')?.innerText.includes('not this one')");
+    browser.sees("document.querySelector('#notice').hidden");
 }
 
 #[test]

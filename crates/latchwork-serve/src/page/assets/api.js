@@ -39,13 +39,25 @@ export async function get(path, signal) {
   return (await send(path, { signal })).json();
 }
 
-export async function post(path, body) {
+async function post(path, body, signal) {
   const headers = { 'Content-Type': 'application/json' };
-  return (await send(path, { method: 'POST', headers, body: JSON.stringify(body) })).json();
+  return (await send(path, { method: 'POST', headers, body: JSON.stringify(body), signal })).json();
 }
 
-/** The path of a lock, or of what is done to it. No proxy changes the name in a query. */
-export const path = (name, act = '') => `v1/lock${act}?name=${encodeURIComponent(name)}`;
+// A head has at most 64 KiB, for a proxy often 8: a longer name goes into the body.
+const isLong = (text) => encodeURIComponent(text).length > 4_000;
+
+// No proxy changes a name in a query.
+const named = (path, name) => `${path}?name=${encodeURIComponent(name)}`;
+
+/** Reads one lock. */
+export const lock = (name) => (isLong(name) ? post('v1/lock/show', { name }) : get(named('v1/lock', name)));
+
+/** Does something to a lock. */
+export const act = (name, what, body) => {
+  const path = `v1/lock/${what}`;
+  return isLong(name) ? post(path, { name, ...body }) : post(named(path, name), body);
+};
 
 /** Reads all that is held, waited for or closed, part by part; returns the number of the last event before. */
 export async function allLocks(take, signal) {
@@ -53,7 +65,7 @@ export async function allLocks(take, signal) {
   let last = null;
   do {
     const more = after === null ? '' : `&after=${encodeURIComponent(after)}`;
-    const part = await get(`v1/locks?limit=1000${more}`, signal);
+    const part = await (isLong(after ?? '') ? post('v1/lock/list', { limit: 1000, after }, signal) : get(`v1/locks?limit=1000${more}`, signal));
     if (signal.aborted) return last;
     take(part.locks);
     last ??= part.last_event;

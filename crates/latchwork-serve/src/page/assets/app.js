@@ -81,7 +81,7 @@ function read(signal) {
   return last;
 }
 
-const readAgain = (name) => api.get(api.path(name)).then(locks.readOne, (error) => failedRow(name, error));
+const readAgain = (name) => api.lock(name).then(locks.readOne, (error) => failedRow(name, error));
 
 const KEPT = 4_000;
 // How often a silent store is asked, beside what the service says of it.

@@ -81,7 +81,7 @@ export function askRelease(name, then) {
     }
     release.disabled = true;
     try {
-      const done = await api.post(api.path(name, '/force-release'), { reason: text });
+      const done = await api.act(name, 'force-release', { reason: text });
       dialog.close();
       const token = done.token ? `; token ${done.token} now fences the old holder` : '';
       then(`${plain(name)}: taken away from ${count(done.evicted.length, 'holder', 'holders')}${token}`);
@@ -126,7 +126,7 @@ export function askLimit(name, then) {
     }
     set.disabled = true;
     try {
-      const done = await api.post(api.path(name, '/resize'), { limit: limit.valueAsNumber });
+      const done = await api.act(name, 'resize', { limit: limit.valueAsNumber });
       dialog.close();
       then(`${plain(name)}: ${done.message}`);
     } catch (error) {

@@ -263,7 +263,7 @@ function next(failed) {
     dirty.delete(name);
     reading += 1;
     budget -= 1;
-    api.get(api.path(name)).then(readOne, (error) => failed(name, error)).finally(() => {
+    api.lock(name).then(readOne, (error) => failed(name, error)).finally(() => {
       reading -= 1;
       next(failed);
     });
