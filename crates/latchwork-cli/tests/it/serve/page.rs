@@ -448,6 +448,18 @@ fn the_page_asks_for_a_token_where_one_is_needed() {
     browser.go(&format!("http://localhost:{}/", port(&service)));
     browser.sees("document.querySelector('#live').dataset.state === 'live'");
     assert_eq!(browser.run("return document.querySelectorAll('dialog[open]').length"), 0);
+    // Nothing that was shown stays when the token is revoked.
+    let root = ("Authorization", "Bearer token-of-an-administrator");
+    service.address.ask("POST /v1/locks/secret", &[root], LONG).is(200);
+    browser.sees(&row("secret"));
+    browser.click(".row.body");
+    browser.sees("document.querySelector('#detail').innerText.includes('ada@web-1')");
+    std::fs::write(&path, TOKENS.replace("token-of-an-onlooker", "token-of-another-one")).unwrap();
+    service.process.signal(rustix::process::Signal::HUP);
+    browser.sees("document.querySelector('#token-dialog[open]')");
+    browser.sees(&format!("!{}", row("secret")));
+    browser.sees("!document.querySelector('#locks').innerText.includes('ada@web-1')");
+    browser.sees("!document.querySelector('#detail').innerText.match('ada@web-1|free|Nobody')");
 }
 
 #[test]

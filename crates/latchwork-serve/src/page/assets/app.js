@@ -35,8 +35,15 @@ function notice(text) {
 
 function failed(error) {
   if (error.name === 'AbortError') return;
-  if (error.status === 401) { notice(''); live('closed', 'token needed'); }
+  if (error.status === 401) lockOut();
   else if (error.status) notice(refusal(error));
+}
+
+/** The service does not know this reader any more: nothing of what it has shown stays. */
+function lockOut() {
+  notice('');
+  live('closed', 'token needed');
+  forget();
 }
 
 /** Nobody answers: what is known stays, greyed, with its age. */
@@ -174,11 +181,19 @@ async function run() {
   }
 }
 
-function begin() {
+function forget() {
   history.forget();
   locks.clear();
+  views.forget();
+  for (const view of VIEWS.slice(1)) $(view).replaceChildren();
   // At once: a click on a row of before would be lost.
   draw();
+  detail.draw(true);
+}
+
+function begin() {
+  forget();
+  if (current() === 'doctor') views.examine();
   run();
 }
 

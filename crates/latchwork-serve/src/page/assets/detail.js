@@ -1,6 +1,6 @@
 // One lock: who holds it, who waits, and its past as a picture.
 
-import { clock, locks, left, age, isSession, kind, sessions, shortened, shownHolder } from './locks.js';
+import { clock, locks, left, age, isKnown, isSession, kind, sessions, shortened, shownHolder } from './locks.js';
 import { pastOf } from './history.js';
 import { timeline, legend, story } from './timeline.js';
 import { bdi, copier, count, el, isMarked, length, link, moment, plain, quoted, refusal, renew } from './text.js';
@@ -123,7 +123,8 @@ export function draw(anyway = false) {
   note.textContent = drawn.more > 0 ? `${count(drawn.more, 'earlier holder is', 'earlier holders are')} not shown.` : '';
 
   const rest = lock ? left(lock, now) : { ms: null };
-  const state_word = !lock ? 'free' : view.holders.length > 0 ? 'held' : view.linger_ms !== null ? 'done' : 'free';
+  const isUnknown = !lock && !isKnown();
+  const state_word = isUnknown ? 'unknown' : !lock ? 'free' : view.holders.length > 0 ? 'held' : view.linger_ms !== null ? 'done' : 'free';
   facts.replaceChildren(el('dl', '',
     fact('State', el('span', `state ${state_word}`, state_word)),
     fact('Kind', lock ? kind(view) : '–'),
@@ -131,7 +132,7 @@ export function draw(anyway = false) {
     fact(state_word === 'done' ? 'Opens in' : 'Time left', rest.ms === null ? '–' : length(rest.ms))));
   token.hidden = !view?.token;
   if (state_word === 'done' && view.closed_by) facts.firstChild.append(fact('Done by', bdi(view.closed_by)));
-  renew(both, ...people(lock ?? { view: { name: state.name, holders: [], waiters: [] } }, now, wall));
+  renew(both, ...(isUnknown ? [] : people(lock ?? { view: { name: state.name, holders: [], waiters: [] } }, now, wall)));
   for (const text of view?.notes ?? []) both.append(el('p', 'faint', bdi(text)));
   if (lock?.problem) both.append(el('p', 'error', refusal(lock.problem)));
 
