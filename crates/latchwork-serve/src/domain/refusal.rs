@@ -216,11 +216,22 @@ impl Refusal {
         Self { message: message.to_owned(), lock: None, ..self }
     }
 
+    /// The same for a client that holds nothing by its request.
+    #[must_use]
+    pub(crate) fn without_hold(self) -> Self {
+        match self.kind {
+            Kind::Closed => self.with_next_step(
+                "repeat this request at another instance, or at this one when it runs again: it has acquired nothing",
+            ),
+            _ => self,
+        }
+    }
+
     /// An error of the store for a caller without a token, who gets none of its words.
     pub(crate) fn unready(error: &Error) -> Self {
         let told = Self::of(error, None);
         if told.kind == Kind::Closed {
-            return told;
+            return told.without_hold();
         }
         let step =
             "see the reason in GET /v1/doctor, which needs a token, or run `latchwork doctor`";

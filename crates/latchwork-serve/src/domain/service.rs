@@ -164,6 +164,15 @@ impl Service {
         caller: &Caller,
         claim_name: Option<String>,
     ) -> Result<Acquisition, Refusal> {
+        self.claim(wish, caller, claim_name).await.map_err(Refusal::without_hold)
+    }
+
+    async fn claim(
+        self: &Arc<Self>,
+        wish: Wish,
+        caller: &Caller,
+        claim_name: Option<String>,
+    ) -> Result<Acquisition, Refusal> {
         for name in wish.names() {
             caller.principal.check(Right::Lock, name)?;
         }
@@ -387,7 +396,7 @@ impl Service {
             tokio::select! {
                 () = changed => {}
                 () = self.clock.sleep_until(end.min(now.plus(READ_EVERY))) => {}
-                _ = stopping.wait_for(|it| *it) => return Err(Refusal::closed()),
+                _ = stopping.wait_for(|it| *it) => return Err(Refusal::closed().without_hold()),
                 refusal = self.access.revoked(caller, Right::Read, from_ref(&name)) => return Err(refusal),
             }
         }

@@ -50,7 +50,7 @@ pub(super) async fn readyz(
     State(service): State<Arc<Service>>,
 ) -> Result<Answer<HealthView>, ApiError> {
     if service.is_stopping() {
-        return Err(Refusal::closed().into());
+        return Err(Refusal::closed().without_hold().into());
     }
     // No token is needed, so requests must not burden the store.
     let mut answered = service.answered.lock().await;

@@ -74,7 +74,10 @@ fn h536_a_stop_is_told_to_all_that_another_instance_can_serve() {
     }
     let refused = waiting.answer();
     refused.is(503).kind("Closed");
-    assert!(refused.get("next_step").starts_with("repeat this request at another instance"));
+    let step = refused.get("next_step");
+    assert!(step.starts_with("repeat this request at another instance"), "{step}");
+    // It holds nothing that is valid for some time.
+    assert!(!step.contains("valid_for_ms"), "{step}");
     assert!(refused.head.to_lowercase().contains("retry-after: 1"), "{refused:?}");
     let Service { process, .. } = one;
     assert_eq!(process.finish().code(), 0);

@@ -100,7 +100,8 @@ impl Service {
         let lock = LockWish { name: number.name(), mode, resize, is_fair: false };
         let mut wish = self.wish_of(Target::Locks(vec![lock]), options, caller, None)?;
         wish.origin.session = Some(number);
-        let granted = match self.take(&wish, caller, false).await? {
+        let taken = self.take(&wish, caller, false).await.map_err(Refusal::without_hold)?;
+        let granted = match taken {
             super::Outcome::Hold(granted) => granted,
             super::Outcome::Repeat(_) | super::Outcome::Skipped(_) => return Err(no_session()),
         };
