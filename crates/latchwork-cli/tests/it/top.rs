@@ -22,7 +22,8 @@ pub(crate) fn row(terminal: &Terminal, start: &str) -> Option<String> {
     row_of(&terminal.picture(), start)
 }
 
-fn row_of(screen: &vt100::Screen, start: &str) -> Option<String> {
+/// The same of a picture.
+pub(crate) fn row_of(screen: &vt100::Screen, start: &str) -> Option<String> {
     let columns = screen.size().1.get();
     screen.rows(0, columns).find(|row| row.starts_with(start))
 }

@@ -44,8 +44,16 @@ const LONG: &str = r#"{"ttl_ms": 60000, "holder": "ada@web-1"}"#;
 fn the_page_shows_locks_as_they_come_and_go() {
     let (service, browser) = shown(&[]);
     browser.sees_text("No lock is held or waited for.");
+    // A client that does not renew is marked before its lock is free.
+    browser.run(
+        "const isMarked = () => document.querySelector('.is-late') && document.querySelector('#urgent .late'); \
+         window.wasLate = false; setInterval(() => { window.wasLate ||= Boolean(isMarked()); }, 50)",
+    );
+    service.hold("silent", r#"{"ttl_ms": 6000}"#);
     let hold = service.hold("shop", LONG);
     browser.sees(&format!("{} === 'ada@web-1'", cell("shop", "holder")));
+    // The time left is that of the client, and never more than its ttl.
+    browser.sees(&format!("{}.match(/^5\\ds$/)", cell("shop", "left")));
     let waiter = service.wait_for("shop", &[], r#"{"wait_ms": 30000, "holder": "bob@web-2"}"#);
     browser.sees(&format!("{} === '1'", cell("shop", "waiting")));
     // A lock that another program holds.
@@ -62,6 +70,7 @@ fn the_page_shows_locks_as_they_come_and_go() {
     browser.sees(&format!("{} === '–'", cell("shop", "waiting")));
     service.release(&next).is(200);
     browser.sees_text("No lock is held or waited for.");
+    browser.sees("window.wasLate");
     assert_eq!(browser.run("return window.isTheSame"), true);
     assert_eq!(browser.complaints(), [""; 0]);
 }

@@ -19,6 +19,7 @@ use super::client::{AT_ONCE, Address, Answer, Events, Kept};
 use super::{Service, instances, security};
 use crate::common::{Running, Store, eventually};
 use crate::doctor::at;
+use crate::top::{row_of, top};
 
 pub(super) const ONE: &str = "000102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f";
 pub(super) const TWO: &str = "//79/Pv6+fj39vX08/Lx8O/u7ezr6uno5+bl5OPi4eA=";
@@ -373,6 +374,26 @@ fn h378_a_silent_client_is_gone_at_the_store_after_its_ttl() {
     let late = service.renew(&held.get("hold"));
     assert_eq!(late.is(410).get("reason"), "not_renewed");
     service.release(&next.is(200).get("hold")).is(200);
+}
+
+/// What people look at in an incident is the time left of the client, never more than its ttl.
+#[test]
+fn the_command_shows_the_time_left_of_a_client() {
+    let service = Service::start(&[]);
+    service.hold("x", r#"{"ttl_ms": 60000}"#);
+    for words in [&["--json", "ls"][..], &["--json", "show", "x"]] {
+        let shown = service.store.output(words).stdout;
+        let mut shown: serde_json::Value = serde_json::from_str(&shown).unwrap();
+        if let Some(all) = shown.as_array_mut() {
+            shown = all.remove(0);
+        }
+        let left = shown["holders"][0]["remaining_ms"].as_u64();
+        assert!(left.is_some_and(|it| (30_000..=60_010).contains(&it)), "{shown}");
+    }
+    let terminal = top(&service.store, 24, 110, "top");
+    let row = terminal.sees("the lock", |screen| row_of(screen, "x "));
+    let left = row.split_whitespace().rev().nth(1).unwrap().strip_suffix('s');
+    assert!(left.is_some_and(|it| (30..60).contains(&it.parse().unwrap())), "{row}");
 }
 
 /// What another instance renews or releases is not lost.
