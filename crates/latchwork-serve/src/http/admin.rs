@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use super::body::Json;
-use super::error::{ApiError, Errors};
+use super::error::{ApiError, KindErrors, StoreErrors};
 use super::parts::{Name, NameOrBody, Parameters};
 use super::views::PartyView;
 use crate::domain::access::caller::Caller;
@@ -55,7 +55,7 @@ pub(crate) struct ForcedView {
 #[serde(deny_unknown_fields)]
 pub(crate) struct NewLimit {
     /// How many permits there are from now on: at least 1.
-    #[schema(minimum = 1)]
+    #[schema(format = Int64, minimum = 1, maximum = 4294967295_u32)]
     limit: u32,
 }
 
@@ -66,7 +66,7 @@ pub(crate) struct NamedLimit {
     /// The name of the semaphore.
     name: Option<String>,
     /// How many permits there are from now on: at least 1.
-    #[schema(minimum = 1)]
+    #[schema(format = Int64, minimum = 1, maximum = 4294967295_u32)]
     limit: u32,
 }
 
@@ -76,8 +76,10 @@ pub(crate) struct ResizedView {
     /// Whether the limit was set: `false` if nobody holds permits or waits for some, so that there was none.
     resized: bool,
     /// The limit before.
+    #[schema(format = Int64, maximum = 4294967295_u32)]
     from: Option<u32>,
     /// The limit now.
+    #[schema(format = Int64, maximum = 4294967295_u32)]
     to: Option<u32>,
     /// How many permits are held now. If they exceed the limit, nobody is admitted until enough of them are released.
     held: Option<u64>,
@@ -133,7 +135,7 @@ pub(crate) struct FindingView {
 /// The next token is larger, so a resource that checks tokens refuses the evicted holders.
 #[utoipa::path(post, path = "/v1/locks/{name}/force-release", tag = "admin", request_body = Force,
     params(("name" = String, Path, description = "The name, percent-encoded")),
-    responses((status = 200, description = "Released", body = ForcedView), Errors))]
+    responses((status = 200, description = "Released", body = ForcedView), StoreErrors, KindErrors))]
 pub(super) async fn force_release(
     State(service): State<Arc<Service>>,
     caller: Caller,
@@ -162,7 +164,7 @@ pub(super) async fn force_release(
 
 /// Takes a lock away by its name in the query or in the body, also one that no path can have; needs the right admin
 #[utoipa::path(post, path = "/v1/lock/force-release", tag = "admin", operation_id = "force_release_named",
-    request_body = NamedForce, params(NameOrBody), responses((status = 200, description = "Released", body = ForcedView), Errors))]
+    request_body = NamedForce, params(NameOrBody), responses((status = 200, description = "Released", body = ForcedView), StoreErrors, KindErrors))]
 pub(super) async fn force_release_named(
     service: State<Arc<Service>>,
     caller: Caller,
@@ -178,7 +180,7 @@ pub(super) async fn force_release_named(
 /// refused, unless it says `resize`.
 #[utoipa::path(post, path = "/v1/locks/{name}/resize", tag = "admin", request_body = NewLimit,
     params(("name" = String, Path, description = "The name, percent-encoded")),
-    responses((status = 200, description = "Changed, or not in use", body = ResizedView), Errors))]
+    responses((status = 200, description = "Changed, or not in use", body = ResizedView), StoreErrors, KindErrors))]
 pub(super) async fn resize(
     State(service): State<Arc<Service>>,
     caller: Caller,
@@ -201,7 +203,7 @@ pub(super) async fn resize(
 
 /// Changes the limit of a semaphore by its name in the query or in the body; needs the right admin
 #[utoipa::path(post, path = "/v1/lock/resize", tag = "admin", operation_id = "resize_named", request_body = NamedLimit,
-    params(NameOrBody), responses((status = 200, description = "Changed, or not in use", body = ResizedView), Errors))]
+    params(NameOrBody), responses((status = 200, description = "Changed, or not in use", body = ResizedView), StoreErrors, KindErrors))]
 pub(super) async fn resize_named(
     service: State<Arc<Service>>,
     caller: Caller,
@@ -213,7 +215,7 @@ pub(super) async fn resize_named(
 
 /// Examines the store: whether it is fit for locks; needs the right read or admin, and a token without prefixes
 #[utoipa::path(get, path = "/v1/doctor", tag = "admin",
-    responses((status = 200, description = "The findings", body = DoctorView), Errors))]
+    responses((status = 200, description = "The findings", body = DoctorView), StoreErrors))]
 pub(super) async fn doctor(
     State(service): State<Arc<Service>>,
     caller: Caller,

@@ -12,7 +12,7 @@ use serde_json::value::RawValue;
 use utoipa::ToSchema;
 
 use super::body::{Json, marked, options};
-use super::error::{ApiError, Errors};
+use super::error::{ApiError, HoldErrors, KindErrors, LimitErrors, StoreErrors};
 use super::events::{KEEP_ALIVE, until_over};
 use super::parts::{IdempotencyKey, Name, NameQuery, Parameters, claim_name};
 use super::views::HoldView;
@@ -68,7 +68,7 @@ impl From<Option<latchwork::Leader>> for LeaderView {
 #[utoipa::path(post, path = "/v1/elections/{name}/campaign", tag = "elections", request_body = Candidacy,
     params(("name" = String, Path, description = "The name of the election, percent-encoded"),
            ("Idempotency-Key" = Option<String>, Header, description = "The same key is the same candidacy, over retries")),
-    responses((status = 200, description = "Elected", body = HoldView), Errors))]
+    responses((status = 200, description = "Elected", body = HoldView), StoreErrors, KindErrors, HoldErrors, LimitErrors))]
 pub(super) async fn campaign(
     State(service): State<Arc<Service>>,
     caller: Caller,
@@ -87,7 +87,7 @@ pub(super) async fn campaign(
 /// Tells who leads
 #[utoipa::path(get, path = "/v1/elections/{name}", tag = "elections",
     params(("name" = String, Path, description = "The name of the election, percent-encoded")),
-    responses((status = 200, description = "The leader, if there is one", body = LeaderView), Errors))]
+    responses((status = 200, description = "The leader, if there is one", body = LeaderView), StoreErrors, KindErrors))]
 pub(super) async fn leader(
     State(service): State<Arc<Service>>,
     caller: Caller,
@@ -102,7 +102,7 @@ pub(super) async fn leader(
 /// Streams the leader and every change, as server-sent events `leader` and `error`
 #[utoipa::path(get, path = "/v1/elections/{name}/events", operation_id = "follow_leader", tag = "elections",
     params(("name" = String, Path, description = "The name of the election, percent-encoded")),
-    responses((status = 200, description = "A stream without an end", body = String, content_type = "text/event-stream"), Errors))]
+    responses((status = 200, description = "A stream without an end", body = String, content_type = "text/event-stream"), LimitErrors))]
 pub(super) async fn follow(
     State(service): State<Arc<Service>>,
     caller: Caller,
@@ -129,7 +129,7 @@ pub(super) async fn follow(
 #[utoipa::path(post, path = "/v1/election/campaign", operation_id = "campaign_named", tag = "elections",
     request_body = Candidacy, params(NameQuery,
         ("Idempotency-Key" = Option<String>, Header, description = "The same key is the same candidacy, over retries")),
-    responses((status = 200, description = "Elected", body = HoldView), Errors))]
+    responses((status = 200, description = "Elected", body = HoldView), StoreErrors, KindErrors, HoldErrors, LimitErrors))]
 pub(super) async fn campaign_named(
     service: State<Arc<Service>>,
     caller: Caller,
@@ -142,7 +142,7 @@ pub(super) async fn campaign_named(
 
 /// Tells who leads, by the name in the query
 #[utoipa::path(get, path = "/v1/election", operation_id = "named_leader", tag = "elections", params(NameQuery),
-    responses((status = 200, description = "The leader, if there is one", body = LeaderView), Errors))]
+    responses((status = 200, description = "The leader, if there is one", body = LeaderView), StoreErrors, KindErrors))]
 pub(super) async fn leader_named(
     service: State<Arc<Service>>,
     caller: Caller,
@@ -153,7 +153,7 @@ pub(super) async fn leader_named(
 
 /// Streams the leader and every change, by the name in the query
 #[utoipa::path(get, path = "/v1/election/events", operation_id = "follow_named_leader", tag = "elections", params(NameQuery),
-    responses((status = 200, description = "A stream without an end", body = String, content_type = "text/event-stream"), Errors))]
+    responses((status = 200, description = "A stream without an end", body = String, content_type = "text/event-stream"), LimitErrors))]
 pub(super) async fn follow_named(
     service: State<Arc<Service>>,
     caller: Caller,

@@ -144,44 +144,80 @@ impl IntoResponse for ApiError {
 /// The answers that any request may get, for the description of the API.
 #[derive(utoipa::IntoResponses)]
 #[allow(dead_code, reason = "described, never made")]
-pub(crate) enum Errors {
+pub(super) enum AnyErrors {
     /// A field, a header, the path or the JSON cannot be used; the message names it
     #[response(status = 400)]
     Invalid(ErrorBody),
     /// No token, or an unknown one
-    #[response(status = 401)]
+    #[response(status = 401, headers(("WWW-Authenticate" = String, description = "`Bearer`")))]
     Unauthorized(ErrorBody),
     /// The token does not allow this, or the request comes from another site
     #[response(status = 403)]
     Forbidden(ErrorBody),
-    /// There is no such hold, or no such path
-    #[response(status = 404)]
-    NotFound(ErrorBody),
-    /// The lock was not free in time, another reader upgrades its hold, or the key is in use as another kind of lock
-    #[response(status = 409)]
-    Conflict(ErrorBody),
+    /// The path is too long: send a long name in the body
+    #[response(status = 414)]
+    LongPath(ErrorBody),
+    /// The head is longer than 64 KiB, or has more than 100 headers
+    #[response(status = 431)]
+    LongHead(ErrorBody),
+}
+
+/// Those of a request with a body.
+#[derive(utoipa::IntoResponses)]
+#[allow(dead_code, reason = "described, never made")]
+pub(super) enum BodyErrors {
     /// The body did not arrive in time
     #[response(status = 408)]
     Slow(ErrorBody),
-    /// The hold has ended: released, lost, not renewed in time, or released without a word of the store (`Unconfirmed`)
-    #[response(status = 410)]
-    Gone(ErrorBody),
     /// The body is too large
     #[response(status = 413)]
     TooLarge(ErrorBody),
     /// The body is not `application/json`
     #[response(status = 415)]
     NotJson(ErrorBody),
-    /// The store has no such locks, or the `Idempotency-Key` belongs to another request
-    #[response(status = 422)]
-    Unprocessable(ErrorBody),
-    /// Too many holds or waiting requests of this token
-    #[response(status = 429)]
-    Busy(ErrorBody),
+}
+
+/// Those of a request for which the store is asked.
+#[derive(utoipa::IntoResponses)]
+#[allow(dead_code, reason = "described, never made")]
+pub(super) enum StoreErrors {
     /// The store refused the service, or what it holds is damaged
     #[response(status = 502)]
     Store(ErrorBody),
     /// The store does not answer, or the service stops
-    #[response(status = 503)]
+    #[response(status = 503, headers(("Retry-After" = u64, description = "After so many seconds a repeat may succeed")))]
     Unavailable(ErrorBody),
+}
+
+/// Those of a request that depends on what is locked.
+#[derive(utoipa::IntoResponses)]
+#[allow(dead_code, reason = "described, never made")]
+pub(super) enum KindErrors {
+    /// The lock was not free in time, another reader upgrades its hold, or the key is in use as another kind of lock
+    #[response(status = 409)]
+    Conflict(ErrorBody),
+    /// The store has no such locks, or the `Idempotency-Key` belongs to another request
+    #[response(status = 422)]
+    Unprocessable(ErrorBody),
+}
+
+/// Those of a request that is about a hold or a session, or names one.
+#[derive(utoipa::IntoResponses)]
+#[allow(dead_code, reason = "described, never made")]
+pub(super) enum HoldErrors {
+    /// There is no such hold or session
+    #[response(status = 404)]
+    NotFound(ErrorBody),
+    /// The hold has ended: released, lost, not renewed in time, or released without a word of the store (`Unconfirmed`)
+    #[response(status = 410)]
+    Gone(ErrorBody),
+}
+
+/// Those of a request that counts towards a limit of its token.
+#[derive(utoipa::IntoResponses)]
+#[allow(dead_code, reason = "described, never made")]
+pub(super) enum LimitErrors {
+    /// Too many holds, waiting requests, lists or streams of this token
+    #[response(status = 429, headers(("Retry-After" = u64, description = "After so many seconds a repeat may succeed")))]
+    Busy(ErrorBody),
 }

@@ -12,7 +12,7 @@ use futures_util::{FutureExt, Stream, StreamExt, stream};
 use serde::Deserialize;
 use utoipa::IntoParams;
 
-use super::error::{ApiError, Errors};
+use super::error::{ApiError, LimitErrors};
 use super::parts::Parameters;
 use super::views::EventView;
 use crate::domain::access::caller::Caller;
@@ -48,7 +48,7 @@ pub(crate) struct EventQuery {
 /// `reset` says that events were missed: read the list of locks again.
 #[utoipa::path(get, path = "/v1/events", operation_id = "follow_events", tag = "events",
     params(EventQuery, ("Last-Event-ID" = Option<u64>, Header, description = "Go on after this event")),
-    responses((status = 200, description = "A stream without an end", body = EventView, content_type = "text/event-stream"), Errors))]
+    responses((status = 200, description = "A stream without an end", body = EventView, content_type = "text/event-stream"), LimitErrors))]
 pub(super) async fn follow(
     State(service): State<Arc<Service>>,
     caller: Caller,

@@ -12,7 +12,7 @@ use utoipa::{IntoParams, ToSchema};
 
 use super::body::{Json, marked, options};
 use super::counted::CountedBody;
-use super::error::{ApiError, Errors};
+use super::error::{ApiError, HoldErrors, KindErrors, LimitErrors, StoreErrors};
 use super::locks::{ModeWord, Permits, ResizeWord, wish_of};
 use super::parts::{Id, IdempotencyKey, Parameters, claim_name};
 use super::views::{HoldView, OwnHoldList};
@@ -102,7 +102,7 @@ pub(crate) struct OwnHoldsQuery {
 ///
 /// It reads all locks of the store. Clients without a token are one owner.
 #[utoipa::path(get, path = "/v1/holds", operation_id = "list_holds", tag = "holds", params(OwnHoldsQuery),
-    responses((status = 200, description = "The holds", body = OwnHoldList), Errors))]
+    responses((status = 200, description = "The holds", body = OwnHoldList), StoreErrors, LimitErrors))]
 pub(super) async fn list(
     State(service): State<Arc<Service>>,
     caller: Caller,
@@ -128,7 +128,7 @@ const MOST_LOCKS: usize = 64;
 /// Acquires several locks, all or none
 #[utoipa::path(post, path = "/v1/holds", operation_id = "acquire_locks", tag = "holds", request_body = SeveralLocks,
     params(("Idempotency-Key" = Option<String>, Header, description = "The same key is the same claim, over retries")),
-    responses((status = 200, description = "Granted", body = HoldView), Errors))]
+    responses((status = 200, description = "Granted", body = HoldView), StoreErrors, KindErrors, HoldErrors, LimitErrors))]
 pub(super) async fn acquire(
     State(service): State<Arc<Service>>,
     caller: Caller,
@@ -159,7 +159,7 @@ pub(super) async fn acquire(
 /// counts.
 #[utoipa::path(post, path = "/v1/holds/{hold}/renew", tag = "holds",
     params(("hold" = String, Path, description = "The id of the hold")),
-    responses((status = 200, description = "Renewed", body = HoldView), Errors))]
+    responses((status = 200, description = "Renewed", body = HoldView), StoreErrors, HoldErrors))]
 pub(super) async fn renew(
     State(service): State<Arc<Service>>,
     caller: Caller,
@@ -180,7 +180,7 @@ pub(super) async fn renew(
 /// held it.
 #[utoipa::path(post, path = "/v1/holds/{hold}/upgrade", tag = "holds", request_body = UpgradeWish,
     params(("hold" = String, Path, description = "The id of the hold")),
-    responses((status = 200, description = "Held for writing", body = HoldView), Errors))]
+    responses((status = 200, description = "Held for writing", body = HoldView), StoreErrors, KindErrors, HoldErrors, LimitErrors))]
 pub(super) async fn upgrade(
     State(service): State<Arc<Service>>,
     caller: Caller,
@@ -198,7 +198,7 @@ pub(super) async fn upgrade(
 /// it is.
 #[utoipa::path(post, path = "/v1/holds/{hold}/downgrade", tag = "holds",
     params(("hold" = String, Path, description = "The id of the hold")),
-    responses((status = 200, description = "Held for reading", body = HoldView), Errors))]
+    responses((status = 200, description = "Held for reading", body = HoldView), StoreErrors, KindErrors, HoldErrors, LimitErrors))]
 pub(super) async fn downgrade(
     State(service): State<Arc<Service>>,
     caller: Caller,
@@ -210,7 +210,7 @@ pub(super) async fn downgrade(
 /// Shows a hold of this client as the store has it, and renews nothing
 #[utoipa::path(get, path = "/v1/holds/{hold}", operation_id = "show_hold", tag = "holds",
     params(("hold" = String, Path, description = "The id of the hold")),
-    responses((status = 200, description = "Held", body = HoldView), Errors))]
+    responses((status = 200, description = "Held", body = HoldView), StoreErrors, HoldErrors))]
 pub(super) async fn show(
     State(service): State<Arc<Service>>,
     caller: Caller,
@@ -228,7 +228,7 @@ pub(super) async fn show(
 /// the hold.
 #[utoipa::path(delete, path = "/v1/holds/{hold}", tag = "holds",
     params(("hold" = String, Path, description = "The id of the hold")),
-    responses((status = 200, description = "The lock was held until it was released", body = ReleasedView), Errors))]
+    responses((status = 200, description = "The lock was held until it was released", body = ReleasedView), StoreErrors, HoldErrors))]
 pub(super) async fn release(
     State(service): State<Arc<Service>>,
     caller: Caller,
@@ -244,7 +244,7 @@ pub(super) async fn release(
 /// closed. `410` with `Unconfirmed` tells that the store has not confirmed it: the task may run again.
 #[utoipa::path(post, path = "/v1/holds/{hold}/succeed", tag = "once",
     params(("hold" = String, Path, description = "The id of the hold")),
-    responses((status = 200, description = "Done, and closed for this period", body = ReleasedView), Errors))]
+    responses((status = 200, description = "Done, and closed for this period", body = ReleasedView), StoreErrors, HoldErrors))]
 pub(super) async fn succeed(
     State(service): State<Arc<Service>>,
     caller: Caller,

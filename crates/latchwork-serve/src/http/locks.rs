@@ -14,7 +14,7 @@ use utoipa::{IntoParams, ToSchema};
 
 use super::body::{Json, marked, options};
 use super::counted::CountedBody;
-use super::error::{ApiError, Errors};
+use super::error::{ApiError, HoldErrors, KindErrors, LimitErrors, StoreErrors};
 use super::parts::{IdempotencyKey, Name, NameQuery, Parameters, claim_name};
 use super::views::{HoldView, LockView, length_of_lock};
 use crate::domain::access::caller::Caller;
@@ -45,8 +45,10 @@ pub(crate) enum ModeWord {
 #[serde(deny_unknown_fields)]
 pub(crate) struct Permits {
     /// How many to take.
+    #[schema(format = Int64, minimum = 1, maximum = 4294967295_u32)]
     pub(crate) take: u32,
     /// How many there are.
+    #[schema(format = Int64, minimum = 1, maximum = 4294967295_u32)]
     pub(crate) of: u32,
 }
 
@@ -173,7 +175,7 @@ pub(super) fn wish_of(
 #[utoipa::path(post, path = "/v1/locks/{name}", operation_id = "acquire_lock", tag = "locks", request_body = OneLock,
     params(("name" = String, Path, description = "The name, percent-encoded"),
            ("Idempotency-Key" = Option<String>, Header, description = "The same key is the same claim, over retries")),
-    responses((status = 200, description = "Granted", body = HoldView), Errors))]
+    responses((status = 200, description = "Granted", body = HoldView), StoreErrors, KindErrors, HoldErrors, LimitErrors))]
 pub(super) async fn acquire(
     State(service): State<Arc<Service>>,
     caller: Caller,
@@ -192,7 +194,7 @@ pub(super) async fn acquire(
 /// Acquires a lock by its name in the query, which no proxy changes
 #[utoipa::path(post, path = "/v1/lock", operation_id = "acquire_named_lock", tag = "locks", request_body = OneLock,
     params(NameQuery, ("Idempotency-Key" = Option<String>, Header, description = "The same key is the same claim, over retries")),
-    responses((status = 200, description = "Granted", body = HoldView), Errors))]
+    responses((status = 200, description = "Granted", body = HoldView), StoreErrors, KindErrors, HoldErrors, LimitErrors))]
 pub(super) async fn acquire_named(
     service: State<Arc<Service>>,
     caller: Caller,
@@ -207,7 +209,7 @@ pub(super) async fn acquire_named(
 ///
 /// The parts of a list are of the same time if they are read within 10 s.
 #[utoipa::path(get, path = "/v1/locks", operation_id = "list_locks", tag = "locks", params(ListQuery),
-    responses((status = 200, description = "The locks", body = LockList), Errors))]
+    responses((status = 200, description = "The locks", body = LockList), StoreErrors, LimitErrors))]
 pub(super) async fn list(
     State(service): State<Arc<Service>>,
     caller: Caller,
@@ -243,7 +245,7 @@ pub(super) async fn list(
 
 /// Lists locks as `GET /v1/locks` does, with the parameters in the body, where a long name fits
 #[utoipa::path(post, path = "/v1/lock/list", operation_id = "list_long_locks", tag = "locks", request_body = ListQuery,
-    responses((status = 200, description = "The locks", body = LockList), Errors))]
+    responses((status = 200, description = "The locks", body = LockList), StoreErrors, LimitErrors))]
 pub(super) async fn list_by_body(
     service: State<Arc<Service>>,
     caller: Caller,
@@ -270,7 +272,7 @@ pub(crate) struct ReadQuery {
 /// version of before. A change by this instance is seen at once, others within a second.
 #[utoipa::path(get, path = "/v1/locks/{name}", operation_id = "show_lock", tag = "locks",
     params(("name" = String, Path, description = "The name, percent-encoded"), ReadQuery),
-    responses((status = 200, description = "The lock, also if it is free", body = LockView), Errors))]
+    responses((status = 200, description = "The lock, also if it is free", body = LockView), StoreErrors))]
 pub(super) async fn show(
     State(service): State<Arc<Service>>,
     caller: Caller,
@@ -312,7 +314,7 @@ pub(crate) struct NamedRead {
 
 /// Shows a lock by its name in the query: any name, also one that no path can have
 #[utoipa::path(get, path = "/v1/lock", tag = "locks", operation_id = "show_named_lock", params(NamedRead),
-    responses((status = 200, description = "The lock, also if it is free", body = LockView), Errors))]
+    responses((status = 200, description = "The lock, also if it is free", body = LockView), StoreErrors))]
 pub(super) async fn show_named(
     service: State<Arc<Service>>,
     caller: Caller,
@@ -323,7 +325,7 @@ pub(super) async fn show_named(
 
 /// Shows a lock by its name in the body, where a long one fits
 #[utoipa::path(post, path = "/v1/lock/show", tag = "locks", operation_id = "show_long_lock", request_body = NamedRead,
-    responses((status = 200, description = "The lock, also if it is free", body = LockView), Errors))]
+    responses((status = 200, description = "The lock, also if it is free", body = LockView), StoreErrors))]
 pub(super) async fn show_by_body(
     service: State<Arc<Service>>,
     caller: Caller,

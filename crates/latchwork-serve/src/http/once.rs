@@ -11,7 +11,7 @@ use serde_json::value::RawValue;
 use utoipa::ToSchema;
 
 use super::body::{Json, marked, options};
-use super::error::{ApiError, Errors};
+use super::error::{ApiError, HoldErrors, KindErrors, LimitErrors, StoreErrors};
 use super::parts::{IdempotencyKey, Name, NameQuery, Parameters, claim_name};
 use super::views::{HoldView, millis};
 use crate::domain::access::caller::Caller;
@@ -77,7 +77,7 @@ pub(crate) struct ResetView {
 #[utoipa::path(post, path = "/v1/once/{name}", tag = "once", request_body = OneTask,
     params(("name" = String, Path, description = "The name of the task, percent-encoded"),
            ("Idempotency-Key" = Option<String>, Header, description = "The same key is the same run, over retries")),
-    responses((status = 200, description = "Begun, or nothing to do", body = BegunView), Errors))]
+    responses((status = 200, description = "Begun, or nothing to do", body = BegunView), StoreErrors, KindErrors, HoldErrors, LimitErrors))]
 pub(super) async fn begin(
     State(service): State<Arc<Service>>,
     caller: Caller,
@@ -119,7 +119,7 @@ pub(super) async fn begin(
 /// Begins a task by its name in the query, which no proxy changes
 #[utoipa::path(post, path = "/v1/task", operation_id = "begin_named", tag = "once", request_body = OneTask,
     params(NameQuery, ("Idempotency-Key" = Option<String>, Header, description = "The same key is the same run, over retries")),
-    responses((status = 200, description = "Begun, or nothing to do", body = BegunView), Errors))]
+    responses((status = 200, description = "Begun, or nothing to do", body = BegunView), StoreErrors, KindErrors, HoldErrors, LimitErrors))]
 pub(super) async fn begin_named(
     service: State<Arc<Service>>,
     caller: Caller,
@@ -132,7 +132,7 @@ pub(super) async fn begin_named(
 
 /// Opens a task by its name in the query; needs the right admin
 #[utoipa::path(post, path = "/v1/task/reset", operation_id = "reset_named", tag = "once", params(NameQuery),
-    responses((status = 200, description = "What was found", body = ResetView), Errors))]
+    responses((status = 200, description = "What was found", body = ResetView), StoreErrors, KindErrors))]
 pub(super) async fn reset_named(
     service: State<Arc<Service>>,
     caller: Caller,
@@ -144,7 +144,7 @@ pub(super) async fn reset_named(
 /// Opens a task that is closed for its period; needs the right admin
 #[utoipa::path(post, path = "/v1/once/{name}/reset", tag = "once",
     params(("name" = String, Path, description = "The name of the task, percent-encoded")),
-    responses((status = 200, description = "What was found", body = ResetView), Errors))]
+    responses((status = 200, description = "What was found", body = ResetView), StoreErrors, KindErrors))]
 pub(super) async fn reset(
     State(service): State<Arc<Service>>,
     caller: Caller,

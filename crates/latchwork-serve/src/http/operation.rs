@@ -10,7 +10,7 @@ use axum::response::{IntoResponse, Response};
 use serde::Serialize;
 use utoipa::ToSchema;
 
-use super::error::{ApiError, Errors};
+use super::error::{ApiError, StoreErrors};
 use crate::domain::access::caller::Caller;
 use crate::domain::access::principal::Right;
 use crate::domain::refusal::{Kind, Refusal};
@@ -38,14 +38,14 @@ fn health() -> Answer<HealthView> {
 
 /// Tells that the process runs; says nothing about the store
 #[utoipa::path(get, path = "/healthz", tag = "operation",
-    responses((status = 200, description = "It runs", body = HealthView), Errors))]
+    responses((status = 200, description = "It runs", body = HealthView)))]
 pub(super) async fn healthz() -> Answer<HealthView> {
     health()
 }
 
 /// Tells whether the store answers, and the service does not stop
 #[utoipa::path(get, path = "/readyz", tag = "operation",
-    responses((status = 200, description = "Ready", body = HealthView), Errors))]
+    responses((status = 200, description = "Ready", body = HealthView), StoreErrors))]
 pub(super) async fn readyz(
     State(service): State<Arc<Service>>,
 ) -> Result<Answer<HealthView>, ApiError> {
@@ -74,7 +74,7 @@ pub(super) async fn readyz(
 
 /// Metrics, as Prometheus reads them; needs the right read
 #[utoipa::path(get, path = "/metrics", tag = "operation",
-    responses((status = 200, description = "The metrics", body = String, content_type = "text/plain"), Errors))]
+    responses((status = 200, description = "The metrics", body = String, content_type = "text/plain")))]
 pub(super) async fn metrics(
     State(service): State<Arc<Service>>,
     caller: Caller,

@@ -16,7 +16,7 @@ use serde_json::value::RawValue;
 use utoipa::{IntoParams, ToSchema};
 
 use super::body::{Json, marked, options};
-use super::error::{ApiError, ErrorBody, Errors};
+use super::error::{ApiError, ErrorBody, HoldErrors, KindErrors, LimitErrors, StoreErrors};
 use super::events::{KEEP_ALIVE, until_over};
 use super::parts::{Id, Parameters};
 use super::views::{TokenView, millis};
@@ -142,8 +142,8 @@ fn view(status: SessionStatus) -> Answer<SessionView> {
 ///
 /// Name it as `session` in an acquire: the hold has the ttl of the session. On stores that tie a lock to the process that
 /// acquired it, `422`.
-#[utoipa::path(post, path = "/v1/sessions", operation_id = "create_session", tag = "sessions", request_body = Option<NewSession>,
-    responses((status = 200, description = "Begun", body = SessionView), Errors))]
+#[utoipa::path(post, path = "/v1/sessions", operation_id = "create_session", tag = "sessions", request_body = NewSession,
+    responses((status = 200, description = "Begun", body = SessionView), StoreErrors, LimitErrors, KindErrors))]
 pub(super) async fn create(
     State(service): State<Arc<Service>>,
     caller: Caller,
@@ -156,7 +156,7 @@ pub(super) async fn create(
 
 /// Lists the sessions of the caller's token, as the store has them; without their ids
 #[utoipa::path(get, path = "/v1/sessions", operation_id = "list_sessions", tag = "sessions",
-    responses((status = 200, description = "The sessions", body = SessionList), Errors))]
+    responses((status = 200, description = "The sessions", body = SessionList), StoreErrors, LimitErrors))]
 pub(super) async fn list(
     State(service): State<Arc<Service>>,
     caller: Caller,
@@ -178,7 +178,7 @@ pub(super) async fn list(
 /// With `503` the store has not confirmed all of them: the validity of the last answer counts, and a repeat renews them.
 #[utoipa::path(post, path = "/v1/sessions/{session}/renew", operation_id = "renew_session", tag = "sessions",
     request_body = Option<SessionRenewal>, params(("session" = String, Path, description = "The id of the session")),
-    responses((status = 200, description = "Renewed", body = SessionView), Errors))]
+    responses((status = 200, description = "Renewed", body = SessionView), StoreErrors, HoldErrors))]
 pub(super) async fn renew(
     State(service): State<Arc<Service>>,
     caller: Caller,
@@ -199,7 +199,7 @@ pub(super) async fn renew(
 /// Shows a session of this client and its locks as the store has them, and renews nothing
 #[utoipa::path(get, path = "/v1/sessions/{session}", operation_id = "show_session", tag = "sessions",
     params(("session" = String, Path, description = "The id of the session")),
-    responses((status = 200, description = "The session", body = SessionView), Errors))]
+    responses((status = 200, description = "The session", body = SessionView), StoreErrors, HoldErrors, LimitErrors))]
 pub(super) async fn show(
     State(service): State<Arc<Service>>,
     caller: Caller,
@@ -215,7 +215,7 @@ pub(super) async fn show(
 /// instance may have ended the session before; its remaining holds are released.
 #[utoipa::path(delete, path = "/v1/sessions/{session}", operation_id = "end_session", tag = "sessions",
     params(("session" = String, Path, description = "The id of the session")),
-    responses((status = 200, description = "Ended", body = EndedView), Errors))]
+    responses((status = 200, description = "Ended", body = EndedView), StoreErrors, HoldErrors))]
 pub(super) async fn end(
     State(service): State<Arc<Service>>,
     caller: Caller,
@@ -258,7 +258,7 @@ pub(crate) struct KeptView {
 /// was ended). The session outlives the stream for its ttl, unless it is `bound` to it.
 #[utoipa::path(get, path = "/v1/sessions/{session}/events", operation_id = "keep_session_alive", tag = "sessions",
     params(("session" = String, Path, description = "The id of the session"), KeepAliveQuery),
-    responses((status = 200, description = "A stream of events", body = KeptView, content_type = "text/event-stream"), Errors))]
+    responses((status = 200, description = "A stream of events", body = KeptView, content_type = "text/event-stream"), StoreErrors, HoldErrors, LimitErrors))]
 pub(super) async fn keep_alive(
     State(service): State<Arc<Service>>,
     caller: Caller,

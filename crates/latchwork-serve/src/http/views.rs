@@ -30,6 +30,7 @@ pub(crate) struct LockView {
     /// `mutex`, `read-write` or `semaphore`; `null` while nobody holds it or waits for it.
     kind: Option<&'static str>,
     /// The limit of a semaphore.
+    #[schema(format = Int64, maximum = 4294967295_u32)]
     permits: Option<u32>,
     /// The last token that was given; a decimal number as text, because it exceeds 2^53.
     token: Option<String>,
@@ -57,6 +58,7 @@ pub(crate) struct PartyView {
     /// `exclusive`, `read`, `write` or `permits`.
     mode: &'static str,
     /// How many permits it has or wants.
+    #[schema(format = Int64, maximum = 4294967295_u32)]
     permits: Option<u32>,
     /// Its token, if it is a holder.
     token: Option<String>,
@@ -106,6 +108,7 @@ pub(crate) struct OwnHoldView {
     /// `exclusive`, `read`, `write` or `permits`.
     mode: &'static str,
     /// How many permits it has.
+    #[schema(format = Int64, maximum = 4294967295_u32)]
     permits: Option<u32>,
     /// Its text for people.
     holder: String,

@@ -7,7 +7,7 @@ use axum::extract::State;
 use serde::Serialize;
 use utoipa::ToSchema;
 
-use super::error::{ApiError, Errors};
+use super::error::ApiError;
 use crate::domain::access::caller::Caller;
 use crate::domain::access::principal::Right;
 use crate::domain::service::Service;
@@ -30,7 +30,7 @@ pub(crate) struct CallerView {
 
 /// Tells who the caller is, and what it may do
 #[utoipa::path(get, path = "/v1/whoami", tag = "operation",
-    responses((status = 200, description = "The caller", body = CallerView), Errors))]
+    responses((status = 200, description = "The caller", body = CallerView)))]
 pub(super) async fn whoami(
     State(service): State<Arc<Service>>,
     caller: Caller,
