@@ -8,7 +8,7 @@ import unittest
 import check
 import corrupt
 from eye.lies import LIES
-from eye.lies.history import Choice, History
+from eye.lies.history import Choice, History, NoMaterial
 from eye.reading import Unreadable, read_folder, read_text
 from eye.rules import RULES
 from tests.histories import history, hold, recorded
@@ -101,6 +101,16 @@ class Recorded(unittest.TestCase):
                 code = corrupt.main([folder, out, *lies, "--settle", "2s", "--judge", "--ttl", "1s", *excused])
             self.assertEqual((code, said.getvalue().split()[2::3]), (0, ["no-place", "found", "no-place", "found"]))
             self.assertEqual(sorted(os.listdir(out)), ["ghost", "granted-too-early"])
+
+    def test_no_lie_is_told_where_the_workers_lacked_a_processor(self):
+        with recorded() as folder:
+            events = History.read(folder)
+            last = max(event.time for event in events.events)
+            corrupt.corrupt(events.events, "failed-without-a-fault", Choice(7))
+            run = next(event for event in events.events if event.process == "run")
+            events.add(run, "starved", last, length=last)
+            for name in ("false-alarm", "failed-without-a-fault"):
+                self.assertRaises(NoMaterial, corrupt.corrupt, events.events, name, Choice(7))
 
     def test_lies_are_many_and_of_every_rule(self):
         self.assertGreaterEqual(len(LIES), 30)

@@ -303,9 +303,14 @@ impl Plan {
             expected.push("fair");
         }
         let only_workers = self.nemeses.is_empty() || self.schedule.calm > self.bounds.settle;
-        // Among clients of another kind a key passes from one worker to another too rarely, and between faults of servers
-        // few waits end undisturbed.
-        if self.processes > 1 && self.bounds.queues && self.foreign.is_none() && only_workers {
+        // Among clients of another kind a key passes from one worker to another too rarely, and between faults of servers,
+        // or beside the few kills of a short run, few waits end undisturbed.
+        if self.processes > 1
+            && self.bounds.queues
+            && self.foreign.is_none()
+            && only_workers
+            && !only_kills
+        {
             expected.push("unfairness");
         }
         if self.faults.contains(&ClientFault::Kill) && only_workers {

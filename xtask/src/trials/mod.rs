@@ -13,6 +13,7 @@ mod plan;
 use std::num::NonZero;
 use std::path::Path;
 use std::sync::Mutex;
+use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
 use binaries::Binary;
@@ -22,6 +23,9 @@ pub(crate) use plan::Room;
 
 /// How many of the slowest tests' binaries are named at the end.
 const SLOWEST: usize = 12;
+
+/// How often the tasks that want to run are counted.
+const COUNTED: Duration = Duration::from_millis(250);
 
 /// Builds all tests, with the lints on; returns what is to be run.
 pub(crate) fn build() -> Result<Vec<Binary>, String> {
@@ -40,13 +44,22 @@ pub(crate) fn run(room: &Room, logs: &Path) -> Result<(), String> {
     let start = Instant::now();
     let ended = Mutex::new(Vec::new());
     std::thread::scope(|scope| {
-        for _ in 0..room.side_by_side() {
-            scope.spawn(|| {
+        let (running, is_over) = mpsc::channel::<()>();
+        scope.spawn(move || {
+            while is_over.recv_timeout(COUNTED) == Err(RecvTimeoutError::Timeout) {
+                room.count(tasks());
+            }
+        });
+        for running in vec![running; room.side_by_side()] {
+            let ended = &ended;
+            scope.spawn(move || {
+                // Until the last of these threads ends.
+                let _running = running;
                 while let Some(place) = room.next() {
                     let result = job::run(&place.run, logs);
                     drop(place);
                     tell(&result, start.elapsed());
-                    lock(&ended).push(result);
+                    lock(ended).push(result);
                 }
             });
         }
@@ -75,6 +88,13 @@ pub(crate) fn run(room: &Room, logs: &Path) -> Result<(), String> {
     }
     let names: Vec<&str> = failed.iter().map(|job| job.name.as_str()).collect();
     Err(format!("tests failed in {}", names.join(", ")))
+}
+
+/// How many tasks of this machine run or want to; none where the system does not say it.
+fn tasks() -> u32 {
+    let said = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
+    let running = said.split([' ', '/']).nth(3).and_then(|number| number.parse().ok());
+    running.unwrap_or_default()
 }
 
 fn tell(job: &Ended, since: Duration) {

@@ -15,6 +15,12 @@ const TWO_PROCESSORS: u32 = 4;
 /// And so much when nothing is compiled or tested beside them any more, which takes about one processor.
 const ALONE: u32 = 5;
 
+/// While so many tasks for each processor want to run, on average, no other binary begins: this machine is slower than
+/// those that the weights were found on, or something else uses it too.
+const CROWDED: f64 = 5.0;
+/// How much the newest count of tasks says of the average.
+const NEWEST: f64 = 0.05;
+
 /// What a binary needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Needs {
@@ -30,8 +36,7 @@ const SHORT: Needs = Needs { threads: 2, weight: 1, rank: 0 };
 const PLANS: &[(&str, &str, Needs)] = &[
     // Servers that start slowly, elections, ttls.
     ("latchwork-zookeeper", "it", Needs { threads: 6, weight: 2, rank: 10 }),
-    // Beside the nemesis, which takes about one processor.
-    ("latchwork-etcd", "it", Needs { threads: 8, weight: 1, rank: 11 }),
+    ("latchwork-etcd", "it", Needs { threads: 8, weight: 2, rank: 11 }),
     ("latchwork-redis", "it", Needs { threads: 6, weight: 1, rank: 9 }),
     ("latchwork-redis", "contract", Needs { threads: 10, weight: 1, rank: 9 }),
     // Workers that are as busy as they can.
@@ -45,7 +50,7 @@ const PLANS: &[(&str, &str, Needs)] = &[
     ("latchwork-postgres", "it", Needs { threads: 5, weight: 2, rank: 12 }),
     ("latchwork-postgres", "contract", Needs { threads: 5, weight: 2, rank: 12 }),
     // Minutes of requests that are counted. A start of its API server takes both processors for seconds.
-    ("latchwork-kubernetes", "it", Needs { threads: 6, weight: 1, rank: 11 }),
+    ("latchwork-kubernetes", "it", Needs { threads: 4, weight: 2, rank: 11 }),
     ("latchwork-kubernetes", "contract", Needs { threads: 4, weight: 1, rank: 6 }),
     ("latchwork-etcd", "contract", Needs { threads: 10, weight: 1, rank: 6 }),
     ("latchwork-file", "contract", Needs { threads: 16, weight: 1, rank: 3 }),
@@ -289,13 +294,15 @@ struct State {
     taken: u32,
     /// What runs beside the binaries has ended.
     is_alone: bool,
+    /// How many tasks for each processor want to run, on average.
+    tasks: f64,
 }
 
 impl Room {
     /// That of a machine with so many processors.
     pub(crate) fn of(processors: NonZero<usize>, queue: VecDeque<Run>) -> Self {
         let processors = processors.get().try_into().unwrap_or(u32::MAX);
-        let state = Mutex::new(State { queue, taken: 0, is_alone: false });
+        let state = Mutex::new(State { queue, taken: 0, is_alone: false, tasks: 0.0 });
         Self { processors, state, changed: Condvar::new() }
     }
 
@@ -303,6 +310,15 @@ impl Room {
     pub(crate) fn is_alone(&self) {
         self.lock().is_alone = true;
         self.changed.notify_all();
+    }
+
+    /// Counts how many tasks want to run on this machine.
+    pub(crate) fn count(&self, tasks: u32) {
+        let mut state = self.lock();
+        state.tasks += (f64::from(tasks) / f64::from(self.processors) - state.tasks) * NEWEST;
+        if state.tasks < CROWDED {
+            self.changed.notify_all();
+        }
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -321,7 +337,8 @@ impl Room {
 
     /// Whether the processors carry so much more. Alone, anything runs.
     fn fits(&self, state: &State, weight: u32) -> bool {
-        state.taken == 0 || state.taken + weight <= self.capacity(state.is_alone)
+        let has_room = || state.taken + weight <= self.capacity(state.is_alone);
+        state.taken == 0 || (state.tasks < CROWDED && has_room())
     }
 
     /// Waits until there is room for one of those that are left, and takes the first for which there is; none is left
@@ -420,6 +437,21 @@ mod tests {
     }
 
     #[test]
+    fn nothing_begins_on_a_crowded_machine() {
+        let room = Room::of(NonZero::new(2).unwrap(), VecDeque::new());
+        let fits = |taken| {
+            let mut state = room.lock();
+            state.taken = taken;
+            room.fits(&state, 1)
+        };
+        assert!(fits(1));
+        (0..100).for_each(|_| room.count(20));
+        assert!(!fits(1) && fits(0));
+        (0..100).for_each(|_| room.count(4));
+        assert!(fits(1));
+    }
+
+    #[test]
     fn a_machine_takes_in_as_much_as_its_processors_carry() {
         for processors in [1, 2, 8] {
             let room = Room::of(NonZero::new(processors).unwrap(), VecDeque::new());
@@ -428,7 +460,8 @@ mod tests {
                 let most = room.capacity(is_alone);
                 assert_eq!(most, (two * processors as u32).div_ceil(2));
                 let fits = |taken, weight| {
-                    room.fits(&State { queue: VecDeque::new(), taken, is_alone }, weight)
+                    let queue = VecDeque::new();
+                    room.fits(&State { queue, taken, is_alone, tasks: 2.0 }, weight)
                 };
                 assert!(fits(most - 1, 1) && !fits(most, 1) && fits(0, most + 1));
             }

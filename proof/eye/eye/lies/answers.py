@@ -44,7 +44,8 @@ def ghost(history, number):
 
 def false_alarm(history, number):
     """The observer of a calm process is notified of an end."""
-    started = any_of((e for e in history.events if e.name == "started"), 0)
+    starved = history.story.starved
+    started = any_of((e for e in history.events if e.name == "started" and not starved.touch(e.time - 3 * history.ttl, e.time + 100 * MS)), 0)
     history.add(started, "alarm", started.time + 100 * MS, key="hot0", kind="expired")
 
 

@@ -123,12 +123,13 @@ def is_calm(history, begin, end, number):
 
 
 def is_quiet(history, begin, end, number):
-    """Whether nothing was broken or ended by force in this stretch of time, nor shortly before it."""
+    """Whether nothing was broken or ended by force in this stretch of time, nor shortly before it, and the workers had the processors that they need."""
     story, margin = history.story, max(3 * history.ttl, getattr(number, "settle", 0))
     broken = story.disturbed(margin)
     for event in story.evictions:
         broken.add(event.values["asked"], event.time + margin)
-    return not broken.touch(begin, end) and story.all_paused(begin, end) < 100 * MS
+    stalled = max(story.all_paused(begin, end), story.starved.within(begin - margin, end))
+    return not broken.touch(begin, end) and stalled < 100 * MS
 
 
 def _touches(place, spans):
