@@ -356,13 +356,15 @@ impl<'a> Pending<'a> {
         true
     }
 
-    /// The time limit of a try: short before the deadline, but never so short that it is no try; and
-    /// whether the caller has less time than that, of a store that has not failed before.
+    /// The time limit of a try: short before the deadline, but never so short that it is no try; and whether the caller
+    /// has so little time that silence says nothing of a store that has not failed before. It says less of one that has
+    /// answered this waiter.
     fn limit(&self, now: Moment, deadline: Moment, is_failing: bool) -> (Duration, bool) {
         const LEAST: Duration = Duration::from_millis(250);
         let full = self.request.plan.rules.op_timeout(self.claim.ttl);
         let left = deadline.since(now);
-        (full.min(left.max(LEAST)), left < full.min(LEAST) && !is_failing)
+        let telling = if self.blocked { LEAST.max(full / 3) } else { LEAST };
+        (full.min(left.max(LEAST)), left < full.min(telling) && !is_failing)
     }
 
     /// Waits until a try may be sent: who tries once, for as long as a try may take.

@@ -160,6 +160,24 @@ async fn a_silent_store_is_an_error_in_bounded_time() {
     assert!(world.io.now().since(start) <= 11 * SEC, "a ttl without an answer");
 }
 
+/// A look that the end of the wait cuts says little of a store that has said that the lock is held.
+#[tokio::test(start_paused = true)]
+async fn a_wait_whose_last_look_is_cut_short_is_timed_out() {
+    for (left, kind) in [(600 * MS, ErrorKind::TimedOut), (700 * MS, ErrorKind::Unreachable)] {
+        let world = World::new();
+        let guard = world.locks.mutex("k").ttl(9 * SEC).acquire().await.unwrap();
+        let (_, other) = world.another();
+        let mutex = other.mutex("k").ttl(9 * SEC);
+        let ends = async {
+            world.io.sleep(SEC - left).await;
+            guard.release().await.unwrap();
+            world.store.plan(|_| Fault::Hang);
+        };
+        let (error, ()) = tokio::join!(mutex.acquire_within(SEC), ends);
+        assert_eq!(error.unwrap_err().kind(), kind, "{left:?} are left");
+    }
+}
+
 /// The last try of a bounded wait has little time: what the store said before it is what a reader needs.
 #[tokio::test(start_paused = true)]
 async fn the_end_of_a_wait_tells_what_the_store_said_last() {
