@@ -166,12 +166,12 @@ async fn a_wait_whose_last_look_is_cut_short_is_timed_out() {
     for (left, kind) in [(600 * MS, ErrorKind::TimedOut), (700 * MS, ErrorKind::Unreachable)] {
         let world = World::new();
         let guard = world.locks.mutex("k").ttl(9 * SEC).acquire().await.unwrap();
-        let (_, other) = world.another();
+        let (store, other) = world.another();
         let mutex = other.mutex("k").ttl(9 * SEC);
         let ends = async {
             world.io.sleep(SEC - left).await;
+            store.plan(|_| Fault::Hang);
             guard.release().await.unwrap();
-            world.store.plan(|_| Fault::Hang);
         };
         let (error, ()) = tokio::join!(mutex.acquire_within(SEC), ends);
         assert_eq!(error.unwrap_err().kind(), kind, "{left:?} are left");
