@@ -188,7 +188,7 @@ fn h196_a_sweep_goes_on_until_few_rows_are_left() {
             let enough = || before < 20_000 || rows(&server) < before - 8_000;
             let begun = Instant::now();
             while begun.elapsed() < 2_500 * MS || !enough() {
-                assert!(begun.elapsed() < 20 * SEC, "{before} rows, then {}", rows(&server));
+                assert!(begun.elapsed() < 60 * SEC, "{before} rows, then {}", rows(&server));
                 tokio::time::sleep(100 * MS).await;
             }
         }

@@ -66,15 +66,15 @@ fn h91_a_namespace_deleted_by_scan_and_del_is_not_new() {
 fn a_new_namespace_waits_once_or_is_opened_by_init() {
     run(async {
         let server = RedisServer::start(&RedisOptions::new()).unwrap();
-        let url = at(server.port(), "guard=true&max_ttl=500ms");
-        is_older_than(&server, 2 * SEC).await;
+        let url = at(server.port(), "guard=true&max_ttl=2s");
+        is_older_than(&server, 3 * SEC).await;
         let locks = locks(&url).await;
-        let error = locks.mutex("app:k").ttl(500 * MS).acquire_within(100 * MS).await.unwrap_err();
-        assert!(error.to_string().contains("latchwork init"), "{error}");
         let start = Instant::now();
+        let error = locks.mutex("app:k").ttl(500 * MS).acquire_within(SEC).await.unwrap_err();
+        assert!(error.to_string().contains("latchwork init"), "{error}");
         let mutex = locks.mutex("app:k").ttl(500 * MS);
-        drop(within("its end", 5 * SEC, mutex.acquire()).await.unwrap());
-        assert!(start.elapsed() >= 400 * MS, "{:?}", start.elapsed());
+        drop(within("its end", 8 * SEC, mutex.acquire()).await.unwrap());
+        assert!(start.elapsed() >= 2 * SEC, "{:?}", start.elapsed());
         init(&format!("{url}&namespaces=other")).await;
         let mutex = locks.mutex("other:k").ttl(500 * MS);
         assert!(mutex.try_acquire().await.unwrap().is_some());
