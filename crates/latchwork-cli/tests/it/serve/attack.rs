@@ -44,6 +44,10 @@ fn broken_http_gets_the_usual_form_of_errors() {
         let answer = raw(&service, bytes).unwrap_or_else(|| panic!("no answer to {shown:?}"));
         assert!(statuses.contains(&answer.status), "{shown:?}: {answer:?}");
         answer.is(answer.status).kind("Invalid");
+        if answer.status == 431 {
+            let step = answer.get("next_step");
+            assert!(step.starts_with("send fewer and shorter headers; "), "{step}");
+        }
         assert!(answer.head.to_lowercase().contains("nosniff"), "{answer:?}");
     }
     assert!(!service.is_held("x"));
