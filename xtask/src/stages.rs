@@ -53,15 +53,9 @@ const COMPILED: &[Stage] = &[
 ];
 
 /// The package, and its tests: most of them wait, and they have servers of their own.
-const PYTHON: [Stage; 2] = [
-    ("python package", &["xtask", "python-prepare", "--command-is-built"], &[]),
-    ("python", &["python-test"], &[]),
-];
-/// With the long tests.
-const PYTHON_ALL: [Stage; 2] = [
-    ("python package", &["xtask", "python-prepare", "--command-is-built", "--all"], &[]),
-    ("python", &["python-test", "--all"], &[]),
-];
+const PYTHON_PACKAGE: Stage =
+    ("python package", &["xtask", "python-prepare", "--command-is-built"], &[]);
+const PYTHON: Stage = ("python", &["python-test"], &[]);
 
 const FIX: &[Stage] = &[
     (
@@ -147,9 +141,10 @@ pub(crate) fn test(args: &[String]) -> Result<(), String> {
 /// What runs beside the trials, and how long each part took. The package for Python comes first: the rest is compiled
 /// beside its tests.
 fn beside(with_long: bool, logs: &Path) -> (Table, Result<(), String>) {
-    let [package, python] = if with_long { PYTHON_ALL } else { PYTHON };
+    let long: &[&str] = if with_long { &["--all"] } else { &[] };
     let mut table = Vec::new();
-    let built = timed(&mut table, package.0, || run_quietly(&package, gently(), logs));
+    let build = || run_quietly(&PYTHON_PACKAGE, long, gently(), logs);
+    let built = timed(&mut table, PYTHON_PACKAGE.0, build);
     if built.is_err() {
         return (table, built);
     }
@@ -158,12 +153,12 @@ fn beside(with_long: bool, logs: &Path) -> (Table, Result<(), String>) {
             let mut table = Vec::new();
             // Cargo would wait for what is compiled beside it.
             let own = std::env::current_exe().map_err(|e| format!("where is this program? {e}"));
-            let run = || run_quietly(&python, Command::new(own?), logs);
-            let done = timed(&mut table, python.0, run);
+            let run = || run_quietly(&PYTHON, long, Command::new(own?), logs);
+            let done = timed(&mut table, PYTHON.0, run);
             (table, done)
         });
         let compiled = COMPILED.iter().try_for_each(|stage| {
-            timed(&mut table, stage.0, || run_quietly(stage, gently(), logs))
+            timed(&mut table, stage.0, || run_quietly(stage, &[], gently(), logs))
         });
         (tests.join().unwrap_or_else(|panic| resume_unwind(panic)), compiled)
     });
@@ -192,13 +187,19 @@ fn gently() -> Command {
     command
 }
 
-/// Runs a stage beside the trials; what is said of it goes to a file in `logs`, and is shown if it fails.
-fn run_quietly((name, args, env): &Stage, mut command: Command, logs: &Path) -> Result<(), String> {
+/// Runs a stage beside the trials, with more arguments; what is said of it goes to a file in `logs`, and is shown if it
+/// fails.
+fn run_quietly(
+    (name, args, env): &Stage,
+    more: &[&str],
+    mut command: Command,
+    logs: &Path,
+) -> Result<(), String> {
     let failed = |e| format!("{name}: {e}");
     std::fs::create_dir_all(logs).map_err(|e| format!("{}: {e}", logs.display()))?;
     let path = logs.join(format!("{}.txt", name.replace(' ', "-")));
     let log = File::create(&path).map_err(|e| format!("{}: {e}", path.display()))?;
-    command.args(*args).envs(env.iter().copied());
+    command.args(*args).args(more).envs(env.iter().copied());
     command.stdout(log.try_clone().map_err(failed)?).stderr(log);
     // The same compiler as for the tests, or the libraries would be built once more.
     crate::trials::lint(&mut command)?;

@@ -60,9 +60,9 @@ const PLANS: &[(&str, &str, Needs)] = &[
     ("latchwork-quorum", "lib", Needs { threads: 2, weight: 2, rank: 3 }),
 ];
 
-/// Tests that hold or wait for thousands of locks, or set up as much: each takes a processor for
-/// moments, and what is answered late then fails. Those of a package run one at a time. Those that mostly wait begin early:
-/// what computes fills the processors until the end.
+/// Tests that hold or wait for thousands of locks, or set up as much: each takes a processor for moments, and what is
+/// answered late then fails. Those of a package run one at a time. Those that mostly wait begin early: what computes fills
+/// the processors until the end.
 const CROWDS: &[(Named, Needs)] = &[
     (
         (
