@@ -8,7 +8,7 @@ import unittest
 import check
 import corrupt
 from eye.lies import LIES
-from eye.lies.history import Choice, History, NoMaterial
+from eye.lies.history import MS, Choice, History, NoMaterial
 from eye.reading import Unreadable, read_folder, read_text
 from eye.rules import RULES
 from tests.histories import history, hold, recorded
@@ -111,6 +111,16 @@ class Recorded(unittest.TestCase):
             events.add(run, "starved", last, length=last)
             for name in ("false-alarm", "failed-without-a-fault"):
                 self.assertRaises(NoMaterial, corrupt.corrupt, events.events, name, Choice(7))
+
+    def test_no_attempt_fails_in_a_lie_where_its_process_did_not_run(self):
+        with recorded() as folder:
+            events = History.read(folder)
+            for name in {event.process for event in events.events} - {"run"}:
+                own = [event for event in events.events if event.process == name]
+                for event in own[::10]:
+                    # Not at the time of its failure, but within a renewal and its timeout before it.
+                    events.add(event, "stalled", event.time - 200 * MS, length=300 * MS)
+            self.assertRaises(NoMaterial, corrupt.corrupt, events.events, "failed-without-a-fault", Choice(7))
 
     def test_lies_are_many_and_of_every_rule(self):
         self.assertGreaterEqual(len(LIES), 30)

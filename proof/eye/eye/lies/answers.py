@@ -50,8 +50,11 @@ def false_alarm(history, number):
 
 
 def failed_without_a_fault(history, number):
-    attempt = any_of((a for a in history.story.attempts.values()
-                      if a.gave_up and is_quiet(history, a.gave_up.time, a.gave_up.time, number)), number)
+    story = history.story
+    # A process that did not run for a while may fail for that.
+    attempt = any_of((a for a in story.attempts.values()
+                      if a.gave_up and is_quiet(history, a.gave_up.time, a.gave_up.time, number)
+                      and story.paused(a.process, a.gave_up.time - 3 * history.ttl, a.gave_up.time) < 100 * MS), number)
     attempt.gave_up.values["why"] = "failed"
 
 
