@@ -7,11 +7,13 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use latchwork::observers::{Metrics, Traces};
-use latchwork::{LockManager, LostReason};
+use latchwork::{Handover, LockManager, LostReason};
 use metrics_exporter_prometheus::PrometheusBuilder;
 
 /// Two locks, one contended and handed over, one lost to its longest hold.
 async fn a_day(locks: &LockManager) {
+    // However slowly a machine gets to the handover.
+    let locks = &locks.clone().handover(Handover::new(Duration::from_secs(600), 1_000));
     let mutex = locks.mutex("stock/42");
     let held = mutex.acquire().await.unwrap();
     let (next, _) = tokio::join!(mutex.acquire(), held.release());

@@ -24,8 +24,8 @@ const OF_POSTGRES: Idle =
     Idle { limit: Duration::from_millis(4_500), ttl: Duration::from_secs(21), closed: 1 };
 const OF_ETCD: Idle =
     Idle { limit: Duration::from_secs(8), ttl: Duration::from_secs(27), closed: 0 };
-/// When a waiter must have the lock that was released.
-const SOON: Duration = Duration::from_secs(1);
+/// When a waiter must have the lock that was released, on a slow machine too.
+const SOON: Duration = Duration::from_millis(2_500);
 
 /// The failures that an observer sees.
 #[derive(Default)]
