@@ -114,6 +114,27 @@ fn h277_a_sasl_password_replaced_at_a_restart_loses_no_hold() {
     });
 }
 
+/// H564: a client asks for the shortest session first, which is over before a slow or distant server has taken the login.
+#[test]
+fn h564_a_login_that_outlasts_the_shortest_session_is_no_refusal() {
+    let folder = Folder::new().unwrap();
+    let server = server(&folder);
+    let proxy = Proxy::zookeeper(server.port()).unwrap();
+    // The shortest session is one of 400 ms.
+    proxy.set_round_trip(700 * MS);
+    let (port, app) = (proxy.port(), "app:se%22cret,x");
+    run(async {
+        for url in [address(app, port), format!("zk://{app}@127.0.0.1:{port}/other")] {
+            let locks = client(&url).await.ttl(12 * SEC);
+            locks.mutex("k").acquire().await.unwrap().release().await.unwrap();
+        }
+        let wrong = ZooKeeperConfig::parse(&address("app:wrong", port)).unwrap();
+        let driver = Driver::start().unwrap();
+        let error = ZooKeeperBackend::connect(wrong, driver.io()).await.expect_err("a stranger");
+        assert_eq!(error.kind(), ErrorKind::Denied, "{error}");
+    });
+}
+
 /// H512: the login is fixed, and the connection ends in the middle of it, in each of its steps.
 #[test]
 fn h512_a_cut_during_the_sasl_login_loses_no_hold() {

@@ -271,8 +271,15 @@ async fn session_of(
     io: &Io,
 ) -> Result<Duration, Trouble> {
     let hello = Hello { last_seen: 0, timeout_ms, session: 0, password: &[0; 16] };
-    let (way, welcome) = greet(stream, server, config, hello, io).await?;
-    close(way).await?;
+    let (way, welcome) = match greet(stream, server, config, hello, io).await {
+        // It is not needed any more.
+        Err(Trouble::Expired(session)) => return Ok(session),
+        greeted => greeted?,
+    };
+    match close(way).await {
+        Err(error) if !is_closed(&error) => return Err(error.into()),
+        _ => {}
+    }
     match welcome.timeout_ms {
         1.. => Ok(Duration::from_millis(welcome.timeout_ms as u64)),
         _ => Err(std::io::Error::other("it gives no session").into()),

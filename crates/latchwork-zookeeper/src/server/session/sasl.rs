@@ -47,13 +47,7 @@ async fn ask(
     wire.flush().await?;
     let refused =
         || Trouble::Refused(denied(format!("{server} does not take user and password by SASL")));
-    let answer = read_frame(wire).await.map_err(|error| match error.kind() {
-        // Some servers refuse by going away.
-        std::io::ErrorKind::UnexpectedEof => Trouble::Refused(denied(format!(
-            "{server} closed the connection during the login by SASL"
-        ))),
-        _ => error.into(),
-    })?;
+    let answer = read_frame(wire).await?;
     let (header, body) = Header::read(&answer).ok_or_else(malformed)?;
     if header.refusal.is_some() {
         return Err(refused());

@@ -19,7 +19,7 @@ use super::messages::{Request, Welcome};
 use super::mover::Mover;
 use super::outlet::Outlet;
 use super::proof::{Proof, Reading};
-use super::transport::{Trouble, Way};
+use super::transport::{Trouble, Way, outlasted};
 use super::{Ended, Ensemble, Flight, Shared, locked};
 use crate::names::Names;
 use crate::server::errors::{full, no_answer, not_sent, unsent};
@@ -197,6 +197,7 @@ impl Task {
                         is_refused = true;
                         "it does not take up this session".to_owned()
                     }
+                    Some(Err(Trouble::Expired(session))) => outlasted(session),
                     Some(Err(Trouble::NotThere(error))) => {
                         is_out = true;
                         error.to_string()

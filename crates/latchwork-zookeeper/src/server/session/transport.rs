@@ -3,6 +3,7 @@
 use std::io;
 use std::net::TcpStream;
 use std::sync::Arc;
+use std::time::Duration;
 
 use latchwork_store::{BackendError, Io};
 use latchwork_wire::tls::{is_tls, refusal, speaks_plain, speaks_tls};
@@ -12,7 +13,7 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use super::messages::{Hello, INTRODUCTION, Refusal, Request, Welcome, introduction};
 use super::sasl;
 use crate::config::{Endpoint, Login, Scheme, ZooKeeperConfig};
-use crate::server::errors::{READ_ONLY, WORDS, denied, full, unsent};
+use crate::server::errors::{READ_ONLY, WORDS, denied, full, not_sent, unsent};
 
 /// A server limits its messages to 1 MiB unless told otherwise; lists may be longer. As much is kept
 /// of one message at most, and no more than has come of it.
@@ -47,6 +48,8 @@ pub(crate) enum Trouble {
     Full,
     /// It serves, and does not take up this session.
     NotTaken,
+    /// It has given a session of this length, which was over before the login was.
+    Expired(Duration),
 }
 
 impl Trouble {
@@ -58,8 +61,13 @@ impl Trouble {
             }
             Self::Refused(error) | Self::NotNow(error) | Self::Files(error) => error,
             Self::Full | Self::NotTaken => full(server),
+            Self::Expired(session) => not_sent(format!("{server}: {}", outlasted(session))),
         }
     }
+}
+
+pub(super) fn outlasted(session: Duration) -> String {
+    format!("the login took longer than the session of {session:?} that the server gives")
 }
 
 impl From<io::Error> for Trouble {
@@ -76,6 +84,7 @@ pub(crate) async fn greet(
     hello: Hello<'_>,
     io: &Io,
 ) -> Result<(Way, Welcome), Trouble> {
+    let begun = io.now();
     let said = async {
         let mut way = secure(stream, server, config, io).await?;
         way.wire.write_all(&hello.to_frame()).await?;
@@ -93,15 +102,32 @@ pub(crate) async fn greet(
     if welcome.session == 0 {
         return Ok((way, welcome));
     }
-    let (logins, _) = config.login.current();
-    match (&logins.now, config.scheme) {
-        (Some(login), Scheme::Sasl) => sasl::prove(&mut way.wire, server, login).await?,
-        (now, Scheme::Digest) => {
-            for login in now.iter().chain(&logins.first) {
-                introduce(&mut way.wire, server, login).await?;
+    let login = async {
+        let (logins, _) = config.login.current();
+        match (&logins.now, config.scheme) {
+            (Some(login), Scheme::Sasl) => sasl::prove(&mut way.wire, server, login).await?,
+            (now, Scheme::Digest) => {
+                for login in now.iter().chain(&logins.first) {
+                    introduce(&mut way.wire, server, login).await?;
+                }
             }
+            (None, _) => {}
         }
-        (None, _) => {}
+        Ok(())
+    };
+    let session = Duration::from_millis(welcome.timeout_ms.max(0) as u64);
+    match login.await {
+        Err(Trouble::Io(error)) if is_closed(&error) && io.now().since(begun) >= session => {
+            return Err(Trouble::Expired(session));
+        }
+        // Some servers refuse by going away.
+        Err(Trouble::Io(error))
+            if error.kind() == io::ErrorKind::UnexpectedEof && config.scheme == Scheme::Sasl =>
+        {
+            let closed = format!("{server} closed the connection during the login by SASL");
+            return Err(Trouble::Refused(denied(closed)));
+        }
+        said => said?,
     }
     Ok((way, welcome))
 }
