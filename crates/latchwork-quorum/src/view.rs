@@ -5,24 +5,48 @@ use std::collections::BTreeMap;
 use super::flight::Flight;
 use super::round::limited;
 use super::tally::Size;
-use super::{INSPECT_LIMIT, Shared};
+use super::{INSPECT_LIMIT, LIST_LIMIT, Shared};
 use latchwork_store::*;
 use latchwork_store::{BackendError, Effect, Key};
 
 impl Shared {
     pub(super) async fn inspect(&self, query: &Query) -> Result<Vec<Snapshot>, BackendError> {
+        let limit = match query {
+            Query::Key(_) => INSPECT_LIMIT,
+            Query::Prefix(_) => LIST_LIMIT,
+        };
         let mut flight = Flight::new(self.nodes.iter().enumerate().map(|(index, node)| {
             let (node, query) = (node.clone(), query.clone());
             let ask = async move { node.inspect(&query).await };
-            (index, limited(self, INSPECT_LIMIT, ask))
+            (index, limited(self, limit, ask))
         }));
         let (mut views, mut failures) = (Vec::new(), Vec::new());
-        while let Some(landed) = flight.land().await {
-            for (node, answer) in landed {
+        let start = self.io.now();
+        let mut left = limit;
+        loop {
+            let Some(landed) = self.io.within(left, flight.land()).await else {
+                // What they have is in the views of the majority as well.
+                let is_missing = |node: &usize| {
+                    views.iter().all(|(n, _)| n != node) && failures.iter().all(|(n, _)| n != node)
+                };
+                let missing: Vec<_> = (0..self.nodes.len()).filter(is_missing).collect();
+                let late = self.io.now().since(start);
+                let silent = |node| (node, BackendError::no_answer(late));
+                failures.extend(missing.into_iter().map(silent));
+                break;
+            };
+            for (node, answer) in landed.into_iter().flatten() {
                 match answer {
                     Ok(snapshots) => views.push((node, snapshots)),
                     Err(error) => failures.push((node, error)),
                 }
+            }
+            if flight.is_empty() {
+                break;
+            }
+            if views.len() >= self.size.majority {
+                // The rest has as long again.
+                left = left.min(INSPECT_LIMIT.max(self.io.now().since(start)));
             }
         }
         if views.len() < self.size.majority {

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use futures_util::future::join_all;
+use futures_util::stream::{self, StreamExt, TryStreamExt};
 use latchwork_store::{BackendError, BackendErrorKind, Key, Snapshot};
 use redis::{Value, cmd};
 
@@ -18,7 +19,9 @@ use crate::server::slot::slot_of;
 
 /// How many keys the server reads in one step of a listing.
 const STEP: u32 = 1_000;
-/// How long a node of a Cluster has for a step. One that is silent must not keep the others from being listed.
+/// How many locks are looked at together. One after the other, each would cost a round trip.
+const AT_ONCE: usize = 64;
+/// How long a server has for a step, and for a look. One that is silent must not keep others from being listed.
 const STEP_LIMIT: Duration = Duration::from_secs(2);
 /// The holder that is shown for a lock that cannot be read.
 const UNREADABLE: &str = "not known: the lock cannot be read";
@@ -44,26 +47,17 @@ impl Store {
                 Err(error) => return Err(error),
             }
         }
-        let mut snapshots = Vec::new();
-        for lock in locks {
+        let is_cluster = self.topology.is_cluster();
+        let keys = locks.into_iter().filter_map(|lock| {
             let names = self.naming.of_stored(&lock);
-            let text =
-                if self.topology.is_cluster() { key_text_of_tagged(&lock) } else { lock.clone() };
-            if !text.starts_with(prefix) {
-                continue;
-            }
-            let Ok(key) = Key::new(&text) else { continue };
-            let snapshot = match verbs.look_at(&key, &names).await {
-                Err(error) if is_out_of_bounds(&error) => continue,
-                Err(error) if is_moving(&error) || self.is_only_there(&error) => {
-                    Snapshot::unreadable(key, UNREADABLE, error)
-                }
-                snapshot => snapshot?,
-            };
-            if !snapshot.is_free() {
-                snapshots.push(snapshot);
-            }
-        }
+            let text = if is_cluster { key_text_of_tagged(&lock) } else { lock };
+            let key = text.starts_with(prefix).then(|| Key::new(&text));
+            Some((key?.ok()?, names))
+        });
+        let looks = keys.map(|(key, names)| Box::pin(self.look_of_list(verbs, key, names)));
+        let seen = stream::iter(looks).buffer_unordered(AT_ONCE);
+        let mut snapshots: Vec<Snapshot> =
+            seen.try_filter_map(async |seen| Ok(seen)).try_collect().await?;
         snapshots.sort_unstable_by(|a, b| a.key.cmp(&b.key));
         // Each entry says that others may be missing. A list without an entry would say that there is none.
         match away.into_iter().next() {
@@ -74,6 +68,23 @@ impl Store {
                 Ok(snapshots)
             }
             None => Ok(snapshots),
+        }
+    }
+
+    /// A lock of a list, unless it is free by now, or nothing that this user may read.
+    async fn look_of_list(
+        &self,
+        verbs: &Verbs,
+        key: Key,
+        names: Names,
+    ) -> Result<Option<Snapshot>, BackendError> {
+        let look = self.io.answer(STEP_LIMIT, verbs.look_at(&key, &names));
+        match look.await {
+            Err(error) if is_out_of_bounds(&error) => Ok(None),
+            Err(error) if is_moving(&error) || self.is_only_there(&error) => {
+                Ok(Some(Snapshot::unreadable(key, UNREADABLE, error)))
+            }
+            snapshot => snapshot.map(|seen| (!seen.is_free()).then_some(seen)),
         }
     }
 
@@ -89,13 +100,9 @@ impl Store {
             let step = async {
                 let link = node.link().await?;
                 let names = scan.step(&link).await.map_err(cannot_list)?;
-                Ok::<_, BackendError>((link, names))
+                Ok((link, names))
             };
-            let late = || Err(BackendError::no_answer(STEP_LIMIT));
-            let (link, names) = match self.topology.is_cluster() {
-                true => self.io.within(STEP_LIMIT, step).await.unwrap_or_else(late)?,
-                false => step.await?,
-            };
+            let (link, names) = self.io.answer(STEP_LIMIT, step).await?;
             let mut ours = Vec::new();
             for name in names {
                 match lock_of(&name) {

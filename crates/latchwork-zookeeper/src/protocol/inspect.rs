@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use futures_util::stream::{self, StreamExt};
 use latchwork_store::{BackendError, BackendErrorKind, Key, Party, Query, Snapshot};
 
 use crate::names::key_of;
@@ -15,6 +16,8 @@ use crate::server::session::messages::{self, Refusal, Request, Stat};
 
 /// As many requests go together.
 const MOST: usize = 500;
+/// And the requests of so many locks. One after the other, each would cost a round trip.
+const AT_ONCE: usize = 64;
 
 /// The holder that is shown for a lock of another user.
 const UNREADABLE: &str = "not known: the lock cannot be read";
@@ -52,26 +55,28 @@ impl Shared {
             let locks: Vec<_> = keys.iter().map(|key| self.names.lock(key)).collect();
             let lists = locks.iter().map(|lock| Request::children(lock)).collect();
             let mut landed = session.fly(lists).await;
+            let mut looks = Vec::new();
             for (key, lock) in keys.iter().zip(&locks) {
                 let queue = match queue_in(&mut landed, lock, None) {
-                    Err(error) if !is_one && error.kind == BackendErrorKind::Denied => {
-                        shown.push(Snapshot::unreadable(key.clone(), UNREADABLE, error));
-                        continue;
-                    }
-                    queue => queue?,
+                    Err(error) if !is_one && error.kind == BackendErrorKind::Denied => Err(error),
+                    queue => Ok(queue?),
                 };
                 // Below the chroot there may be nodes that are no locks.
-                if !is_one && !queue.strangers.is_empty() && queue.places.is_empty() {
-                    continue;
+                let is_lock =
+                    |queue: &Queue| queue.strangers.is_empty() || !queue.places.is_empty();
+                if is_one || queue.as_ref().map_or(true, is_lock) {
+                    let look = async {
+                        match queue {
+                            Ok(queue) => self.look_at(&session, key, lock, queue, now_ms).await,
+                            Err(error) => Err(error),
+                        }
+                    };
+                    looks.push(Box::pin(async move { (key, look.await) }));
                 }
-                let queue = match queue.places.iter().any(|place| place.mode.limit().is_some()) {
-                    true => {
-                        let mut landed = session.fly(reads(lock, ANY)).await;
-                        queue_of(&mut landed, lock, ANY, None)?
-                    }
-                    false => queue,
-                };
-                let snapshot = match self.snapshot(&session, key, lock, &queue, now_ms).await {
+            }
+            let mut seen = stream::iter(looks).buffered(AT_ONCE);
+            while let Some((key, snapshot)) = seen.next().await {
+                let snapshot = match snapshot {
                     Err(error) if !is_one && error.kind == BackendErrorKind::Denied => {
                         Snapshot::unreadable(key.clone(), UNREADABLE, error)
                     }
@@ -83,6 +88,24 @@ impl Shared {
             }
         }
         Ok(shown)
+    }
+
+    async fn look_at(
+        &self,
+        session: &Session,
+        key: &Key,
+        lock: &str,
+        queue: Queue,
+        now_ms: i64,
+    ) -> Result<Snapshot, BackendError> {
+        let queue = match queue.places.iter().any(|place| place.mode.limit().is_some()) {
+            true => {
+                let mut landed = session.fly(reads(lock, ANY)).await;
+                queue_of(&mut landed, lock, ANY, None)?
+            }
+            false => queue,
+        };
+        self.snapshot(session, key, lock, &queue, now_ms).await
     }
 
     async fn snapshot(

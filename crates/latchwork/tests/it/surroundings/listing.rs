@@ -4,8 +4,8 @@ use std::time::{Duration, Instant};
 
 use latchwork::{Guard, LockManager, connect};
 use latchwork_services::{
-    Data, EtcdCluster, EtcdOptions, PostgresOptions, PostgresServer, SentinelOptions, SentinelSet,
-    Silent, ZooKeeperEnsemble, ZooKeeperOptions,
+    Data, EtcdCluster, EtcdOptions, PostgresOptions, PostgresServer, Proxy, SentinelOptions,
+    SentinelSet, Silent, ZooKeeperEnsemble, ZooKeeperOptions,
 };
 
 use super::stores;
@@ -170,4 +170,66 @@ async fn h315_lists_of_redlock_name_the_node_that_is_away() {
     let told = |notes: &[String]| notes.iter().any(|note| note.contains("others decide"));
     assert!(listed.iter().all(|one| told(&one.notes)), "{listed:?}");
     servers[2].cont().unwrap();
+}
+
+/// A list of many locks of a server that is far away takes a few round trips, not one for each lock.
+async fn far_away(url: &str, ports: &[u16], through: impl Fn(&[u16]) -> String) {
+    const LOCKS: usize = 300;
+    const TRIP: Duration = Duration::from_millis(20);
+    let proxies: Vec<_> = ports.iter().map(|port| Proxy::plain(*port).unwrap()).collect();
+    let (holder, ports) = (connect(url).await.unwrap(), proxies.iter().map(Proxy::port));
+    let reader = connect(&through(&ports.collect::<Vec<_>>())).await.unwrap();
+    let names: Vec<_> = (0..LOCKS).map(|n| format!("lock {n:03}")).collect();
+    let taken = names.iter().map(|name| {
+        let lock = holder.mutex(name).ttl(4 * TTL);
+        async move { lock.acquire().await }
+    });
+    let _guards = futures_util::future::try_join_all(taken).await.unwrap();
+    reader.list("").await.unwrap();
+    proxies.iter().for_each(|proxy| proxy.set_round_trip(TRIP));
+    let start = Instant::now();
+    let listed = reader.list("lock ").await.unwrap();
+    let took = start.elapsed();
+    assert_eq!(listed.iter().map(|one| one.key.as_str()).collect::<Vec<_>>(), names);
+    assert!(listed.iter().all(|one| one.holders.len() == 1 && one.notes.is_empty()), "{listed:?}");
+    assert!(took < TRIP * LOCKS as u32 / 2, "{took:?}");
+}
+
+#[tokio::test]
+async fn h563_a_list_of_many_locks_on_a_distant_redis_takes_a_few_round_trips() {
+    let (server, url) = stores::redis();
+    far_away(&url, &[server.port()], |ports| format!("redis://127.0.0.1:{}", ports[0])).await;
+}
+
+/// All nodes of Redlock together.
+#[tokio::test]
+async fn h563_a_list_of_many_locks_on_a_distant_redlock_takes_a_few_round_trips() {
+    let (servers, url) = stores::redlock();
+    let ports: Vec<_> = servers.iter().map(|server| server.port()).collect();
+    far_away(&url, &ports, |ports| {
+        let hosts: Vec<_> = ports.iter().map(|port| format!("127.0.0.1:{port}")).collect();
+        format!("redlock://{}?guard=false", hosts.join(","))
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn h563_a_list_of_many_locks_on_a_distant_etcd_takes_a_few_round_trips() {
+    let (server, url) = stores::etcd();
+    far_away(&url, &[server.port()], |ports| format!("etcd://127.0.0.1:{}", ports[0])).await;
+}
+
+#[tokio::test]
+async fn h563_a_list_of_many_locks_on_a_distant_zookeeper_takes_a_few_round_trips() {
+    let (server, url) = stores::zookeeper();
+    far_away(&url, &[server.port()], |ports| format!("zk://127.0.0.1:{}", ports[0])).await;
+}
+
+#[tokio::test]
+async fn h563_a_list_of_many_locks_on_a_distant_postgres_takes_a_few_round_trips() {
+    let (server, url) = stores::postgres();
+    far_away(&url, &[server.port()], |ports| {
+        format!("postgres://postgres@127.0.0.1:{}/postgres", ports[0])
+    })
+    .await;
 }
