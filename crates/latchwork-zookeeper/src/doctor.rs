@@ -88,12 +88,17 @@ async fn status(
     let (server, config, limits) = (server.clone(), config.clone(), io.clone());
     io.spawn(async move {
         let words = |word| limits.within(LIMIT, ask_word(&server, &config, word, &limits));
-        let said = match words("srvr").await {
-            Some(Ok(said)) if is_told(&said) => Ok(Some(said)),
+        let told = |said: Option<Result<String, _>>| {
+            said.map(|said| said.ok().filter(|said| is_told(said)))
+        };
+        let said = match told(words("srvr").await) {
+            Some(Some(said)) => Ok(Some(said)),
             // A proxy may keep it to itself. Whether the server serves is known by a session.
-            _ => {
+            asked => {
                 let hello = say_hello(&server, &config, SHORTEST, &limits);
                 match limits.within(LIMIT, hello).await {
+                    // It was slow, as after its start.
+                    Some(Ok(_)) if asked.is_none() => Ok(told(words("srvr").await).flatten()),
                     Some(Ok(_)) => Ok(None),
                     Some(Err(trouble)) => Err(trouble.error(&server)),
                     None => Err(not_sent(format!("{server}: no answer within {LIMIT:?}"))),
