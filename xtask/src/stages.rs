@@ -123,7 +123,10 @@ pub(crate) fn test(args: &[String]) -> Result<(), String> {
         let tests = timed(&mut table, "tests", || crate::trials::run(&room, &logs));
         let (times, compiled) = others.join().unwrap_or_else(|panic| resume_unwind(panic));
         table.extend(times);
-        tests.and(compiled)
+        match (tests, compiled) {
+            (Err(tests), Err(compiled)) => Err(format!("{compiled}\n{tests}")),
+            (tests, compiled) => tests.and(compiled),
+        }
     });
     println!();
     for (name, took) in table {
@@ -143,7 +146,8 @@ pub(crate) fn test(args: &[String]) -> Result<(), String> {
 fn beside(with_long: bool, logs: &Path) -> (Table, Result<(), String>) {
     let long: &[&str] = if with_long { &["--all"] } else { &[] };
     let mut table = Vec::new();
-    let build = || run_quietly(&PYTHON_PACKAGE, long, gently(), logs);
+    // It does not give way: on a machine without a pause it would begin when the trials have ended.
+    let build = || run_quietly(&PYTHON_PACKAGE, long, cargo_command(), logs);
     let built = timed(&mut table, PYTHON_PACKAGE.0, build);
     if built.is_err() {
         return (table, built);
@@ -151,9 +155,10 @@ fn beside(with_long: bool, logs: &Path) -> (Table, Result<(), String>) {
     let (tests, compiled) = std::thread::scope(|scope| {
         let tests = scope.spawn(|| {
             let mut table = Vec::new();
-            // Cargo would wait for what is compiled beside it.
-            let own = std::env::current_exe().map_err(|e| format!("where is this program? {e}"));
-            let run = || run_quietly(&PYTHON, long, Command::new(own?), logs);
+            // Cargo would wait for what is compiled beside it. This program's file has been built anew meanwhile, so its
+            // name counts, as it was called.
+            let own = std::env::args_os().next().unwrap_or_default();
+            let run = || run_quietly(&PYTHON, long, Command::new(own), logs);
             let done = timed(&mut table, PYTHON.0, run);
             (table, done)
         });

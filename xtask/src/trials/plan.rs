@@ -17,7 +17,7 @@ const ALONE: u32 = 5;
 
 /// While so many tasks for each processor want to run, on average, no other binary begins: this machine is slower than
 /// those that the weights were found on, or something else uses it too.
-const CROWDED: f64 = 5.0;
+const CROWDED: f64 = 3.0;
 /// How much the newest count of tasks says of the average.
 const NEWEST: f64 = 0.05;
 
