@@ -73,15 +73,17 @@ pub struct Running {
     pub stdout: Lines,
     /// What it writes to its standard error.
     pub stderr: Lines,
+    what: String,
 }
 
 impl Running {
     /// Starts a command whose standard output and standard error are pipes.
     pub fn start(command: Command) -> Self {
+        let what = format!("the end of {command:?}");
         let mut child = spawn(command);
         let stdout = Lines::of(child.stdout.take().unwrap());
         let stderr = Lines::of(child.stderr.take().unwrap());
-        Self { child, stdout, stderr }
+        Self { child, stdout, stderr, what }
     }
 
     /// Its process id.
@@ -102,7 +104,7 @@ impl Running {
 
     /// Waits for its end.
     pub fn wait(&mut self) -> ExitStatus {
-        eventually("the end of the program", || self.child.try_wait().unwrap())
+        eventually(&self.what, || self.child.try_wait().unwrap())
     }
 }
 
