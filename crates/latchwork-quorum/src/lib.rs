@@ -252,7 +252,7 @@ impl fmt::Debug for Quorum {
 
 /// How long a node may take to be inspected, and the others longer than the majority.
 const INSPECT_LIMIT: Duration = Duration::from_secs(2);
-/// And for a list, of which a node sends a part in each of many answers. Whoever asks has a limit of its own.
+/// And for a list, of which a node sends a part in each of many answers. The caller has a limit of its own.
 const LIST_LIMIT: Duration = Duration::from_secs(60);
 
 fn corrupt(message: &str) -> BackendError {
