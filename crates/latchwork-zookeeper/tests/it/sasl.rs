@@ -16,13 +16,19 @@ const USERS: &str = r#"Server {
 };
 "#;
 
-fn server(folder: &Folder) -> ZooKeeperServer {
+/// The request of a login, as a proxy names it.
+const SASL: &str = "102";
+
+fn options(folder: &Folder) -> ZooKeeperOptions {
     let users = folder.path().join("jaas.conf");
     std::fs::write(&users, USERS).unwrap();
-    let options = ZooKeeperOptions::new()
+    ZooKeeperOptions::new()
         .setting("authProvider.1=org.apache.zookeeper.server.auth.SASLAuthenticationProvider")
-        .flag(format!("-Djava.security.auth.login.config={}", users.display()));
-    ZooKeeperServer::start(&options).unwrap()
+        .flag(format!("-Djava.security.auth.login.config={}", users.display()))
+}
+
+fn server(folder: &Folder) -> ZooKeeperServer {
+    ZooKeeperServer::start(&options(folder)).unwrap()
 }
 
 fn address(user: &str, port: u16) -> String {
@@ -135,10 +141,37 @@ fn h564_a_login_that_outlasts_the_shortest_session_is_no_refusal() {
     });
 }
 
+/// H565: the server of the address restarts while a client opens its first session.
+#[test]
+fn h565_a_server_that_ends_during_the_first_login_is_no_refusal() {
+    let folder = Folder::new().unwrap();
+    let server = ZooKeeperServer::start(&options(&folder).tick(2 * SEC)).unwrap();
+    let proxy = Proxy::zookeeper(server.port()).unwrap();
+    let url = address("app:se%22cret,x", proxy.port());
+    run(async {
+        let driver = Driver::start().unwrap();
+        let (of, cut) = (Some(SASL.to_owned()), Some(Cut::Finish));
+        proxy.lose(Loss { of, nth: 1, what: What::Answer, cut });
+        proxy.set_round_trip(600 * MS);
+        let config = ZooKeeperConfig::parse(&url).unwrap();
+        let restart = async {
+            // It has answered the hello, or is about to.
+            proxy.counts_reach(|counts| counts.connections == 1).await;
+            proxy.refuse_connections().unwrap();
+        };
+        let (opened, ()) = tokio::join!(ZooKeeperBackend::connect(config, driver.io()), restart);
+        let error = opened.expect_err("it has ended");
+        assert_eq!(error.kind(), ErrorKind::Unreachable, "{error}");
+        proxy.set_round_trip(Duration::ZERO);
+        proxy.accept_connections().unwrap();
+        let locks = client(&url).await.ttl(12 * SEC);
+        locks.mutex("k").acquire().await.unwrap().release().await.unwrap();
+    });
+}
+
 /// H512: the login is fixed, and the connection ends in the middle of it, in each of its steps.
 #[test]
 fn h512_a_cut_during_the_sasl_login_loses_no_hold() {
-    const SASL: &str = "102";
     let folder = Folder::new().unwrap();
     let server = server(&folder);
     let proxy = Proxy::zookeeper(server.port()).unwrap();

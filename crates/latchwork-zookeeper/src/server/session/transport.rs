@@ -120,10 +120,11 @@ pub(crate) async fn greet(
         Err(Trouble::Io(error)) if is_closed(&error) && io.now().since(begun) >= session => {
             return Err(Trouble::Expired(session));
         }
-        // Some servers refuse by going away.
+        // Some servers refuse by going away. One that ends does so too, and then takes no connection.
         Err(Trouble::Io(error))
             if error.kind() == io::ErrorKind::UnexpectedEof && config.scheme == Scheme::Sasl =>
         {
+            dial(server, io).await?;
             let closed = format!("{server} closed the connection during the login by SASL");
             return Err(Trouble::Refused(denied(closed)));
         }
