@@ -22,17 +22,18 @@ impl Shared {
         }));
         let (mut views, mut failures) = (Vec::new(), Vec::new());
         let start = self.io.now();
-        let mut left = limit;
-        loop {
+        let mut until = start.plus(LIST_LIMIT);
+        while !flight.is_empty() {
+            let left = until.since(self.io.now());
             let Some(landed) = self.io.within(left, flight.land()).await else {
                 // What they have is in the views of the majority as well.
-                let is_missing = |node: &usize| {
-                    views.iter().all(|(n, _)| n != node) && failures.iter().all(|(n, _)| n != node)
-                };
-                let missing: Vec<_> = (0..self.nodes.len()).filter(is_missing).collect();
                 let late = self.io.now().since(start);
-                let silent = |node| (node, BackendError::no_answer(late));
-                failures.extend(missing.into_iter().map(silent));
+                let is_here = |node: &usize| {
+                    views.iter().any(|(n, _)| n == node) || failures.iter().any(|(n, _)| n == node)
+                };
+                let silent: Vec<_> = (0..self.nodes.len()).filter(|node| !is_here(node)).collect();
+                failures
+                    .extend(silent.into_iter().map(|node| (node, BackendError::no_answer(late))));
                 break;
             };
             for (node, answer) in landed.into_iter().flatten() {
@@ -41,12 +42,10 @@ impl Shared {
                     Err(error) => failures.push((node, error)),
                 }
             }
-            if flight.is_empty() {
-                break;
-            }
-            if views.len() >= self.size.majority {
+            if views.len() >= self.size.majority && until == start.plus(LIST_LIMIT) {
                 // The rest has as long again.
-                left = left.min(INSPECT_LIMIT.max(self.io.now().since(start)));
+                let now = self.io.now();
+                until = until.min(now.plus(INSPECT_LIMIT.max(now.since(start))));
             }
         }
         if views.len() < self.size.majority {
