@@ -13,7 +13,7 @@ use metrics_exporter_prometheus::PrometheusBuilder;
 /// Two locks, one contended and handed over, one lost to its longest hold.
 async fn a_day(locks: &LockManager) {
     // However slowly a machine gets to the handover.
-    let locks = &locks.clone().handover(Handover::new(Duration::from_secs(600), 1_000));
+    let locks = &locks.clone().handover(Handover::new(Duration::from_secs(15), 1_000));
     let mutex = locks.mutex("stock/42");
     let held = mutex.acquire().await.unwrap();
     let (next, _) = tokio::join!(mutex.acquire(), held.release());
