@@ -131,6 +131,20 @@ pub struct EtcdServer {
 
 is_a_process!(EtcdServer);
 
+/// What a server has counted until some moment.
+pub struct Measures(String);
+
+impl Measures {
+    /// The sum of its measures with this name and these labels.
+    pub fn sum(&self, name: &str, label: &str) -> f64 {
+        let lines = self.0.lines().filter(|line| {
+            let rest = line.strip_prefix(name);
+            rest.is_some_and(|rest| rest.starts_with(['{', ' ']) && rest.contains(label))
+        });
+        lines.filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok()).sum()
+    }
+}
+
 impl EtcdServer {
     /// Starts a server and waits until it answers.
     ///
@@ -258,12 +272,16 @@ impl EtcdServer {
     ///
     /// If it does not answer.
     pub fn measure(&self, name: &str, label: &str) -> Result<f64> {
-        let text = get(self.ports.metrics.number(), "/metrics")?;
-        let lines = text.lines().filter(|line| {
-            let rest = line.strip_prefix(name);
-            rest.is_some_and(|rest| rest.starts_with(['{', ' ']) && rest.contains(label))
-        });
-        Ok(lines.filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok()).sum())
+        Ok(self.measures()?.sum(name, label))
+    }
+
+    /// All that it has counted until now.
+    ///
+    /// # Errors
+    ///
+    /// If it does not answer.
+    pub fn measures(&self) -> Result<Measures> {
+        get(self.ports.metrics.number(), "/metrics").map(Measures)
     }
 
     /// Whether it leads its cluster, as it says itself.

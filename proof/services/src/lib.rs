@@ -47,7 +47,7 @@ pub use clock_shim::ServerClock;
 pub use clock_step::{ring_for_step, step_timers};
 pub use cluster::{ClusterOptions, Migration, RedisCluster};
 pub use error::{Error, Result};
-pub use etcd::{EtcdOptions, EtcdServer, etcdctl};
+pub use etcd::{EtcdOptions, EtcdServer, Measures, etcdctl};
 pub use etcd_cluster::EtcdCluster;
 pub use etcd_front::EtcdFront;
 pub use folder::Folder;

@@ -184,18 +184,32 @@ pub(crate) struct Requests {
 }
 
 impl Requests {
+    /// Those until now. A client has the answer before the server has counted it, so what is under way is waited for.
     pub(crate) fn of(server: &EtcdServer) -> Self {
-        let handled = |method: &str| {
-            let label = format!("grpc_method=\"{method}\"");
-            server.measure("grpc_server_handled_total", &label).unwrap() as u64
-        };
-        let alive = "grpc_method=\"LeaseKeepAlive\"";
-        Self {
-            transactions: handled("Txn"),
-            reads: handled("Range"),
-            keep_alives: server.measure("grpc_server_msg_received_total", alive).unwrap() as u64,
-            leases: handled("LeaseGrant"),
-            revoked: handled("LeaseRevoke"),
+        let start = Instant::now();
+        loop {
+            let measures = server.measures().unwrap();
+            let of = |name: &str, method: &str| {
+                measures.sum(name, &format!("grpc_method=\"{method}\"")) as u64
+            };
+            let [txn, range, grant, revoke] =
+                ["Txn", "Range", "LeaseGrant", "LeaseRevoke"].map(|method| {
+                    (
+                        of("grpc_server_handled_total", method),
+                        of("grpc_server_started_total", method),
+                    )
+                });
+            let is_settled =
+                [txn, range, grant, revoke].iter().all(|(handled, started)| handled == started);
+            if is_settled || start.elapsed() > SEC {
+                return Self {
+                    transactions: txn.0,
+                    reads: range.0,
+                    keep_alives: of("grpc_server_msg_received_total", "LeaseKeepAlive"),
+                    leases: grant.0,
+                    revoked: revoke.0,
+                };
+            }
         }
     }
 
