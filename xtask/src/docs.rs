@@ -13,8 +13,7 @@ const OF_TESTS: [&str; 2] = ["--test-run-directory", "--test-args"];
 
 /// Lets cargo call this program in place of rustdoc.
 pub(crate) fn stand_in(cargo: &mut Command) -> Result<(), String> {
-    let own = std::env::current_exe().map_err(|e| format!("where is this program? {e}"))?;
-    cargo.env("RUSTDOC", own).env(STANDS_IN, "1");
+    cargo.env("RUSTDOC", crate::workspace::own()?).env(STANDS_IN, "1");
     Ok(())
 }
 

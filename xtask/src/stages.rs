@@ -6,7 +6,7 @@ use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use crate::workspace::{cargo_command, root};
+use crate::workspace::{cargo_command, own, root};
 
 /// A test run that takes longer than this has to be made faster.
 const LONGEST: Duration = Duration::from_secs(60 * 60);
@@ -155,10 +155,8 @@ fn beside(with_long: bool, logs: &Path) -> (Table, Result<(), String>) {
     let (tests, compiled) = std::thread::scope(|scope| {
         let tests = scope.spawn(|| {
             let mut table = Vec::new();
-            // Cargo would wait for what is compiled beside it. This program's file has been built anew meanwhile, so its
-            // name counts, as it was called.
-            let own = std::env::args_os().next().unwrap_or_default();
-            let run = || run_quietly(&PYTHON, long, Command::new(own), logs);
+            // Cargo would wait for what is compiled beside it.
+            let run = || run_quietly(&PYTHON, long, Command::new(own()?), logs);
             let done = timed(&mut table, PYTHON.0, run);
             (table, done)
         });
@@ -227,7 +225,7 @@ pub(crate) fn bench(args: &[String]) -> Result<(), String> {
     if args.iter().any(|name| name == "python" || name == "all") {
         crate::python::bench()?;
     }
-    let own = std::env::current_exe().map_err(|e| format!("where is this program? {e}"))?;
+    let own = own()?;
     // This is `target/debug/xtask`.
     let target = own.ancestors().nth(2).ok_or("this program is in no target folder")?;
     let program = target.join("release/latchwork-bench");

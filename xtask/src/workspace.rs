@@ -1,6 +1,6 @@
 //! Where the workspace is, and its Cargo.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// Cargo, as this program was started by it.
@@ -25,6 +25,17 @@ pub(crate) fn program() -> String {
     std::env::var("CARGO").unwrap_or_else(|_| "cargo".into())
 }
 
+/// The file of this program, which Cargo may have replaced since it was started: the system then names the old one.
+pub(crate) fn own() -> Result<PathBuf, String> {
+    let own = std::env::current_exe().map_err(|e| format!("where is this program? {e}"))?;
+    Ok(of_today(own))
+}
+
+fn of_today(program: PathBuf) -> PathBuf {
+    let name = program.to_str().and_then(|name| name.strip_suffix(" (deleted)"));
+    name.map_or(program.clone(), PathBuf::from)
+}
+
 /// The folder of the workspace.
 pub(crate) fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap_or(Path::new("."))
@@ -33,6 +44,14 @@ pub(crate) fn root() -> &'static Path {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_program_that_was_replaced_is_found_by_its_name() {
+        for name in ["/t/xtask", "/t/xtask (deleted)"] {
+            assert_eq!(of_today(name.into()), Path::new("/t/xtask"));
+        }
+        assert!(own().unwrap().exists());
+    }
 
     #[test]
     fn cargo_hears_nothing_of_this_package() {
