@@ -21,8 +21,11 @@ use crate::server::slot::slot_of;
 const STEP: u32 = 1_000;
 /// How many locks are looked at together. One after the other, each would cost a round trip.
 const AT_ONCE: usize = 64;
-/// How long a server has for a step, and for a look. One that is silent must not keep others from being listed.
-const STEP_LIMIT: Duration = Duration::from_secs(2);
+/// How long a node of a Cluster has for a step, and for a look. One that is silent must not keep the others from being
+/// listed.
+const NODE_LIMIT: Duration = Duration::from_secs(2);
+/// And another server, before the time of a whole list is over: so the error names it.
+const SERVER_LIMIT: Duration = Duration::from_secs(8);
 /// The holder that is shown for a lock that cannot be read.
 const UNREADABLE: &str = "not known: the lock cannot be read";
 
@@ -78,7 +81,7 @@ impl Store {
         key: Key,
         names: Names,
     ) -> Result<Option<Snapshot>, BackendError> {
-        let look = self.io.answer(STEP_LIMIT, verbs.look_at(&key, &names));
+        let look = self.io.answer(self.step_limit(), verbs.look_at(&key, &names));
         match look.await {
             Err(error) if is_out_of_bounds(&error) => Ok(None),
             Err(error) if is_moving(&error) || self.is_only_there(&error) => {
@@ -86,6 +89,10 @@ impl Store {
             }
             snapshot => snapshot.map(|seen| (!seen.is_free()).then_some(seen)),
         }
+    }
+
+    fn step_limit(&self) -> Duration {
+        if self.topology.is_cluster() { NODE_LIMIT } else { SERVER_LIMIT }
     }
 
     /// Whether a failure concerns one of several nodes, and says nothing of the others.
@@ -102,7 +109,7 @@ impl Store {
                 let names = scan.step(&link).await.map_err(cannot_list)?;
                 Ok((link, names))
             };
-            let (link, names) = self.io.answer(STEP_LIMIT, step).await?;
+            let (link, names) = self.io.answer(self.step_limit(), step).await?;
             let mut ours = Vec::new();
             for name in names {
                 match lock_of(&name) {
