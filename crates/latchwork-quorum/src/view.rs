@@ -42,8 +42,8 @@ impl Shared {
                     Err(error) => failures.push((node, error)),
                 }
             }
-            if views.len() >= self.size.majority && until == start.plus(LIST_LIMIT) {
-                // The rest has as long again.
+            if views.len() >= self.size.majority {
+                // The rest has as long again, from the first such moment on.
                 let now = self.io.now();
                 until = until.min(now.plus(INSPECT_LIMIT.max(now.since(start))));
             }

@@ -65,12 +65,7 @@ impl Shared {
                 let is_lock =
                     |queue: &Queue| queue.strangers.is_empty() || !queue.places.is_empty();
                 if is_one || queue.as_ref().map_or(true, is_lock) {
-                    let look = async {
-                        match queue {
-                            Ok(queue) => self.look_at(&session, key, lock, queue, now_ms).await,
-                            Err(error) => Err(error),
-                        }
-                    };
+                    let look = self.look_at(&session, key, lock, queue, now_ms);
                     looks.push(Box::pin(async move { (key, look.await) }));
                 }
             }
@@ -95,9 +90,10 @@ impl Shared {
         session: &Session,
         key: &Key,
         lock: &str,
-        queue: Queue,
+        queue: Result<Queue, BackendError>,
         now_ms: i64,
     ) -> Result<Snapshot, BackendError> {
+        let queue = queue?;
         let queue = match queue.places.iter().any(|place| place.mode.limit().is_some()) {
             true => {
                 let mut landed = session.fly(reads(lock, ANY)).await;

@@ -276,10 +276,7 @@ async fn session_of(
         Err(Trouble::Expired(session)) => return Ok(session),
         greeted => greeted?,
     };
-    match close(way).await {
-        Err(error) if !is_closed(&error) => return Err(error.into()),
-        _ => {}
-    }
+    close(way).await?;
     match welcome.timeout_ms {
         1.. => Ok(Duration::from_millis(welcome.timeout_ms as u64)),
         _ => Err(std::io::Error::other("it gives no session").into()),

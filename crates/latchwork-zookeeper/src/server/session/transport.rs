@@ -246,9 +246,15 @@ pub(crate) async fn close(mut way: Way) -> io::Result<()> {
     let wire = &mut way.wire;
     let mut request = Vec::new();
     Request::close().write(1, &mut request);
-    wire.write_all(&request).await?;
-    wire.flush().await?;
-    // The server closes the connection when the session has ended.
+    let asked = async {
+        wire.write_all(&request).await?;
+        wire.flush().await
+    };
+    match asked.await {
+        Err(error) if !is_closed(&error) => return Err(error),
+        _ => {}
+    }
+    // The server closes the connection when the session has ended, if it has not ended before.
     while wire.read(&mut [0; 64]).await.is_ok_and(|n| n > 0) {}
     Ok(())
 }
