@@ -21,7 +21,7 @@ def free_port():
         return probe.getsockname()[1]
 
 
-def wait_until(is_so, what, limit=20.0):
+def wait_until(is_so, what, limit=60.0):
     end = time.monotonic() + limit
     while not is_so():
         assert time.monotonic() < end, f"not within {limit} s: {what}"

@@ -410,7 +410,7 @@ def test_jobs_of_rq_wait_in_the_queue_for_their_lock(store, module, tmp_path):
             assert other.return_value() is None
         jobs = [waiting, *(queue.enqueue(locked_jobs.settle, 7, str(path)) for _ in range(6))]
         for job in jobs:
-            wait_until(lambda: job.get_status(refresh=True) == "finished", "it runs", limit=60)
+            wait_until(lambda: job.get_status(refresh=True) == "finished", "it runs")
         assert sorted(job.return_value() for job in jobs) == list(range(7)) and path.read_text() == "7"
     with latchwork.connect() as locks:
         assert locks.show("account/7").is_free
