@@ -23,6 +23,9 @@ impl Alarm {
     pub(super) fn new() -> std::io::Result<Self> {
         let flags = TimerfdFlags::NONBLOCK | TimerfdFlags::CLOEXEC;
         let boot = timerfd_create(TimerfdClockId::Boottime, flags)?;
+        // A filter of system calls may refuse this alone: no sleep would end.
+        let spec = Itimerspec { it_interval: NEVER, it_value: NEVER };
+        timerfd_settime(&boot, TimerfdTimerFlags::ABSTIME, &spec)?;
         let steps = timerfd_create(TimerfdClockId::Realtime, flags)?;
         let steps = arm(&steps).is_ok().then_some(steps);
         Ok(Self { boot, steps })
@@ -36,7 +39,7 @@ impl Alarm {
             tv_nsec: (nanos % 1_000_000_000) as _,
         };
         let spec = Itimerspec { it_interval: NEVER, it_value: at };
-        // It fails for a bad descriptor or time only, and we have neither.
+        // It was allowed before, and fails otherwise for a bad descriptor or time only.
         let _ = timerfd_settime(&self.boot, TimerfdTimerFlags::ABSTIME, &spec);
     }
 

@@ -114,6 +114,7 @@ fn errors(url: &str) {
             (CLONE, libc::EPERM, "Unsupported: driver: cannot start a thread"),
             (libc::SYS_timerfd_create, libc::EMFILE, "cannot make a timer"),
             (libc::SYS_timerfd_create, libc::ENOSYS, "seccomp"),
+            (libc::SYS_timerfd_settime, libc::EPERM, "cannot make a timer"),
             (libc::SYS_eventfd2, libc::EMFILE, "ulimit -n"),
             (libc::SYS_epoll_create1, libc::ENFILE, "ulimit -n"),
             (libc::SYS_socketpair, libc::EPERM, "cannot make a runtime"),
