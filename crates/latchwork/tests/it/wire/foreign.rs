@@ -218,8 +218,7 @@ fn a_blocked_foreign_loop_delays_nobody_else() {
         });
     });
     standing.recv().unwrap();
-    let typical = median(&link);
-    assert!(typical < Duration::from_millis(10), "{typical:?} beside a blocked loop");
+    typically(&link, "beside a blocked loop");
     drop(stop);
 }
 
@@ -242,7 +241,7 @@ fn a_foreign_loop_takes_over_from_one_that_has_ended() {
         }
         done.send(()).unwrap();
     });
-    seen.recv_timeout(Duration::from_secs(30)).expect("each of them is near");
+    seen.recv_timeout(Duration::from_secs(120)).expect("each of them is near");
 }
 
 /// A loop that cannot watch is served by the far side.
