@@ -42,7 +42,7 @@ def worker(*command, cwd):
         yield process
     finally:
         process.terminate()
-        process.communicate(timeout=30)
+        process.communicate(timeout=120)
 
 
 def test_a_connection_of_the_process_is_made_once_and_again_after_a_fork(store):

@@ -54,7 +54,7 @@ def test_a_handler_of_fastapi_answers_423_while_it_is_held(store):
 
 
 def post(url):
-    with urllib.request.urlopen(urllib.request.Request(url, method="POST"), timeout=30) as answer:
+    with urllib.request.urlopen(urllib.request.Request(url, method="POST"), timeout=120) as answer:
         return answer.read().decode()
 
 
@@ -149,7 +149,7 @@ def test_tasks_of_celery_run_one_at_a_time_and_once_a_day(store, tmp_path, monke
         assert sum(it.startswith("sent") for it in said) == 1, said
     finally:
         worker.terminate()
-        worker.communicate(timeout=30)
+        worker.communicate(timeout=120)
 
 
 def test_apscheduler_in_three_processes_runs_a_job_once(store):

@@ -9,8 +9,9 @@ use super::binaries::Binary;
 /// So many binaries run at a time at the most, for each processor.
 const SIDE_BY_SIDE: usize = 3;
 
-/// So much weight runs on two processors. A weight of 2 takes about one for moments and less on average, so the machine
-/// has some left: tests that wait for a real clock must get it when they wake up.
+/// So much weight runs on two processors. A weight of 2 takes about one, and has a dozen threads that compute at once at
+/// the most, with their servers: four such binaries at a time ended no sooner, and tests that wait for a real clock must
+/// get a processor when they wake up.
 const TWO_PROCESSORS: u32 = 4;
 /// And so much when nothing is compiled or tested beside them any more, which takes about one processor.
 const ALONE: u32 = 5;
@@ -36,24 +37,24 @@ const SHORT: Needs = Needs { threads: 2, weight: 1, rank: 0 };
 const PLANS: &[(&str, &str, Needs)] = &[
     // Servers that start slowly, elections, ttls.
     ("latchwork-zookeeper", "it", Needs { threads: 6, weight: 2, rank: 10 }),
-    ("latchwork-etcd", "it", Needs { threads: 8, weight: 2, rank: 11 }),
-    ("latchwork-redis", "it", Needs { threads: 6, weight: 1, rank: 9 }),
-    ("latchwork-redis", "contract", Needs { threads: 10, weight: 1, rank: 9 }),
+    ("latchwork-etcd", "it", Needs { threads: 6, weight: 2, rank: 11 }),
+    ("latchwork-redis", "it", Needs { threads: 6, weight: 2, rank: 9 }),
+    ("latchwork-redis", "contract", Needs { threads: 6, weight: 2, rank: 9 }),
     // Workers that are as busy as they can.
     ("latchwork-nemesis", "it", Needs { threads: 2, weight: 3, rank: 14 }),
-    ("latchwork-cli", "it", Needs { threads: 8, weight: 2, rank: 10 }),
+    ("latchwork-cli", "it", Needs { threads: 6, weight: 2, rank: 10 }),
     ("latchwork-demo", "it", Needs { threads: 4, weight: 1, rank: 6 }),
     ("latchwork-recipes", "it", Needs { threads: 4, weight: 1, rank: 4 }),
-    ("latchwork", "it", Needs { threads: 6, weight: 1, rank: 8 }),
+    ("latchwork", "it", Needs { threads: 6, weight: 2, rank: 8 }),
     ("latchwork-file", "it", Needs { threads: 6, weight: 2, rank: 5 }),
-    ("latchwork-zookeeper", "contract", Needs { threads: 10, weight: 1, rank: 5 }),
+    ("latchwork-zookeeper", "contract", Needs { threads: 6, weight: 2, rank: 5 }),
     ("latchwork-postgres", "it", Needs { threads: 5, weight: 2, rank: 12 }),
     ("latchwork-postgres", "contract", Needs { threads: 5, weight: 2, rank: 12 }),
     // Minutes of requests that are counted. A start of its API server takes both processors for seconds.
     ("latchwork-kubernetes", "it", Needs { threads: 4, weight: 2, rank: 11 }),
-    ("latchwork-kubernetes", "contract", Needs { threads: 4, weight: 1, rank: 6 }),
-    ("latchwork-etcd", "contract", Needs { threads: 10, weight: 1, rank: 6 }),
-    ("latchwork-file", "contract", Needs { threads: 16, weight: 1, rank: 3 }),
+    ("latchwork-kubernetes", "contract", Needs { threads: 4, weight: 2, rank: 6 }),
+    ("latchwork-etcd", "contract", Needs { threads: 6, weight: 2, rank: 6 }),
+    ("latchwork-file", "contract", Needs { threads: 8, weight: 1, rank: 3 }),
     ("latchwork-services", "it", Needs { threads: 4, weight: 2, rank: 3 }),
     // These compute.
     ("latchwork-model", "it", Needs { threads: 2, weight: 2, rank: 4 }),
