@@ -84,7 +84,7 @@ fn child() {
     let stream = loop {
         match TcpStream::connect(("127.0.0.1", port.number())) {
             Ok(stream) => break stream,
-            Err(error) => assert!(start.elapsed() < Duration::from_secs(20), "{error}"),
+            Err(error) => assert!(start.elapsed() < Duration::from_secs(60), "{error}"),
         }
     };
     let mut client = Client(BufReader::new(stream));

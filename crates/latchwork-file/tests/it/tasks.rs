@@ -128,7 +128,7 @@ fn an_idle_runtime_loses_no_wake_up() {
     std::thread::spawn(move || one_thread().block_on(release(&releasing, &held)));
     let start = std::time::Instant::now();
     while waiting.as_mut().now_or_never().is_none() {
-        assert!(start.elapsed() < 5 * SEC, "nobody reads the poke");
+        assert!(start.elapsed() < 30 * SEC, "nobody reads the poke");
         std::thread::sleep(Duration::from_millis(1));
     }
     drop((a, inside));

@@ -280,7 +280,7 @@ fn h527_a_server_that_falls_silent_is_given_up_in_time() {
             let start = Instant::now();
             let error = connect(&url(&format!("127.0.0.1:{port}"))).await.err().expect("no answer");
             let took = start.elapsed();
-            assert!(took >= 2 * SEC && took < 3 * SEC, "{took:?}");
+            assert!(took >= 2 * SEC && took < stalls::widened(3 * SEC, took), "{took:?}");
             assert_eq!(error.kind(), ErrorKind::Unreachable, "{error}");
             let said =
                 format!("127.0.0.1:{port}: it takes connections, and did not answer within 2s");
@@ -290,7 +290,7 @@ fn h527_a_server_that_falls_silent_is_given_up_in_time() {
             let both = format!("127.0.0.1:{port},127.0.0.1:{}", server.port());
             bare(&url(&both)).await.granted(&claim(&format!("{word:?}"))).await;
             println!("beside a host that falls silent after {word:?}: {:?}", start.elapsed());
-            assert!(start.elapsed() < 2 * SEC, "{:?}", start.elapsed());
+            stalls::in_time(start, 2 * SEC);
         }
     });
 }

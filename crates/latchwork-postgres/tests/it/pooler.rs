@@ -37,7 +37,7 @@ fn h324_a_database_that_a_pooler_does_not_have_is_named() {
             let error = connect(&at(database)).await.err().expect("there are no locks");
             assert_eq!(error.kind(), ErrorKind::Invalid, "{error}");
             assert!(error.next_step().unwrap().contains(step), "{error}");
-            assert!(start.elapsed() < 2 * SEC, "{:?}", start.elapsed());
+            stalls::in_time(start, 2 * SEC);
         }
     });
 }
@@ -93,7 +93,7 @@ fn h151_a_killed_pooler_costs_no_lock() {
         let start = Instant::now();
         holder.released(&held).await;
         assert!(waiter.acquired(&waits).await.token > token);
-        assert!(start.elapsed() < 5 * SEC, "{:?}", start.elapsed());
+        stalls::in_time(start, 5 * SEC);
     });
 }
 
@@ -192,7 +192,7 @@ fn behind_a_pooler_no_statement_waits_for_long() {
         let release = async { two.release(&held[0], Linger::None).await.map(drop) };
         let renew = async { three.renew_all(&held).await.remove(0).map(drop) };
         let (try_free, release, renew) = tokio::join!(try_free, release, renew);
-        assert!(start.elapsed() < 5_500 * MS, "{:?}", start.elapsed());
+        stalls::in_time(start, 5_500 * MS);
         assert!(matches!(try_free, Ok(Attempt::Blocked(_))), "{try_free:?}");
         for answer in [release, renew] {
             let error = answer.expect_err("the row is locked");

@@ -55,7 +55,7 @@ fn h38_swapdb_gives_no_old_token_to_a_connected_client() {
             if let Some(guard) = client.mutex("k").try_acquire().await.unwrap() {
                 break guard;
             }
-            assert!(start.elapsed() < 10 * SEC, "the quarantine has no end");
+            assert!(start.elapsed() < 60 * SEC, "the quarantine has no end");
             pause(20 * MS).await;
         };
         assert!(start.elapsed() >= TTL, "no quarantine: {:?}", start.elapsed());

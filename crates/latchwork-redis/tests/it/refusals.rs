@@ -215,7 +215,7 @@ fn h42_loading_is_no_effect_and_passes() {
         let claim = passing("k", TTL);
         let start = Instant::now();
         loop {
-            assert!(start.elapsed() < 20 * SEC, "it loads for ever");
+            assert!(start.elapsed() < 60 * SEC, "it loads for ever");
             match backend.try_acquire(&claim).await {
                 Ok(Attempt::Granted(_)) => break,
                 Ok(other) => panic!("{other:?}"),

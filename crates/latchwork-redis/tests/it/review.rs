@@ -147,7 +147,7 @@ fn a_repeated_try_does_not_confirm_the_counter() {
         world.ask(&["CLIENT", "KILL", "TYPE", "normal"]);
         let start = Instant::now();
         while backend.try_acquire(&held).await.is_err() {
-            assert!(start.elapsed() < 5 * SEC, "not connected again");
+            assert!(start.elapsed() < 30 * SEC, "not connected again");
             pause(5 * MS).await;
         }
         let after = granted(&backend, &claim("other", TTL)).await;

@@ -5,7 +5,7 @@
 //! late backend; lower bounds need no such help.
 
 use std::sync::{Mutex, OnceLock, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::clock::{Moment, boot_time};
 
@@ -63,4 +63,11 @@ pub fn since(moment: Moment) -> Stall {
 pub fn widened(limit: Duration, took: Duration) -> Duration {
     let began = Moment::from_nanos(boot_time().as_nanos().saturating_sub(took.as_nanos() as u64));
     limit + since(began).sum
+}
+
+/// Fails if more has passed since `start` than the limit and the stalls.
+#[track_caller]
+pub fn in_time(start: Instant, limit: Duration) {
+    let took = start.elapsed();
+    assert!(took < widened(limit, took), "took {took:?} of {limit:?}");
 }

@@ -80,7 +80,7 @@ fn h12_a_live_session_releases_a_lost_hold() {
         proxy.thaw(Direction::ToClient);
         let thawed = Instant::now();
         until(&other, "k", latchwork_store::Snapshot::is_free).await;
-        assert!(thawed.elapsed() < 3 * SEC, "only its session ended it: {:?}", thawed.elapsed());
+        stalls::in_time(thawed, 3 * SEC);
     });
 }
 
@@ -156,7 +156,7 @@ fn a_session_that_was_ended_from_outside_ends_its_claims() {
             match mine.renew_all(std::slice::from_ref(&held)).await.remove(0) {
                 Ok(Renewal::Lost) => break,
                 Ok(Renewal::Held { .. }) => panic!("held by a session that has ended"),
-                Err(_) => assert!(start.elapsed() < 20 * SEC),
+                Err(_) => assert!(start.elapsed() < 60 * SEC),
             }
             tokio::time::sleep(10 * MS).await;
         }

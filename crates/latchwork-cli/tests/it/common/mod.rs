@@ -23,6 +23,7 @@ pub struct Store {
 impl Store {
     pub fn new() -> Self {
         usual_signals();
+        latchwork_store::testing::stalls::start();
         Self { dir: tempfile::tempdir().unwrap() }
     }
 

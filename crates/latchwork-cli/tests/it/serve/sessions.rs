@@ -6,6 +6,7 @@ use std::thread::{scope, sleep};
 use std::time::{Duration, Instant};
 
 use latchwork_services::{Direction, Proxy};
+use latchwork_store::testing::stalls;
 use serde_json::{Value, json};
 
 use super::Service;
@@ -105,7 +106,7 @@ fn h391_one_renewal_keeps_a_thousand_holds() {
         let renewed = renew(service, &session);
         println!("{what}: {:?}", start.elapsed());
         assert_eq!(renewed.is(200).number("locks"), HOLDS as u64);
-        assert!(start.elapsed() < AT_ONCE * 4, "{what}: {:?}", start.elapsed());
+        stalls::in_time(start, AT_ONCE * 4);
         assert!(renewed.number("valid_for_ms") <= whole(120_000));
     }
     let start = Instant::now();
@@ -745,7 +746,7 @@ fn a_stream_keeps_a_session_and_a_bound_one_ends_with_it() {
     drop(stream);
     let start = Instant::now();
     eventually("the end of the session", || (!alone.is_held("bound")).then_some(()));
-    assert!(start.elapsed() < Duration::from_secs(15), "{:?}", start.elapsed());
+    stalls::in_time(start, Duration::from_secs(15));
     renew(&alone, &bound).is(410);
     // An instance that stops ends nothing.
     let bound = begin(&one, 30_000);

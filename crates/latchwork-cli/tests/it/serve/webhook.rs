@@ -6,6 +6,7 @@ use std::sync::mpsc::{Receiver, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use latchwork_store::testing::stalls;
 use serde_json::Value;
 
 use super::Service;
@@ -127,12 +128,12 @@ fn h398_a_slow_webhook_delays_no_hold() {
         service.renew(&hold).is(200);
         service.release(&hold).is(200);
     }
-    assert!(start.elapsed() < AT_ONCE, "{:?}", start.elapsed());
+    stalls::in_time(start, AT_ONCE);
     service.process.signal(rustix::process::Signal::TERM);
     let start = Instant::now();
     let Service { process, .. } = service;
     assert_eq!(process.finish().code(), 0);
-    assert!(start.elapsed() < Duration::from_secs(10), "a stop waits for no webhook");
+    stalls::in_time(start, Duration::from_secs(10));
 }
 
 /// Nobody listens: after some tries the loss is given up, with a line in the log that shows no address.

@@ -11,6 +11,7 @@ use std::sync::Arc;
 use latchwork::{Driver, LockManager};
 use latchwork_etcd::{EtcdBackend, EtcdConfig};
 use latchwork_services::{EtcdServer, etcdctl};
+pub(crate) use latchwork_store::testing::stalls;
 use latchwork_store::{
     Attempt, Backend, BackendError, BackendErrorKind, Blocked, Claim, ClaimId, Key, Linger,
     Released, Renewal, Snapshot,
@@ -19,6 +20,7 @@ use latchwork_store::{
 pub(crate) const SEC: Duration = Duration::from_secs(1);
 
 pub(crate) fn run<F: Future>(test: F) -> F::Output {
+    stalls::start();
     tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(test)
 }
 
@@ -45,7 +47,7 @@ pub(crate) async fn until(locks: &LockManager, name: &str, such: impl Fn(&Snapsh
         if such(&shown) {
             return;
         }
-        assert!(start.elapsed() < 20 * SEC, "it stays {shown:?}");
+        assert!(start.elapsed() < 60 * SEC, "it stays {shown:?}");
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
 }
@@ -124,7 +126,7 @@ where
     loop {
         match verb().await {
             Err(error) if error.kind == BackendErrorKind::Unreachable => {
-                assert!(start.elapsed() < 20 * SEC, "{error:?}");
+                assert!(start.elapsed() < 60 * SEC, "{error:?}");
                 tokio::time::sleep(Duration::from_millis(10)).await;
             }
             answer => return answer.unwrap(),
@@ -163,7 +165,7 @@ pub(crate) async fn counted(
         if such(count) {
             return;
         }
-        assert!(start.elapsed() < 20 * SEC, "{name} {label} stays {count}");
+        assert!(start.elapsed() < 60 * SEC, "{name} {label} stays {count}");
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
 }

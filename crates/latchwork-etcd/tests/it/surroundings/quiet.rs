@@ -94,7 +94,7 @@ fn h98_a_link_that_was_dropped_in_silence_costs_no_hold() {
         way.proxy.strand();
         let start = Instant::now();
         let guard = locks.mutex("k").acquire().await.unwrap();
-        assert!(start.elapsed() < 7 * SEC, "{:?}", start.elapsed());
+        stalls::in_time(start, 7 * SEC);
         guard.release().await.unwrap();
     });
 }

@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 use latchwork::{Driver, LockManager};
 use latchwork_postgres::{PostgresBackend, PostgresConfig};
 use latchwork_services::{PostgresOptions, PostgresServer};
+pub(crate) use latchwork_store::testing::stalls;
 use latchwork_store::{
     Attempt, Backend, BackendError, BackendErrorKind, Blocked, Claim, ClaimId, Error, Grant, Key,
     Linger, Query, Released, Renewal, Snapshot, Wake,
@@ -26,6 +27,7 @@ pub(crate) const LISTENERS: &str = "SELECT count(*) FROM pg_locks WHERE locktype
      AND classid::bigint < 2147483648 AND objid <> 0";
 
 pub(crate) fn run<F: Future>(test: F) -> F::Output {
+    stalls::start();
     tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(test)
 }
 
@@ -158,7 +160,7 @@ impl Bare {
                 Attempt::Granted(grant) => return grant,
                 Attempt::Blocked(blocked) => blocked,
             };
-            assert!(start.elapsed() < 30 * SEC, "still {blocked:?}");
+            assert!(start.elapsed() < 60 * SEC, "still {blocked:?}");
             let pace = blocked.retry_after.unwrap_or(claim.ttl / 3).min(claim.ttl / 3);
             let wait = tokio::time::timeout(pace, self.wait(claim, &blocked)).await;
             if let Ok(Ok(Wake::Admitted { grant, .. })) = wait {
@@ -189,10 +191,10 @@ where
     loop {
         match tokio::time::timeout(5 * SEC, verb()).await {
             Ok(Err(error)) if error.kind == BackendErrorKind::Unreachable => {
-                assert!(start.elapsed() < 30 * SEC, "{error:?}");
+                assert!(start.elapsed() < 60 * SEC, "{error:?}");
                 tokio::time::sleep(10 * MS).await;
             }
-            Err(_) => assert!(start.elapsed() < 30 * SEC, "no answer"),
+            Err(_) => assert!(start.elapsed() < 60 * SEC, "no answer"),
             Ok(answer) => return answer.unwrap(),
         }
     }
@@ -206,7 +208,7 @@ pub(crate) async fn until(server: &PostgresServer, statement: &str, such: impl F
         if such(&said) {
             return;
         }
-        assert!(start.elapsed() < 20 * SEC, "{statement}: it stays {said:?}");
+        assert!(start.elapsed() < 60 * SEC, "{statement}: it stays {said:?}");
         tokio::time::sleep(10 * MS).await;
     }
 }

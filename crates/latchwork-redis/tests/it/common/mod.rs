@@ -7,7 +7,7 @@ pub mod clients;
 pub mod turning;
 pub mod world;
 
-use latchwork_store::testing::stalls;
+pub use latchwork_store::testing::stalls;
 pub use std::time::{Duration, Instant};
 
 pub use clients::*;

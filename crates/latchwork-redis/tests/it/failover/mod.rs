@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use latchwork::{Driver, Event, Guard, LockManager, Observer};
 use latchwork_redis::{RedisBackend, RedisConfig};
+use latchwork_store::testing::stalls;
 use latchwork_store::{Error, FencingToken};
 use tokio::runtime::{Builder, Runtime};
 use tokio::task::JoinHandle;
@@ -20,6 +21,7 @@ pub(crate) type Test = Result<(), Box<dyn std::error::Error>>;
 pub(crate) const LONG: Duration = Duration::from_secs(60);
 
 pub(crate) fn runtime() -> Runtime {
+    stalls::start();
     Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap()
 }
 

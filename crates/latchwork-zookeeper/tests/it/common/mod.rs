@@ -12,6 +12,7 @@ use latchwork::{Driver, LockManager};
 pub use latchwork_services::{
     Cut, Direction, Loss, Lost as What, Proxy, ZooKeeperEnsemble, ZooKeeperOptions, ZooKeeperServer,
 };
+pub use latchwork_store::testing::stalls;
 use latchwork_store::{
     Attempt, Backend, Blocked, Claim, ClaimId, Key, Linger, Mode, Order, Released, Renewal,
     Snapshot, Stamp,
@@ -23,6 +24,7 @@ pub const MS: Duration = Duration::from_millis(1);
 
 /// Runs an async test, and fails it rather than hanging.
 pub fn run(test: impl Future<Output = ()>) {
+    stalls::start();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
         tokio::time::timeout(90 * SEC, test).await.expect("the test ends within its limit");
@@ -108,7 +110,7 @@ pub async fn until(locks: &LockManager, name: &str, such: impl Fn(&Snapshot) -> 
         if shown.as_ref().is_ok_and(&such) {
             return;
         }
-        assert!(start.elapsed() < 20 * SEC, "it stays {shown:?}");
+        assert!(start.elapsed() < 60 * SEC, "it stays {shown:?}");
         tokio::time::sleep(10 * MS).await;
     }
 }
@@ -117,7 +119,7 @@ pub async fn until(locks: &LockManager, name: &str, such: impl Fn(&Snapshot) -> 
 pub async fn until_so(what: &str, mut so: impl FnMut() -> bool) {
     let start = Instant::now();
     while !so() {
-        assert!(start.elapsed() < 20 * SEC, "it never comes: {what}");
+        assert!(start.elapsed() < 60 * SEC, "it never comes: {what}");
         tokio::time::sleep(5 * MS).await;
     }
 }
