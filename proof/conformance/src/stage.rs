@@ -20,6 +20,9 @@ use tokio::runtime::{Builder, Runtime};
 use crate::case::CaseFuture;
 use crate::harness::{Client, Expected, Harness, Store, Time};
 
+/// How long a real store may take for a request that nothing disturbs.
+const PATIENT: Duration = Duration::from_secs(20);
+
 /// No trial takes longer; the paused clock gets there at once when everybody hangs.
 const LONGEST: Duration = Duration::from_secs(3_600);
 
@@ -81,11 +84,17 @@ impl Stage {
         client
     }
 
-    /// One more process with locks on the store, none of which runs out while it lives.
+    /// One more process with locks on the store, none of which runs out while it lives. A real store may share its
+    /// processors with others, and answer late.
     pub(crate) async fn peer(&self) -> Peer {
         let client = self.client().await;
         let locks = LockManager::on_io(client.backend.clone(), self.io.clone());
-        Peer { locks: locks.ttl(self.harness.long_ttl()), client }
+        let brief = locks.ttl(self.harness.long_ttl());
+        let locks = match self.harness.time() {
+            Time::Real => brief.clone().op_timeout(PATIENT),
+            Time::Paused => brief.clone(),
+        };
+        Peer { locks, brief, client }
     }
 
     /// Long enough for a request to get into a line, where waiting for it is all that can be done.
@@ -279,6 +288,8 @@ impl Stage {
 /// A process with locks on the store.
 pub(crate) struct Peer {
     pub(crate) locks: LockManager,
+    /// The same without patience, for a short ttl.
+    pub(crate) brief: LockManager,
     pub(crate) client: Client,
 }
 

@@ -23,7 +23,7 @@ async fn detaches(stage: &Stage) -> bool {
 async fn adoption_keeps_the_token(stage: Stage) {
     let (a, b, c) = (stage.peer().await, stage.peer().await, stage.peer().await);
     let ttl = stage.short() * 2;
-    let guard = a.locks.mutex(NAME).ttl(ttl).acquire().await.unwrap();
+    let guard = a.brief.mutex(NAME).ttl(ttl).acquire().await.unwrap();
     let token = guard.token();
     if !detaches(&stage).await {
         let error = guard.detach().await.unwrap_err();
@@ -54,7 +54,7 @@ async fn an_unadopted_hold_ends_with_its_ttl(stage: Stage) {
         return;
     }
     let (a, b) = (stage.peer().await, stage.peer().await);
-    let guard = a.locks.mutex(NAME).ttl(stage.short()).acquire().await.unwrap();
+    let guard = a.brief.mutex(NAME).ttl(stage.short()).acquire().await.unwrap();
     let start = stage.now();
     let ticket = guard.detach().await.unwrap();
     let next = b.locks.mutex(NAME).acquire().await.unwrap();

@@ -82,7 +82,7 @@ async fn opposite_orders_do_not_deadlock(stage: Stage) {
 /// One lock that is taken away ends the hold of all.
 async fn the_loss_of_one_is_the_loss_of_all(stage: Stage) {
     let (a, b) = (stage.peer().await, stage.peer().await);
-    let all = MultiLock::of([ONE, TWO].map(|name| a.locks.mutex(name).ttl(stage.short())))
+    let all = MultiLock::of([ONE, TWO].map(|name| a.brief.mutex(name).ttl(stage.short())))
         .acquire()
         .await
         .unwrap();

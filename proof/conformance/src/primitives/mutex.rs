@@ -79,7 +79,7 @@ async fn a_holder_that_dies_is_followed_after_its_ttl(stage: Stage) {
 /// The evicted holder is told at its next renewal, and fenced at once.
 async fn a_forced_release_evicts_the_holder_and_moves_the_token_on(stage: Stage) {
     let (a, b) = (stage.peer().await, stage.peer().await);
-    let held = a.locks.mutex(NAME).ttl(stage.short()).acquire().await.unwrap();
+    let held = a.brief.mutex(NAME).ttl(stage.short()).acquire().await.unwrap();
     let freed = b.locks.force_release(NAME).await.unwrap();
     assert_eq!(freed.evicted.len(), 1, "{freed:?}");
     assert!(freed.token.is_none_or(|token| token > held.token()), "{freed:?}");

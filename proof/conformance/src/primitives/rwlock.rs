@@ -186,7 +186,7 @@ async fn a_forced_release_ends_the_upgrade_of_a_frozen_process(stage: Stage) {
 async fn a_forced_release_ends_an_upgrade_that_waits(stage: Stage) {
     let (a, b) = (stage.peer().await, stage.peer().await);
     for comes_first in [true, false] {
-        let read = a.locks.clone().ttl(stage.short()).rwlock(NAME).read();
+        let read = a.brief.clone().ttl(stage.short()).rwlock(NAME).read();
         let first = read.acquire().await.unwrap();
         let second = read.acquire().await.unwrap();
         let (mut reader, other) = if comes_first { (first, second) } else { (second, first) };
