@@ -119,10 +119,11 @@ fn h73_a_hand_off_notifies_one_of_64_waiters() {
         let counts = proxy.counts();
         assert_eq!(counts.pushes, all, "one piece of news for each hand-off: {counts:?}");
         // On a slow machine some wait for more than a second, and read who holds the key, which takes a list as well, and
-        // watch anew.
-        let lists = counts["CHILDREN"] - counts["GET"];
-        assert_eq!((counts["DELETE"], lists), (all + 1, all), "{counts:?}");
-        assert!(counts["CREATE"] == 0 && counts["WATCH"] <= counts["GET"], "{counts:?}");
+        // watch anew; a list follows if the node ahead has gone meanwhile.
+        let (lists, anew) = (counts["CHILDREN"] - counts["GET"], counts["WATCH"]);
+        assert!((all..=all + anew).contains(&lists), "{counts:?}");
+        assert_eq!((counts["DELETE"], counts["CREATE"]), (all + 1, 0), "{counts:?}");
+        assert!(anew <= counts["GET"], "{counts:?}");
     });
 }
 

@@ -182,7 +182,7 @@ fn the_page_shows_a_locks_past_as_a_picture() {
     browser.sees(&row("shop"));
     browser.click(".row.body");
     let waiter =
-        service.wait_for("shop", &[], r#"{"wait_ms": 120000, "ttl_ms": 1000, "holder": "second"}"#);
+        service.wait_for("shop", &[], r#"{"wait_ms": 60000, "ttl_ms": 3000, "holder": "second"}"#);
     browser.sees("document.querySelector('svg.timeline .waited')");
     service.release(&hold).is(200);
     // Nobody renews it, so it is lost.
