@@ -13,7 +13,7 @@ use rustix::process::{Pid, Signal, kill_process};
 
 /// An upper bound for what should come at once, on a machine that may be very busy. Far below the
 /// default ttl of 30 s, so a lock that passes on by expiry is told from one that is released.
-pub const SOON: Duration = Duration::from_secs(30);
+pub const SOON: Duration = Duration::from_secs(15);
 
 /// Lines that a process writes, as they come.
 pub struct Lines {
