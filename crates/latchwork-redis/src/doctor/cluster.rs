@@ -21,7 +21,7 @@ pub(super) async fn nodes(
     io: &Io,
     problems: &mut Vec<BackendError>,
 ) -> Vec<Endpoint> {
-    let access = Access::to_servers(config, None);
+    let access = Access::to_servers(config, None, None);
     for seed in seeds {
         let asked = async {
             let link = open(seed, &access, io).await?;

@@ -36,7 +36,7 @@ impl Server {
         config: &RedisConfig,
         io: &Io,
     ) -> Result<Self, BackendError> {
-        let link = open(at, &Access::to_servers(config, None), io).await?;
+        let link = open(at, &Access::to_servers(config, None, None), io).await?;
         let asked = link.send(cmd("INFO").arg("all")).await;
         let (info, no_info) = match asked {
             Ok(answer) => (info(&answer), None),

@@ -13,6 +13,7 @@ use crate::protocol::names::{Namespaces, Naming};
 use crate::protocol::push::Pushes;
 use crate::server::facts::{Facts, ScriptSupport};
 use crate::server::inbox::Inbox;
+use crate::server::seat::Seat;
 use crate::server::topology::Topology;
 
 /// A store: its servers, its names, and the claims of this process that wait.
@@ -28,11 +29,16 @@ pub(crate) struct Store {
 impl Store {
     /// Connects when it is first used.
     pub(crate) fn new(config: RedisConfig, io: Io) -> Arc<Self> {
+        Self::seated(config, io, None)
+    }
+
+    /// The same for a server that votes with others.
+    pub(crate) fn seated(config: RedisConfig, io: Io, seat: Option<Seat>) -> Arc<Self> {
         let pushes = Pushes::new(io.clone());
         let is_cluster = matches!(config.deployment, Deployment::Cluster(_));
         let namespaces = Namespaces::new(&config.namespaces);
         let inbox: Arc<dyn Inbox> = pushes.clone();
-        let topology = Topology::new(&config, &io, &inbox, probe(is_cluster));
+        let topology = Topology::new(&config, &io, &inbox, probe(is_cluster), seat);
         Arc::new(Self {
             guard: Rule::of(&config),
             topology: Arc::new(topology),

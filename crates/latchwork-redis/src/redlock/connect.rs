@@ -9,8 +9,10 @@ use tokio::sync::mpsc::unbounded_channel;
 
 use super::config::{Config, endpoint};
 use crate::backend::RedisBackend;
+use crate::config::RedisConfig;
 use crate::protocol::store::Store;
 use crate::server::facts::Facts;
+use crate::server::seat::Seat;
 
 /// When a majority is reached, the others have so much longer; then they are connected when they
 /// are first asked.
@@ -22,15 +24,24 @@ const GRACE: Duration = Duration::from_millis(50);
 /// # Errors
 ///
 /// If no majority can be used, the servers that cannot with the reason of each: `Unreachable`, or
-/// what all of them say. `Invalid` if two addresses lead to one server.
+/// what all of them say. `Invalid` if two addresses lead to one server. One that is found later to lead to the server of
+/// another has no vote, and its requests fail with the same error.
 ///
 /// # Cancel safety
 ///
 /// May be dropped at any time.
 pub async fn connect(config: Config, io: Io) -> Result<Arc<Quorum>, Error> {
-    let stores = config.nodes.iter().map(|node| Store::new(node.clone(), io.clone()));
-    let stores: Vec<Arc<Store>> = stores.collect();
-    let reached = reach(&config, &stores, &io).await?;
+    within(GRACE, config, io).await
+}
+
+/// The same with another time for the minority.
+pub(super) async fn within(grace: Duration, config: Config, io: Io) -> Result<Arc<Quorum>, Error> {
+    let seats = Seat::for_all(config.nodes.iter().map(endpoint));
+    let node = |(node, seat): (&RedisConfig, &Seat)| {
+        Store::seated(node.clone(), io.clone(), Some(seat.clone()))
+    };
+    let stores: Vec<Arc<Store>> = config.nodes.iter().zip(&seats).map(node).collect();
+    let reached = reach(&config, &stores, &seats, grace, &io).await?;
     let node = |(index, store)| {
         let facts = reached.iter().find(|(reached, _)| *reached == index).map(|(_, facts)| facts);
         Arc::new(RedisBackend::new(store, facts)) as Arc<dyn Backend>
@@ -43,6 +54,8 @@ pub async fn connect(config: Config, io: Io) -> Result<Arc<Quorum>, Error> {
 async fn reach(
     config: &Config,
     stores: &[Arc<Store>],
+    seats: &[Seat],
+    grace: Duration,
     io: &Io,
 ) -> Result<Vec<(usize, Facts)>, Error> {
     let (sender, mut reached) = unbounded_channel();
@@ -60,29 +73,18 @@ async fn reach(
         let next = if usable.len() < majority {
             reached.recv().await
         } else {
-            io.within(GRACE, reached.recv()).await.flatten()
+            io.within(grace, reached.recv()).await.flatten()
         };
         match next {
-            Some((index, Ok(facts))) => {
-                let twin = usable.iter().find(|(_, known)| known.run_id == facts.run_id);
-                if let Some((twin, _)) = twin.filter(|_| !facts.run_id.is_empty()) {
-                    return Err(one_server(config, *twin, index));
-                }
-                usable.push((index, facts));
+            Some((index, Ok(facts))) => usable.push((index, facts)),
+            Some((index, Err(error))) if seats[index].is_refused() => {
+                return Err(error.with_store(config.shown().into()));
             }
             Some((index, Err(error))) => failures.push((index, error)),
             None => break,
         }
     }
     if usable.len() >= majority { Ok(usable) } else { Err(too_few(config, failures)) }
-}
-
-fn one_server(config: &Config, one: usize, other: usize) -> Error {
-    let [one, other] = [one, other].map(|index| endpoint(&config.nodes[index]));
-    let message = format!("store: {one} and {other} are the same server, which has one vote");
-    Error::new(ErrorKind::Invalid, message)
-        .with_store(config.shown().into())
-        .with_next_step("name each server once; they must not fail together")
 }
 
 /// The error that too few nodes can be used; it names the others.

@@ -8,6 +8,7 @@ use latchwork_store::doctor::{Finding, Report, Severity};
 use latchwork_store::{Backend as _, Error, Io, Query};
 
 use super::config::{Config, endpoint};
+use super::connect;
 use crate::doctor::{on_io, spread};
 
 /// How long the check of all locks may take.
@@ -106,7 +107,8 @@ fn votes(all: usize, majority: usize, up: usize, open: usize) -> Finding {
 /// How many locks there are, or why no client can connect.
 async fn locks(config: Config, io: Io) -> Finding {
     let look = async {
-        let quorum = super::connect(config, io.clone()).await?;
+        // All have just answered, or do not.
+        let quorum = connect::within(LIMIT / 2, config, io.clone()).await?;
         let store = quorum.capabilities().store;
         let all = quorum.inspect(&Query::Prefix("".into())).await;
         all.map_err(|error| Error::from_backend(error, None, &store))

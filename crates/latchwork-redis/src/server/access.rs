@@ -10,6 +10,7 @@ use redis::Cmd;
 
 use crate::config::{Credentials, Endpoint, RedisConfig};
 use crate::server::connect::unreachable;
+use crate::server::seat::Seat;
 
 /// The client as the servers see it, and where they are.
 #[derive(Debug, Clone)]
@@ -21,17 +22,23 @@ pub(crate) struct Access {
     pub(crate) detours: BTreeMap<Endpoint, Endpoint>,
     /// The commands that a new connection tries; none where it leads to no store.
     pub(crate) probe: Option<Probe>,
+    /// The seat of a server that votes with others.
+    pub(crate) seat: Option<Seat>,
 }
 
 impl Access {
-    /// Access to the servers of an address, whose connections try the commands of `probe`.
-    pub(crate) fn to_servers(config: &RedisConfig, probe: Option<Probe>) -> Arc<Self> {
-        Self::with(config, &config.credentials, config.database, probe)
+    /// Access to the servers of an address, whose connections try the commands of `probe` and take the vote for `seat`.
+    pub(crate) fn to_servers(
+        config: &RedisConfig,
+        probe: Option<Probe>,
+        seat: Option<Seat>,
+    ) -> Arc<Self> {
+        Arc::new(Self { seat, ..Self::with(config, &config.credentials, config.database, probe) })
     }
 
     /// Access to the Sentinels of an address.
     pub(crate) fn to_sentinels(config: &RedisConfig) -> Arc<Self> {
-        Self::with(config, &config.sentinel_credentials, 0, None)
+        Arc::new(Self::with(config, &config.sentinel_credentials, 0, None))
     }
 
     fn with(
@@ -39,14 +46,15 @@ impl Access {
         credentials: &Sourced<Credentials>,
         database: i64,
         probe: Option<Probe>,
-    ) -> Arc<Self> {
-        Arc::new(Self {
+    ) -> Self {
+        Self {
             credentials: credentials.clone(),
             database,
             tls: config.tls.clone(),
             detours: config.detours.clone(),
             probe,
-        })
+            seat: None,
+        }
     }
 
     /// Where a server is reached.

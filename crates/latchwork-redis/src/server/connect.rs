@@ -311,6 +311,7 @@ mod tests {
             tls: None,
             detours: BTreeMap::new(),
             probe: None,
+            seat: None,
         }
     }
 

@@ -7,7 +7,7 @@
 //! | `link.rs`, `open.rs`, `probe.rs`, `confirm.rs` | one connection: its requests, how it is opened, what the server can do, `WAIT` |
 //! | `connect.rs`, `connection.rs` | the login and TLS; the wire protocol |
 //! | `errors.rs`, `reply.rs`, `hosts.rs`, `facts.rs` | how answers are read |
-//! | `access.rs`, `inbox.rs`, `script.rs`, `slot.rs` | what the protocol hands down: login and probe, the receiver of messages, scripts, slots |
+//! | `access.rs`, `inbox.rs`, `script.rs`, `seat.rs`, `slot.rs` | what the protocol hands down: login and probe, the receiver of messages, scripts, one vote for each server, slots |
 //!
 //! This room imports `config.rs` and nothing else of the crate. The verbs hand down everything else: the commands of a
 //! [`Probe`](access::Probe), an [`Inbox`](inbox::Inbox) for messages, and each [`Script`](script::Script). A test of
@@ -29,6 +29,7 @@ pub(crate) mod probe;
 pub(crate) mod reply;
 pub(crate) mod responses;
 pub(crate) mod script;
+pub(crate) mod seat;
 pub(crate) mod sentinel;
 pub(crate) mod slot;
 pub(crate) mod topology;

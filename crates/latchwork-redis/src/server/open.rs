@@ -29,6 +29,9 @@ impl Link {
     ) -> Result<Self, BackendError> {
         // A server that is stopped takes connections and says nothing.
         let limit = 2 * CONNECT_LIMIT;
+        if let Some(seat) = &access.seat {
+            seat.check(io.now())?;
+        }
         access.resolve(&endpoint, &io).await?;
         let opened = Self::open_slowly(endpoint.clone(), access, io.clone(), on_push, replaces);
         io.within(limit, opened).await.unwrap_or_else(|| {
@@ -65,7 +68,7 @@ impl Link {
                 Ok((conn, drive)) => {
                     let mut link = Self::new(conn, drive, endpoint, access, broken, io);
                     link.facts.pushes = protocol == Protocol::Resp3;
-                    link.introduce(replaces, access.probe.as_ref()).await?;
+                    link.introduce(replaces, access).await?;
                     return Ok(link);
                 }
                 // A server or proxy that does not know HELLO gets the commands of the older protocol.
@@ -91,8 +94,9 @@ impl Link {
     async fn introduce(
         &mut self,
         replaces: Option<&Predecessor>,
-        ask: Option<&Probe>,
+        access: &Access,
     ) -> Result<(), BackendError> {
+        let ask = access.probe.as_ref();
         let mut id = cmd("CLIENT");
         id.arg("ID");
         let info = cmd("INFO");
@@ -118,6 +122,9 @@ impl Link {
             Err(failure) if failure.reaction == Reaction::Reconnect => return Err(failure.error),
             Err(_) => Facts::default(),
         };
+        if let Some(seat) = &access.seat {
+            seat.take(&facts.run_id, self.io().now())?;
+        }
         let pushes = self.facts.pushes && probed.as_ref().is_none_or(|probed| probed.channels);
         let scripts = probed.as_ref().map_or(ScriptSupport::Whole, |probed| probed.scripts);
         let refused = probed.and_then(|probed| probed.refused);

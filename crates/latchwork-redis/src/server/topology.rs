@@ -21,6 +21,7 @@ use crate::server::inbox::Inbox;
 use crate::server::link::{Link, LinkId};
 use crate::server::node::{Node, Target, Use};
 use crate::server::script::Script;
+use crate::server::seat::Seat;
 use crate::server::sentinel::Sentinels;
 
 /// The size of most commands, so that their buffers are allocated once. Measured: with the joined texts
@@ -48,9 +49,15 @@ pub(crate) enum Topology {
 }
 
 impl Topology {
-    /// Connects when it is first used. Each new connection tries the commands of `probe`.
-    pub(crate) fn new(config: &RedisConfig, io: &Io, inbox: &Arc<dyn Inbox>, probe: Probe) -> Self {
-        let servers = Access::to_servers(config, Some(probe));
+    /// Connects when it is first used. Each new connection tries the commands of `probe`, and takes the vote for `seat`.
+    pub(crate) fn new(
+        config: &RedisConfig,
+        io: &Io,
+        inbox: &Arc<dyn Inbox>,
+        probe: Probe,
+        seat: Option<Seat>,
+    ) -> Self {
+        let servers = Access::to_servers(config, Some(probe), seat);
         let node = |target| Node::new(target, Use::All, servers.clone(), io.clone(), inbox.clone());
         let one = |node, fails_over| Self::One { node, io: io.clone(), fails_over };
         match &config.deployment {

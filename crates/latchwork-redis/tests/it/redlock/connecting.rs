@@ -84,6 +84,29 @@ fn two_addresses_of_one_server_are_refused() {
     });
 }
 
+/// H539: the second address of a server is reached after the connection was made. It has no vote of its own: with
+/// two servers of four there is no majority.
+#[test]
+fn h539_a_late_second_address_of_a_server_has_no_vote() {
+    run(async {
+        let mut five = Five::new("max_ttl=5s").await;
+        let twin = Proxy::redis(five.servers[1].port()).unwrap();
+        twin.refuse_connections().unwrap();
+        let old = format!("127.0.0.1:{}", five.servers[3].port());
+        let new = format!("127.0.0.1:{}", twin.port());
+        let client = client(&five.url().replace(&old, &new), 5 * SEC).await;
+        twin.accept_connections().unwrap();
+        while twin.counts().total() == 0 {
+            client.acquire("k").await.release().await.unwrap();
+        }
+        pause(300 * MS).await;
+        five.kill(&[0, 2]);
+        let error = client.mutex("k").try_acquire().await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Unreachable);
+        assert!(error.message().contains(&format!("{new} are the same server")), "{error}");
+    });
+}
+
 #[test]
 fn a_wrong_password_is_denied_and_not_repeated_in_the_error() {
     run(async {
