@@ -108,6 +108,8 @@ const CROWDS: &[(Named, Needs)] = &[
                 "h19_lost_answers_of_renewals",
                 "h41_a_hold_outlives",
                 "a_stopped_master_costs_no_other_lock",
+                "h55_twenty_clients",
+                "h58_a_long_hold",
             ],
         ),
         Needs { threads: 1, weight: 1, rank: 12 },
@@ -123,13 +125,12 @@ const CROWDS: &[(Named, Needs)] = &[
     ),
 ];
 
-/// Tests whose nodes have a few hundred milliseconds to answer, and sync each write: not many at a
-/// time.
+/// Tests whose nodes have a few hundred milliseconds to answer, and sync each write: nothing runs beside them.
 const TIGHT: &[(Named, Needs)] = &[
     (("latchwork-redis", "it", &["redlock::"]), TIGHTLY),
     (("latchwork-redis", "contract", &["redlock::"]), TIGHTLY),
 ];
-const TIGHTLY: Needs = Needs { threads: 3, weight: 2, rank: 11 };
+const TIGHTLY: Needs = Needs { threads: 4, weight: ALONE, rank: 11 };
 
 /// Tests that take minutes of a processor and show what a shorter one shows for the same store, or under more faults:
 /// `cargo xtask test --all` runs them too.
@@ -214,7 +215,8 @@ pub(crate) enum Part {
     /// Without those of the other parts.
     Without(&'static [&'static str], &'static [&'static str]),
     Crowds(&'static [&'static str], Needs),
-    Tight(&'static [&'static str], Needs),
+    /// Those of the second names, without those of the crowd.
+    Tight(&'static [&'static str], &'static [&'static str], Needs),
 }
 
 impl Run {
@@ -233,7 +235,11 @@ impl Run {
             Part::Without(crowds, tight) => {
                 crowds.iter().chain(tight).flat_map(|name| ["--skip", name]).collect()
             }
-            Part::Crowds(names, _) | Part::Tight(names, _) => names.to_vec(),
+            Part::Crowds(names, _) => names.to_vec(),
+            Part::Tight(crowds, names, _) => {
+                let skipped = crowds.iter().flat_map(|name| ["--skip", name]);
+                names.iter().copied().chain(skipped).collect()
+            }
         };
         arguments.extend(self.left_out.iter().flat_map(|name| ["--skip", name]));
         arguments
@@ -249,13 +255,12 @@ impl Run {
     pub(crate) fn needs(&self) -> Needs {
         match self.part {
             Part::All | Part::Without(..) => of(&self.binary),
-            Part::Crowds(_, needs) | Part::Tight(_, needs) => needs,
+            Part::Crowds(_, needs) | Part::Tight(.., needs) => needs,
         }
     }
 }
 
-/// All runs of the binaries, the longest first. No test is in two of them, unless it has a crowd's and
-/// a tight one's name.
+/// All runs of the binaries, the longest first. No test is in two of them.
 pub(crate) fn runs(binaries: Vec<Binary>, with_long: bool) -> VecDeque<Run> {
     let mut runs = Vec::new();
     let named = |list: &'static [(Named, Needs)], binary: &Binary| {
@@ -276,7 +281,7 @@ pub(crate) fn runs(binaries: Vec<Binary>, with_long: bool) -> VecDeque<Run> {
             runs.push(run(Part::Crowds(crowd, for_crowd)));
         }
         if !tight.is_empty() {
-            runs.push(run(Part::Tight(tight, for_tight)));
+            runs.push(run(Part::Tight(crowd, tight, for_tight)));
         }
         let is_whole = crowd.is_empty() && tight.is_empty();
         let part = if is_whole { Part::All } else { Part::Without(crowd, tight) };
