@@ -21,7 +21,7 @@ async fn counts(way: &Way) -> Vec<Counts> {
     // Whatever is answered after the decision, and what follows from that.
     while last != total() {
         last = total();
-        pause(60 * MS).await;
+        pause(200 * MS).await;
     }
     way.proxies.iter().map(|proxy| proxy.reset_counts()).collect()
 }
@@ -100,7 +100,7 @@ fn a_waiter_costs_two_commands_per_node() {
         let client = warm(way.client(TTL).await).await;
         for n in 0..3 {
             let guard = holder.acquire("k").await;
-            until("all have it", SEC, || five.having("k") == ALL).await;
+            until("all have it", 5 * SEC, || five.having("k") == ALL).await;
             let looks = client.story.waiting();
             let next = waiter(&client, "k");
             // The first time it subscribes, and looks again when it has.
@@ -118,7 +118,7 @@ fn a_waiter_costs_two_commands_per_node() {
             assert!(each.iter().all(|(commands, _)| (2..=4).contains(commands)), "{each:?}");
             assert!(each.iter().filter(|(commands, _)| *commands > 2).count() <= 2, "{each:?}");
             guard.release().await.unwrap();
-            five.empties(2 * SEC).await;
+            five.empties(5 * SEC).await;
             // Until nobody expects others at the key any more, and asks one node first.
             pause(300 * MS).await;
         }

@@ -9,8 +9,8 @@ use latchwork_store::*;
 use crate::common::*;
 use crate::redlock::world::*;
 
-const TTL: Duration = Duration::from_secs(2);
-const GUARDED: &str = "max_ttl=2s";
+const TTL: Duration = Duration::from_secs(4);
+const GUARDED: &str = "max_ttl=4s";
 const UNGUARDED: &str = "guard=false";
 
 /// A holder with the votes of the first three nodes, cut off from all and so never told anything:
@@ -135,8 +135,8 @@ fn h53_unguarded_old_snapshot_is_fenced() {
 #[test]
 fn h58_a_long_hold_outlives_the_loss_of_every_node() {
     run(async {
-        let mut five = Five::new("max_ttl=1500ms").await;
-        let ttl = 1_500 * MS;
+        let mut five = Five::new("max_ttl=3s").await;
+        let ttl = 3 * SEC;
         let client = warm(five.client(ttl).await).await;
         let other = five.client(ttl).await;
         let guard = client.acquire("k").await;
@@ -144,10 +144,14 @@ fn h58_a_long_hold_outlives_the_loss_of_every_node() {
             five.restart(&nodes, Data::Empty);
             assert_eq!(five.having("k").len(), 3);
             assert!(other.mutex("k").try_acquire().await.unwrap().is_none());
-            until("all have it again", 8 * SEC, || five.having("k") == ALL).await;
+            until("all have it again", 15 * SEC, || {
+                assert_eq!(client.story.lost(), []);
+                five.having("k") == ALL
+            })
+            .await;
             // What was given back counts from the next renewal on.
             let renewed = client.story.renewed();
-            until("a renewal", 2 * SEC, || client.story.renewed() > renewed).await;
+            until("a renewal", 5 * SEC, || client.story.renewed() > renewed).await;
             assert_eq!(guard.state(), HoldState::Held);
         }
         assert_eq!(client.story.lost(), []);
@@ -165,7 +169,7 @@ fn a_hold_lost_at_a_majority_is_not_written_again() {
         let voter = five.voter().await;
         let one = passing("k", 20 * SEC);
         voter.granted(&one).await;
-        until("all have it", SEC, || five.having("k") == ALL).await;
+        until("all have it", 5 * SEC, || five.having("k") == ALL).await;
         five.restart(&[0, 1, 2], Data::Empty);
         // The first try to reach a node that was restarted may find the old connection.
         let start = Instant::now();
@@ -173,13 +177,18 @@ fn a_hold_lost_at_a_majority_is_not_written_again() {
             match voter.renew(&one).await {
                 Ok(Renewal::Lost) => break,
                 Ok(held) => panic!("{held:?}"),
-                Err(error) => assert!(start.elapsed() < 2 * SEC, "{error}"),
+                Err(error) => assert!(start.elapsed() < 10 * SEC, "{error}"),
             }
             pause(20 * MS).await;
         }
         pause(100 * MS).await;
         assert_eq!(five.having("k"), [3, 4]);
-        assert_eq!(voter.renew(&one).await.unwrap(), Renewal::Lost);
+        loop {
+            match voter.renew(&one).await {
+                Err(error) => assert!(start.elapsed() < 10 * SEC, "{error}"),
+                renewal => break assert_eq!(renewal.unwrap(), Renewal::Lost),
+            }
+        }
         voter.0.release(&one, Linger::None).await.unwrap();
         five.empties(SEC).await;
     });

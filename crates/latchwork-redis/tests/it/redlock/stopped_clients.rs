@@ -9,7 +9,7 @@ use crate::redlock::world::*;
 
 /// Takes the key, looks, and is about to write; then writes, and looks again.
 pub(crate) async fn hold(store: &str) {
-    let client = client(store, SEC).await;
+    let client = client(store, 2 * SEC).await;
     let guard = client.acquire("k").await;
     let token = guard.ensure_held().unwrap();
     say(format_args!("{}", token.get()));
@@ -31,7 +31,7 @@ fn h01_a_client_stopped_before_its_write_is_fenced() {
         let five = Five::new("max_ttl=5s").await;
         let mut holder = Process::start("redlock::hold", &five.url());
         let token = FencingToken::from_raw(holder.line().parse().unwrap());
-        let other = five.client(SEC).await;
+        let other = five.client(2 * SEC).await;
         let fence = Fence::new();
         fence.check_write(token).unwrap();
         holder.stop();
