@@ -316,7 +316,10 @@ impl Vote<'_> {
             match answer {
                 Ok(Attempt::Granted(grant)) => self.grants.push((node, grant)),
                 Ok(Attempt::Blocked(blocked)) => self.blocks.push((node, blocked)),
-                Err(error) => self.failures.push((node, error)),
+                Err(error) => {
+                    self.round.fails(node, &error);
+                    self.failures.push((node, error));
+                }
             }
         }
     }

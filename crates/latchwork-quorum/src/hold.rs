@@ -154,6 +154,21 @@ impl Shared {
         self.straggle(node, round, None, limited(self, limit, ask));
     }
 
+    /// Repeats a release that a node did not answer, in the background: where the claim may be, so that the releases of a
+    /// node that is down do not add up.
+    fn repeat(
+        self: &Arc<Self>,
+        node: usize,
+        round: Option<&Arc<Round>>,
+        claim: &Arc<Claim>,
+        linger: Linger,
+    ) {
+        // An opening is not repeated: later it could open what another run has closed.
+        if linger != Linger::End && round.is_none_or(|round| round.may_be_at(node)) {
+            self.spawn_clear(node, claim, linger);
+        }
+    }
+
     /// Ends a claim, or opens a key, at all nodes.
     pub(super) async fn release(
         self: &Arc<Self>,
@@ -210,10 +225,7 @@ impl Shared {
                     Err(error) => {
                         count.failed += 1;
                         failures.push((node, error));
-                        // An opening is not repeated: later it could open what another run has closed.
-                        if linger != Linger::End {
-                            self.spawn_clear(node, &asked, linger);
-                        }
+                        self.repeat(node, farewell.round.as_ref(), &asked, linger);
                     }
                 }
             }
@@ -259,9 +271,10 @@ impl Drop for Farewell<'_> {
     fn drop(&mut self) {
         for (node, ask) in self.flight.take_pending() {
             let (shared, claim, linger) = (self.shared.clone(), self.claim.clone(), self.linger);
+            let round = self.round.clone();
             latchwork_wire::finish(&self.shared.io, async move {
-                if ask.await.is_err() && linger != Linger::End {
-                    shared.spawn_clear(node, &claim, linger);
+                if ask.await.is_err() {
+                    shared.repeat(node, round.as_ref(), &claim, linger);
                 }
             });
         }
@@ -273,7 +286,7 @@ impl Drop for Farewell<'_> {
                 shared.has_ended(node, round, &claim, linger, &answer);
             }
             if answer.is_err() {
-                shared.spawn_clear(node, &claim, linger);
+                shared.repeat(node, round.as_ref(), &claim, linger);
             }
         };
         tray.leave(false, Arc::new(late));

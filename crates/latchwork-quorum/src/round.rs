@@ -43,6 +43,8 @@ struct Ends {
     landed: u64,
     /// Where it was tried again, so that a release may have found one try and the other lands later.
     planted: u64,
+    /// Where its try certainly had no effect, as the node was down.
+    untouched: u64,
 }
 
 impl Round {
@@ -115,7 +117,22 @@ impl Round {
 
     /// The round is tried at a node once more.
     pub(super) fn plants(&self, node: usize) {
-        self.ends().planted |= bit(node);
+        let (bit, mut ends) = (bit(node), self.ends());
+        ends.planted |= bit;
+        ends.untouched &= !bit;
+    }
+
+    /// A try has failed at a node.
+    pub(super) fn fails(&self, node: usize, error: &BackendError) {
+        let mut ends = self.ends();
+        if error.effect == Effect::NotApplied && !self.again && ends.planted & bit(node) == 0 {
+            ends.untouched |= bit(node);
+        }
+    }
+
+    /// Whether the round may be at a node.
+    pub(super) fn may_be_at(&self, node: usize) -> bool {
+        self.ends().untouched & bit(node) == 0
     }
 
     /// A try that nobody waited for was answered; whether the round has to be ended at its node.
@@ -447,6 +464,9 @@ impl Shared {
         standing: Option<&Standing>,
         answer: &Result<Attempt, BackendError>,
     ) {
+        if let Err(error) = answer {
+            round.fails(node, error);
+        }
         let noted =
             |standing: &Standing| answer.as_ref().is_ok_and(|answer| standing.note(node, answer));
         if !standing.is_some_and(noted) && round.may_be_left_by(answer) && round.lands(node) {

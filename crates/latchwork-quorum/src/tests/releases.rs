@@ -96,3 +96,36 @@ async fn a_node_that_refuses_a_release_is_asked_less_and_less_until_the_ttl_ends
     io.sleep(10 * SEC).await;
     assert!(process.links[2].asked(Kind::Release) <= sent + 1, "the node has dropped it by itself");
 }
+
+/// H540: what was never at a node is released there once. The releases of a node that is down would add up for a ttl.
+#[tokio::test(start_paused = true)]
+async fn h540_a_node_that_was_down_throughout_is_asked_once() {
+    let (io, nodes) = world(3);
+    let process = Process::over(&nodes, &io);
+    process.links[2].always(Fault::Refuse);
+    let claims: Vec<_> = (0..20).map(|n| claim(&format!("k{n}"))).collect();
+    for one in &claims {
+        process.granted(process.quorum.try_acquire(one).await);
+    }
+    // A node that refuses, one that loses the answer, and one that has it.
+    process.links[2].next(Kind::Try, [Fault::LoseAnswer, Fault::None]);
+    let there = ["lost", "had"].map(claim);
+    for one in &there {
+        process.granted(process.quorum.try_acquire(one).await);
+    }
+    io.sleep(SEC).await;
+    process.links[2].always(Fault::Refuse);
+    for one in claims.iter().chain(&there) {
+        assert_eq!(process.quorum.release(one, Linger::None).await.unwrap(), Released::Yes);
+    }
+    io.sleep(SEC).await;
+    let sent = process.links[2].sent.lock().unwrap().clone();
+    let released = sent.iter().filter(|(kind, _)| *kind == Kind::Release).count();
+    assert!(released > claims.len() + there.len() + 2, "{released}: what is there is released");
+    assert!(released < 2 * claims.len(), "{released}: what never was there is released again");
+    process.links[2].always(Fault::None);
+    io.sleep(SEC).await;
+    for one in &there {
+        assert!(nodes[2].snapshot(one.key.as_str()).await.is_free());
+    }
+}
