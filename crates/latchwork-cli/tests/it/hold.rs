@@ -175,17 +175,23 @@ fn an_upgrade_that_fails_leaves_the_read_hold() {
 #[test]
 fn the_second_shell_that_upgrades_is_refused() {
     let store = Store::new();
-    let first = "eval \"$(latchwork hold --read --holder first x)\" || exit; echo up; \
-                 held=$(latchwork upgrade x) && eval \"$held\" && echo upgraded; latchwork release";
-    let first = Running::start(script(&store, "bash", first));
-    let text = "eval \"$(latchwork hold --read x)\" || exit; echo up; read line; \
-                latchwork --json upgrade x 2>&1 >/dev/null; echo $?; latchwork release";
-    let mut command = script(&store, "bash", text);
-    command.stdin(std::process::Stdio::piped());
+    let asking = |text: &str| {
+        let mut command = script(&store, "bash", text);
+        command.stdin(std::process::Stdio::piped());
+        Running::start(command)
+    };
+    let mut first = asking(
+        "eval \"$(latchwork hold --read --holder first x)\" || exit; echo up; read line; \
+         held=$(latchwork upgrade x) && eval \"$held\" && echo upgraded; latchwork release",
+    );
+    let mut second = asking(
+        "eval \"$(latchwork hold --read x)\" || exit; echo up; read line; \
+         latchwork --json upgrade x 2>&1 >/dev/null; echo $?; latchwork release",
+    );
     // Both have it before one of them upgrades.
-    let mut second = Running::start(command);
     second.stdout.until("up");
     first.stdout.until("up");
+    drop(first.child.stdin.take());
     let waits = || store.output(&["--json", "show", "x"]).stdout.contains("\"mode\":\"write\"");
     eventually("the first waits", || waits().then_some(()));
     drop(second.child.stdin.take());
