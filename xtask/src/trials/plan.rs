@@ -48,8 +48,8 @@ const PLANS: &[(&str, &str, Needs)] = &[
     ("latchwork", "it", Needs { threads: 6, weight: 2, rank: 8 }),
     ("latchwork-file", "it", Needs { threads: 6, weight: 2, rank: 5 }),
     ("latchwork-zookeeper", "contract", Needs { threads: 6, weight: 2, rank: 5 }),
-    ("latchwork-postgres", "it", Needs { threads: 5, weight: 2, rank: 12 }),
-    ("latchwork-postgres", "contract", Needs { threads: 5, weight: 2, rank: 12 }),
+    ("latchwork-postgres", "it", Needs { threads: 4, weight: 2, rank: 12 }),
+    ("latchwork-postgres", "contract", Needs { threads: 4, weight: 2, rank: 12 }),
     // Minutes of requests that are counted. A start of its API server takes both processors for seconds.
     ("latchwork-kubernetes", "it", Needs { threads: 4, weight: 2, rank: 11 }),
     ("latchwork-kubernetes", "contract", Needs { threads: 4, weight: 2, rank: 6 }),

@@ -176,21 +176,19 @@ fn h196_a_sweep_goes_on_until_few_rows_are_left() {
         idle(&server, 0, 60_000);
         // The first one raises the token below which rows may go.
         sweep(&server.url()).await;
-        let start = Instant::now();
+        let (start, mut most) = (Instant::now(), 0);
         while rows(&server) > 3_000 {
-            assert!(start.elapsed() < 120 * SEC, "{} rows are left", rows(&server));
+            assert!(start.elapsed() < 240 * SEC, "{} rows are left", rows(&server));
             let before = rows(&server);
             let (bare, claim) = (bare(&server.url()).await, sweeps());
             bare.acquired(&claim).await;
             bare.released(&claim).await;
-            // A statement removes what is in 32 of some hundred pages, which are some thousand rows; the client goes on
-            // for several.
-            let enough = || before < 20_000 || rows(&server) < before - 8_000;
-            let begun = Instant::now();
-            while begun.elapsed() < 2_500 * MS || !enough() {
-                assert!(begun.elapsed() < 60 * SEC, "{before} rows, then {}", rows(&server));
-                tokio::time::sleep(100 * MS).await;
-            }
+            // A client has two seconds.
+            tokio::time::sleep(2_500 * MS).await;
+            most = most.max(before.saturating_sub(rows(&server)));
         }
+        // A statement removes what is in 32 of some hundred pages, which are some thousand rows; the client goes on for
+        // several.
+        assert!(most > 8_000, "{most} rows by one client");
     });
 }
