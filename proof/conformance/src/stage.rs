@@ -248,6 +248,25 @@ impl Stage {
         }
     }
 
+    /// Polls an acquire until the store shows that it waits, and a while longer: it is not granted.
+    pub(crate) async fn waits<T: fmt::Debug>(
+        &self,
+        peer: &Peer,
+        name: &str,
+        mut acquire: impl Future<Output = T> + Unpin,
+        why: &str,
+    ) {
+        let key = peer.locks.mutex(name).key().expect("a good name").clone();
+        let start = self.now();
+        while peer.client.show(&key).await.waiters.is_empty() {
+            assert!(self.now().since(start) < PATIENT, "it is not seen to wait");
+            let early = self.within(Duration::from_millis(10), &mut acquire).await;
+            assert!(early.is_none(), "{why}: {early:?}");
+        }
+        let early = self.within(self.a_while(), acquire).await;
+        assert!(early.is_none(), "{why}: {early:?}");
+    }
+
     /// Watches a claim run out, whose end is known to lie between two moments: before it nobody
     /// else may have the key, and soon after it somebody must.
     pub(crate) async fn free_between(

@@ -41,9 +41,12 @@ async fn a_renewal_lasts_its_ttl(stage: Stage) {
     let mut ttl = claim.ttl;
     for _ in 0..4 {
         stage.sleep_until(sent_at.plus(claim.ttl / 2)).await;
-        b.blocked(&stage.passer(Mode::Exclusive), "the key is held").await;
         sent_at = stage.now();
-        let renewed = a.held(&claim, "it was renewed in time").await;
+        let passer = stage.passer(Mode::Exclusive);
+        let (renewed, _) = tokio::join!(
+            a.held(&claim, "it was renewed in time"),
+            b.blocked(&passer, "the key is held")
+        );
         ttl = renewed.0;
         assert_eq!(renewed.1, token, "a renewal keeps the token");
     }
