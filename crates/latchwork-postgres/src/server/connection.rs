@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::fmt;
 use std::pin::pin;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::{Arc, Mutex, OnceLock, Weak};
 use std::time::Duration;
 
 use latchwork_store::{BackendError, ClaimId, Effect, Io, Moment};
@@ -149,8 +149,9 @@ impl Connection {
     }
 
     /// Waits until no other request is under way. Until the permit is dropped, none is sent.
-    pub(crate) async fn exclusive(&self) -> OwnedSemaphorePermit {
-        self.exclusive.clone().acquire_owned().await.expect("it is never closed")
+    pub(crate) fn exclusive(&self) -> impl Future<Output = OwnedSemaphorePermit> + Send + use<> {
+        let exclusive = self.exclusive.clone();
+        async move { exclusive.acquire_owned().await.expect("it is never closed") }
     }
 
     /// Whether it takes requests.
@@ -231,22 +232,25 @@ impl Checkout {
     ) -> Result<Vec<Row>, BackendError> {
         let (connection, ask) = (&self.0, ask.into());
         let Some(prepared) = connection.prepared.get(ask.0) else {
-            let request = Request::on(connection, ask, params).await?;
-            return self.answered(about, request).await;
+            let request = Request::on(connection, ask, params)?;
+            let sent = request.sent.clone();
+            return self.answered(about, Some(sent), request).await;
         };
         let asked = connection.client().query(prepared, params);
-        self.answered(about, connection.send(asked)).await
+        self.answered(about, None, connection.send(asked)).await
     }
 
+    /// `sent` is when, if that is not now.
     async fn answered(
         &self,
         about: Option<ClaimId>,
+        sent: Option<Arc<OnceLock<Moment>>>,
         asked: impl Future<Output = Result<Vec<Row>, BackendError>>,
     ) -> Result<Vec<Row>, BackendError> {
         let connection = &self.0;
         let warned = connection.orders.warnings();
-        let flight =
-            Flight { connection, about, since: connection.drive.io().now(), landed: false };
+        let since = connection.drive.io().now();
+        let flight = Flight { connection, about, since, sent, landed: false };
         let answer = asked.await;
         if !answer.as_ref().is_err_and(|error| error.effect == Effect::Unknown) {
             flight.lands();
@@ -270,6 +274,7 @@ struct Flight<'a> {
     connection: &'a Arc<Connection>,
     about: Option<ClaimId>,
     since: Moment,
+    sent: Option<Arc<OnceLock<Moment>>>,
     landed: bool,
 }
 
@@ -288,7 +293,8 @@ impl Drop for Flight<'_> {
             self.connection.orphans.add(id, self.connection);
         }
         let io = self.connection.drive.io();
-        if io.now().since(self.since) >= SILENCE {
+        let since = self.sent.as_ref().map_or(Some(self.since), |sent| sent.get().copied());
+        if since.is_some_and(|since| io.now().since(since) >= SILENCE) {
             doubt(self.connection, io);
         }
     }

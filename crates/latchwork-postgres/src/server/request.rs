@@ -5,60 +5,99 @@
 //! client then reads the answer that was meant for the first one, a grant among them. Poolers that end a client's turn at
 //! its first answer lose the others. With one request under way there is nothing to mix up.
 //!
-//! So a request blocks the next one until its answer is there, also if its caller gives up.
+//! So a request blocks the next one until its answer is there, also if its caller gives up. It has a task of its own: a
+//! caller that is not polled for a while holds up nobody.
 
 use std::future::Future;
-use std::pin::Pin;
-use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::pin::{Pin, pin};
+use std::sync::{Arc, OnceLock};
+use std::task::{Context, Poll, Waker};
 
 use bytes::BytesMut;
-use futures_util::FutureExt as _;
-use futures_util::future::BoxFuture;
-use latchwork_store::BackendError;
-use tokio::sync::OwnedSemaphorePermit;
+use latchwork_store::{BackendError, Moment};
+use tokio::sync::{OwnedSemaphorePermit, oneshot};
 use tokio_postgres::Row;
 use tokio_postgres::types::{IsNull, ToSql, Type};
 
 use crate::server::connection::{Checkout, Connection, LOOK_LIMIT, Params};
-use crate::server::errors::unsent;
+use crate::server::errors::{lost, unsent};
 use crate::server::reply::Encoded;
 use crate::server::statement::Number;
 
 type Answer = Result<Vec<Row>, BackendError>;
 
-/// A request that has the connection to itself. If it is dropped, its answer is awaited without the caller.
+/// A request that has the connection to itself when its turn has come. If it is dropped before, nothing is sent; later,
+/// its answer is awaited without the caller.
 pub(crate) struct Request {
-    asked: Option<BoxFuture<'static, Answer>>,
-    connection: Arc<Connection>,
+    answer: oneshot::Receiver<Answer>,
+    /// When it was sent.
+    pub(crate) sent: Arc<OnceLock<Moment>>,
 }
 
 impl Request {
-    /// Waits until no other request is under way. The request is sent when it is polled.
+    /// Takes a place behind the requests before.
     ///
     /// # Errors
     ///
-    /// Without effect: the connection has ended meanwhile, or a parameter cannot be sent.
-    ///
-    /// # Cancel safety
-    ///
-    /// If it is dropped before, nothing is sent.
-    pub(crate) async fn on(
+    /// Without effect: a parameter cannot be sent. The answer is such an error if the connection ends before it is sent.
+    pub(crate) fn on(
         connection: &Arc<Connection>,
         ask: Number,
         params: Params<'_>,
     ) -> Result<Self, BackendError> {
         let params = encoded(params, connection.statement(ask).types)?;
-        let permit = connection.exclusive().await;
-        if !connection.is_open() {
-            return Err(unsent("the connection has ended"));
-        }
-        let asked = answer(connection.clone(), ask, params, permit).boxed();
-        Ok(Self { asked: Some(asked), connection: connection.clone() })
+        let mut turn = Box::pin(connection.exclusive());
+        // The first poll takes the place.
+        let first = turn.as_mut().poll(&mut Context::from_waker(Waker::noop()));
+        let (mut tell, answer) = oneshot::channel();
+        let sent = Arc::new(OnceLock::new());
+        let (connection, at) = (connection.clone(), sent.clone());
+        let io = connection.drive().io().clone();
+        io.clone().spawn(async move {
+            let permit = match first {
+                Poll::Ready(permit) => permit,
+                Poll::Pending => tokio::select! {
+                    biased;
+                    () = tell.closed() => return,
+                    permit = turn => permit,
+                },
+            };
+            if tell.is_closed() {
+                return;
+            }
+            if !connection.is_open() {
+                let _ = tell.send(Err(unsent("the connection has ended")));
+                return;
+            }
+            let _ = at.set(io.now());
+            let mut asked = pin!(answered(connection.clone(), ask, params, permit));
+            let answer = tokio::select! {
+                biased;
+                answer = asked.as_mut() => Some(answer),
+                () = tell.closed() => None,
+            };
+            match answer {
+                Some(answer) => drop(tell.send(answer)),
+                // The next one must not be sent before. A statement that waits for a row ends before that.
+                None if io.within(LOOK_LIMIT, asked).await.is_none() => connection.end(),
+                None => {}
+            }
+        });
+        Ok(Self { answer, sent })
     }
 }
 
-async fn answer(
+impl Future for Request {
+    type Output = Answer;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Answer> {
+        Pin::new(&mut self.answer)
+            .poll(cx)
+            .map(|answer| answer.unwrap_or_else(|_| Err(lost("closed"))))
+    }
+}
+
+async fn answered(
     connection: Arc<Connection>,
     ask: Number,
     params: Vec<(Encoded, Type)>,
@@ -82,32 +121,4 @@ fn encoded(params: Params<'_>, types: &[Type]) -> Result<Vec<(Encoded, Type)>, B
         Ok((value, kind.clone()))
     };
     params.iter().zip(types).map(encode).collect()
-}
-
-impl Future for Request {
-    type Output = Answer;
-
-    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Answer> {
-        let Some(asked) = &mut self.asked else { return Poll::Pending };
-        let answer = asked.as_mut().poll(cx);
-        if answer.is_ready() {
-            self.asked = None;
-        }
-        answer
-    }
-}
-
-impl Drop for Request {
-    fn drop(&mut self) {
-        let Some(asked) = self.asked.take() else { return };
-        let (connection, io) = (self.connection.clone(), self.connection.drive().io().clone());
-        self.connection.drive().io().spawn(async move {
-            // It lives until the connection has ended: the next one must not be sent before.
-            let mut asked = asked;
-            // A statement that waits for a row ends before that.
-            if io.within(LOOK_LIMIT, asked.as_mut()).await.is_none() {
-                connection.end();
-            }
-        });
-    }
 }

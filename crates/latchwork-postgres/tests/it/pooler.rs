@@ -42,6 +42,32 @@ fn h324_a_database_that_a_pooler_does_not_have_is_named() {
     });
 }
 
+/// H582: an acquire whose task does something else meanwhile holds up no other request of its process, whether it is
+/// under way or the next one.
+#[test]
+fn h582_what_nobody_polls_holds_up_no_other_request() {
+    let server = server();
+    let bouncer = PgBouncer::start(server.port(), 5).unwrap();
+    run(async {
+        let (one, two) = (bare(&bouncer.url()).await, bare(&bouncer.url()).await);
+        let held = claim("k");
+        one.acquired(&held).await;
+        let claims: Vec<_> = (0..20).map(|_| like(&held)).collect();
+        let mut waiting: Vec<_> =
+            claims.iter().map(|claim| Box::pin(two.try_acquire(claim))).collect();
+        for waiting in &mut waiting {
+            let _ = tokio::time::timeout(Duration::ZERO, waiting).await;
+        }
+        let start = Instant::now();
+        assert_eq!(two.show("k").await.holders.len(), 1);
+        two.acquired(&claim("another")).await;
+        stalls::in_time(start, SEC);
+        for waiting in waiting {
+            assert!(matches!(waiting.await, Ok(Attempt::Blocked(_))));
+        }
+    });
+}
+
 /// H150: LISTEN leaks into the pooler's connections, prepared statements collide, settings stay.
 #[test]
 fn h150_nothing_is_left_in_the_connections_of_a_pooler() {
