@@ -17,6 +17,8 @@ pub(crate) const ALIVE: Alive<'static> = &|_| true;
 
 /// A waiter that lost so many races for a place goes without one for now.
 const RACES: u32 = 8;
+/// How long a try waits for its turn: the one before may not be polled for a while. A version keeps tries apart as well.
+const TURN: Duration = Duration::from_millis(250);
 /// A try that follows another so soon is answered by the server, and later ones may be from memory.
 const SOON: Duration = Duration::from_secs(1);
 
@@ -30,7 +32,7 @@ type Age = Option<Duration>;
 impl Store {
     pub(crate) async fn try_acquire(&self, claim: &Claim) -> Result<Attempt, BackendError> {
         let entry = self.known.entry(&object_of(&claim.key));
-        let _turn = entry.turn.lock().await;
+        let _turn = self.link.io.within(TURN, entry.turn.lock()).await;
         // Only a place in the queue is written: all others learn from the watch that they may come.
         let queues = claim.waits && claim.order == Order::Fifo;
         let asked = claim.clone().with(|it| it.waits = queues);

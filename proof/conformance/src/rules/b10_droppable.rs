@@ -1,8 +1,10 @@
 //! B10: dropping a verb's future anywhere is safe for the process and counts as an unknown effect.
 
+use std::future::poll_fn;
+use std::task::Poll;
 use std::time::Duration;
 
-use latchwork_store::{Claim, Linger, Mode, Query, Released};
+use latchwork_store::{Attempt, Claim, Linger, Mode, Query, Released};
 
 use crate::case::{Case, case};
 use crate::harness::Client;
@@ -16,6 +18,7 @@ pub(crate) fn cases() -> Vec<Case> {
         case!(a_renewal_can_be_dropped),
         case!(a_release_can_be_dropped),
         case!(an_inspection_can_be_dropped),
+        case!(tries_that_nobody_polls_hold_up_no_other_verb),
     ]
 }
 
@@ -150,4 +153,31 @@ async fn an_inspection_can_be_dropped(stage: Stage) {
         }
     }
     panic!("an inspection took more than {MOST_POLLS} polls");
+}
+
+/// Their caller does something else, and will poll them later.
+async fn tries_that_nobody_polls_hold_up_no_other_verb(stage: Stage) {
+    let (a, b) = (stage.client().await, stage.client().await);
+    let held = stage.claim(Mode::Exclusive);
+    stage.granted(&a, &held, "the key is free").await;
+    let claims: Vec<Claim> = (0..12).map(|_| stage.claim(Mode::Exclusive)).collect();
+    let mut tries: Vec<_> = claims.iter().map(|claim| Box::pin(b.attempt(claim))).collect();
+    let mut answers = Vec::new();
+    for one in &mut tries {
+        answers.push(poll_fn(|cx| Poll::Ready(one.as_mut().poll(cx))).await);
+    }
+    let start = stage.now();
+    b.show(&held.key).await;
+    b.blocked(&stage.passer(Mode::Exclusive), "the key is held").await;
+    let (took, late) = (stage.now().since(start), stage.lateness(start));
+    assert!(took <= Duration::from_secs(1) + late, "{took:?} of a second and {late:?}");
+    for ((one, first), claim) in tries.into_iter().zip(answers).zip(&claims) {
+        let answer = match first {
+            Poll::Ready(answer) => answer,
+            Poll::Pending => one.await,
+        };
+        assert!(matches!(answer, Ok(Attempt::Blocked(_))), "{answer:?}");
+        b.release(claim).await;
+    }
+    a.released(&held, "it was held").await;
 }
