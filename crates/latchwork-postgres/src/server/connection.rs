@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::fmt;
 use std::pin::pin;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, Weak};
+use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
 use latchwork_store::{BackendError, ClaimId, Effect, Io, Moment};
@@ -23,7 +23,7 @@ use crate::server::request::Request;
 use crate::server::statement::{self, Number, StatementList};
 
 /// If a request is given up after so long, the connection is asked for a sign of life.
-const SILENCE: Duration = Duration::from_millis(300);
+pub(crate) const SILENCE: Duration = Duration::from_millis(300);
 /// How long it may then stay silent. A statement that waits for a row ends before that.
 pub(crate) const LOOK_LIMIT: Duration = Duration::from_millis(2_500);
 /// So many claims whose tries were given up are remembered.
@@ -233,24 +233,24 @@ impl Checkout {
         let (connection, ask) = (&self.0, ask.into());
         let Some(prepared) = connection.prepared.get(ask.0) else {
             let request = Request::on(connection, ask, params)?;
-            let sent = request.sent.clone();
-            return self.answered(about, Some(sent), request).await;
+            // It sees to the connection by itself.
+            return self.answered(about, None, request).await;
         };
         let asked = connection.client().query(prepared, params);
-        self.answered(about, None, connection.send(asked)).await
+        let now = connection.drive.io().now();
+        self.answered(about, Some(now), connection.send(asked)).await
     }
 
-    /// `sent` is when, if that is not now.
+    /// With `since`, the connection is doubted if the caller gives up long after that.
     async fn answered(
         &self,
         about: Option<ClaimId>,
-        sent: Option<Arc<OnceLock<Moment>>>,
+        since: Option<Moment>,
         asked: impl Future<Output = Result<Vec<Row>, BackendError>>,
     ) -> Result<Vec<Row>, BackendError> {
         let connection = &self.0;
         let warned = connection.orders.warnings();
-        let since = connection.drive.io().now();
-        let flight = Flight { connection, about, since, sent, landed: false };
+        let flight = Flight { connection, about, since, landed: false };
         let answer = asked.await;
         if !answer.as_ref().is_err_and(|error| error.effect == Effect::Unknown) {
             flight.lands();
@@ -273,8 +273,7 @@ impl Drop for Checkout {
 struct Flight<'a> {
     connection: &'a Arc<Connection>,
     about: Option<ClaimId>,
-    since: Moment,
-    sent: Option<Arc<OnceLock<Moment>>>,
+    since: Option<Moment>,
     landed: bool,
 }
 
@@ -293,8 +292,7 @@ impl Drop for Flight<'_> {
             self.connection.orphans.add(id, self.connection);
         }
         let io = self.connection.drive.io();
-        let since = self.sent.as_ref().map_or(Some(self.since), |sent| sent.get().copied());
-        if since.is_some_and(|since| io.now().since(since) >= SILENCE) {
+        if self.since.is_some_and(|since| io.now().since(since) >= SILENCE) {
             doubt(self.connection, io);
         }
     }

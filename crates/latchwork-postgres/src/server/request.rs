@@ -10,16 +10,16 @@
 
 use std::future::Future;
 use std::pin::{Pin, pin};
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
 use bytes::BytesMut;
-use latchwork_store::{BackendError, Moment};
+use latchwork_store::BackendError;
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
 use tokio_postgres::Row;
 use tokio_postgres::types::{IsNull, ToSql, Type};
 
-use crate::server::connection::{Checkout, Connection, LOOK_LIMIT, Params};
+use crate::server::connection::{Checkout, Connection, LOOK_LIMIT, Params, SILENCE, doubt};
 use crate::server::errors::{lost, unsent};
 use crate::server::reply::Encoded;
 use crate::server::statement::Number;
@@ -30,8 +30,6 @@ type Answer = Result<Vec<Row>, BackendError>;
 /// its answer is awaited without the caller.
 pub(crate) struct Request {
     answer: oneshot::Receiver<Answer>,
-    /// When it was sent.
-    pub(crate) sent: Arc<OnceLock<Moment>>,
 }
 
 impl Request {
@@ -50,8 +48,7 @@ impl Request {
         // The first poll takes the place.
         let first = turn.as_mut().poll(&mut Context::from_waker(Waker::noop()));
         let (mut tell, answer) = oneshot::channel();
-        let sent = Arc::new(OnceLock::new());
-        let (connection, at) = (connection.clone(), sent.clone());
+        let connection = connection.clone();
         let io = connection.drive().io().clone();
         io.clone().spawn(async move {
             let permit = match first {
@@ -69,21 +66,26 @@ impl Request {
                 let _ = tell.send(Err(unsent("the connection has ended")));
                 return;
             }
-            let _ = at.set(io.now());
+            let sent_at = io.now();
             let mut asked = pin!(answered(connection.clone(), ask, params, permit));
             let answer = tokio::select! {
                 biased;
                 answer = asked.as_mut() => Some(answer),
                 () = tell.closed() => None,
             };
-            match answer {
-                Some(answer) => drop(tell.send(answer)),
-                // The next one must not be sent before. A statement that waits for a row ends before that.
-                None if io.within(LOOK_LIMIT, asked).await.is_none() => connection.end(),
-                None => {}
+            if let Some(answer) = answer {
+                let _ = tell.send(answer);
+                return;
+            }
+            if io.now().since(sent_at) >= SILENCE {
+                doubt(&connection, &io);
+            }
+            // The next one must not be sent before. A statement that waits for a row ends before that.
+            if io.within(LOOK_LIMIT, asked).await.is_none() {
+                connection.end();
             }
         });
-        Ok(Self { answer, sent })
+        Ok(Self { answer })
     }
 }
 
