@@ -252,11 +252,10 @@ impl Stage {
     pub(crate) async fn waits<T: fmt::Debug>(
         &self,
         peer: &Peer,
-        name: &str,
         mut acquire: impl Future<Output = T> + Unpin,
         why: &str,
     ) {
-        let key = peer.locks.mutex(name).key().expect("a good name").clone();
+        let key = peer.locks.mutex(NAME).key().expect("a good name").clone();
         let start = self.now();
         while peer.client.show(&key).await.waiters.is_empty() {
             assert!(self.now().since(start) < PATIENT, "it is not seen to wait");

@@ -44,7 +44,7 @@ async fn a_waiting_writer_stops_later_readers(stage: Stage) {
     let first = a.locks.rwlock(NAME).read().acquire().await.unwrap();
     let write = b.locks.rwlock(NAME).write();
     let mut writer = Box::pin(write.acquire());
-    stage.waits(&b, NAME, &mut writer, "somebody reads").await;
+    stage.waits(&b, &mut writer, "somebody reads").await;
     let late = a.locks.rwlock(NAME).read().try_acquire().await.unwrap();
     assert!(late.is_none(), "a reader passed a writer that waits");
     first.release().await.unwrap();
@@ -88,7 +88,7 @@ async fn a_guard_changes_ahead_of_a_writer_that_waits(stage: Stage) {
     let mut guard = a.locks.rwlock(NAME).read().acquire().await.unwrap();
     let lock = b.locks.rwlock(NAME).write();
     let mut writer = Box::pin(lock.acquire());
-    stage.waits(&b, NAME, &mut writer, "somebody reads").await;
+    stage.waits(&b, &mut writer, "somebody reads").await;
     let changes = async {
         let mut last = guard.token();
         for _ in 0..3 {
@@ -117,7 +117,7 @@ async fn a_failed_upgrade_lets_no_reader_pass_a_writer(stage: Stage) {
     let other = b.locks.rwlock(NAME).read().acquire().await.unwrap();
     let lock = b.locks.rwlock(NAME).write();
     let mut writer = Box::pin(lock.acquire());
-    stage.waits(&b, NAME, &mut writer, "somebody reads").await;
+    stage.waits(&b, &mut writer, "somebody reads").await;
     for _ in 0..3 {
         let gives_up = async {
             let error = guard.upgrade_within(stage.a_while()).await.unwrap_err();

@@ -54,7 +54,7 @@ async fn small_requests_do_not_overtake_a_large_one(stage: Stage) {
     let first = ours.permits(2).acquire().await.unwrap();
     let large = theirs.permits(3);
     let mut large = Box::pin(large.acquire());
-    stage.waits(&b, NAME, &mut large, "1 of 3 is free").await;
+    stage.waits(&b, &mut large, "1 of 3 is free").await;
     let small = ours.permit().try_acquire().await.unwrap();
     assert!(small.is_none(), "a small request passed a large one that waits");
     first.release().await.unwrap();
@@ -174,7 +174,7 @@ async fn a_raised_limit_admits_a_waiting_acquire(stage: Stage) {
     let full = a.locks.semaphore(NAME, 3).permits(3).acquire().await.unwrap();
     let waiting = b.locks.semaphore(NAME, 3);
     let mut waiting = Box::pin(waiting.acquire());
-    stage.waits(&b, NAME, &mut waiting, "3 of 3 are taken").await;
+    stage.waits(&b, &mut waiting, "3 of 3 are taken").await;
     let resized = b.locks.semaphore(NAME, 5).resize().await.unwrap();
     assert_eq!(resized, Resized::Yes { from: 3, to: 5, held: 3 });
     let admitted = waiting.await.unwrap();
