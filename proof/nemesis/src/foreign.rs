@@ -11,8 +11,8 @@ mod program;
 use std::time::Duration;
 
 use crate::bounds::{Allowed, ForeignBounds};
-use program::Program;
 pub(crate) use program::Ready;
+use program::{Package, Program};
 
 /// Longer than any run: a session lasts as long as its process asks for it.
 const A_SESSION: Duration = Duration::from_secs(86_400);
@@ -57,7 +57,7 @@ const KAZOO: Foreign = Foreign {
             include_str!("foreign/python/worker.py"),
             include_str!("foreign/python/kazoo_lock.py")
         ),
-        module: "kazoo",
+        package: Package::OfSystem("kazoo"),
     },
     // It counts on its hold while its session's connection is fine, and has no end of its validity
     // by its own clock.
@@ -135,7 +135,7 @@ const REDIS_PY: Foreign = Foreign {
             include_str!("foreign/python/worker.py"),
             include_str!("foreign/python/redis_lock.py")
         ),
-        module: "redis",
+        package: Package::OfSystem("redis"),
     },
     overstays: NEVER,
     enters: LOSSES,
@@ -154,8 +154,35 @@ const REDSYNC: Foreign = Foreign {
     noticed: POLLED,
 };
 
+/// Latchwork's own package for Python: it promises what the library promises.
+const PYTHON: Foreign = Foreign {
+    name: "python",
+    stores: &[
+        "file",
+        "redis",
+        "redis+sentinel",
+        "redis+cluster",
+        "redlock",
+        "etcd",
+        "zk",
+        "postgres",
+        "k8s",
+    ],
+    program: Program::Python {
+        source: concat!(
+            include_str!("foreign/python/worker.py"),
+            include_str!("foreign/python/latchwork_lock.py")
+        ),
+        package: Package::Built,
+    },
+    overstays: NEVER,
+    enters: NEVER,
+    leaves: NEVER,
+    noticed: Duration::ZERO,
+};
+
 /// All that there are.
-pub const ALL: &[Foreign] = &[KAZOO, CURATOR, GO_CONCURRENCY, REDIS_PY, REDSYNC];
+pub const ALL: &[Foreign] = &[KAZOO, CURATOR, GO_CONCURRENCY, REDIS_PY, REDSYNC, PYTHON];
 
 impl Foreign {
     /// How many tasks a process of it has.

@@ -59,7 +59,8 @@ latchwork-nemesis stores
   --frozen-clock true
                     the clocks of workers stand still while they are stopped
   --foreign NAME    one process more, with the locks of another client: kazoo or curator at ZooKeeper,
-                    go-concurrency at etcd, redis-py and redsync at Redis, redsync at redlock, too
+                    go-concurrency at etcd, redis-py and redsync at Redis, redsync at redlock, too,
+                    python (the package of this repository) at all
   --slow 0ms        holds back answers of a file store for up to this long
   --seed N          what all random choices come from; drawn if not given
   --folder DIR      where the logs go; a new one below the temp directory if not given

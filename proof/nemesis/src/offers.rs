@@ -56,6 +56,20 @@ const FOREIGN: &[(&str, &str, &str)] = &[
     ("go-concurrency", "--store etcd", "all"),
     ("curator", "--store zookeeper", "all"),
     ("kazoo", "--store zookeeper", "all"),
+    (
+        "python",
+        "--redis single --options guard=true&max_ttl=2s",
+        "kill,stop,evict,cuts,lost-answers,late-answers,freeze,restart,lose-data,old-data",
+    ),
+    (
+        "python",
+        "--redis redlock --options max_ttl=2s",
+        "kill,stop,cuts,partition,freeze-most,lose-data",
+    ),
+    ("python", "--store etcd", "all"),
+    ("python", "--store zookeeper", "all"),
+    ("python", "--store postgres", "all"),
+    ("python", "--store kubernetes", "all"),
 ];
 
 /// Stores under two instances of the service with one key, whose clients speak HTTP.

@@ -18,12 +18,39 @@ const PYTHON: &str = "/usr/bin/python3";
 /// The language of a worker.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Program {
-    /// The whole program, and the module that it needs.
-    Python { source: &'static str, module: &'static str },
+    /// The whole program, and the package that it needs.
+    Python { source: &'static str, package: Package },
     /// One program for all clients in Go, which takes the name of the client.
     Go,
     /// A class beside `Worker`.
     Java { class: &'static str },
+}
+
+/// Where the package of a worker in Python is installed.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Package {
+    /// With the system's Python, by this name.
+    OfSystem(&'static str),
+    /// In the environment of the package's tests.
+    Built,
+}
+
+impl Package {
+    /// The Python that has it, after an import.
+    fn python(self, foreign: Foreign, target: Option<&Path>) -> io::Result<PathBuf> {
+        let (python, name, from) = match self {
+            Self::OfSystem(name) => (PYTHON.into(), name, format!("python3-{name}")),
+            Self::Built => {
+                let folder = target.unwrap_or(Path::new("."));
+                let python = folder.join("python/venv/bin/python");
+                (python, "latchwork", "the package: run `cargo xtask python-prepare`".into())
+            }
+        };
+        let import = format!("import {name}");
+        ran(Command::new(&python).args(["-c", &import]))
+            .map_err(|why| needs(foreign, &from, &why))?;
+        Ok(python)
+    }
 }
 
 /// A client whose processes can be started.
@@ -49,11 +76,9 @@ impl Program {
         let tasks = Foreign::TASKS.to_string();
         let mut words: Vec<OsString> = Vec::new();
         match self {
-            Self::Python { source, module } => {
-                let mut python = Command::new(PYTHON);
-                ran(python.args(["-c", &format!("import {module}")]))
-                    .map_err(|why| needs(foreign, &format!("python3-{module}"), &why))?;
-                words.extend([PYTHON, "-u", "-c", source].map(OsString::from));
+            Self::Python { source, package } => {
+                words.push(package.python(foreign, beside.parent())?.into_os_string());
+                words.extend(["-u", "-c", source].map(OsString::from));
             }
             Self::Go => {
                 let program = folder.join("go-worker");

@@ -7,7 +7,7 @@ if the patience is over. A hold has
 - `token`, the number that the store gave it, or 0 if it gives none,
 - `seen`, when the holder asked the store for what it has, or before,
 - `longest`, how long a long hold may be, in ttls,
-- `check(at)`, which returns until when the holder relies on it if it asks at that time, or raises Lost,
+- `check(at)`, which returns until when the holder relies on it if it asks at that time, None if that is in doubt, or raises Lost,
 - `extend(at)`, which makes it last longer, if it is time for that, or raises Lost,
 - `release()`, which returns yes, not_held or failed,
 - `give_up()`, after a loss: deletes at the store what may be left of it.
@@ -116,6 +116,8 @@ class Worker:
         try:
             valid_until = hold.check(hold.seen)
         except Lost:
+            valid_until = None
+        if valid_until is None:
             hold.give_up()
             return self.log.note(task, "gave_up", attempt=attempt, why="failed")
         self.log.note(task, "granted", attempt=attempt, token=hold.token, ttl=self.ttl, valid_until=valid_until)
@@ -133,6 +135,10 @@ class Worker:
         while True:
             asked = boot_time()
             valid_until = hold.check(asked)
+            if valid_until is None:
+                self.log.note(task, "suspect", attempt=attempt)
+                time.sleep(self.ttl / 1e9 / 20)
+                continue
             self.log.note(task, "held", at=asked, attempt=attempt, valid_until=valid_until)
             if asked >= until:
                 # It relied on it until the last time that it asked.
