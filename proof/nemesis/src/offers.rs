@@ -72,10 +72,11 @@ const FOREIGN: &[(&str, &str, &str)] = &[
     ("python", "--store kubernetes", "all"),
 ];
 
-/// Stores under two instances of the service with one key, whose clients speak HTTP.
+/// Stores under two instances of the service with one key, whose clients speak HTTP. A calm outlasts the quarantine of a
+/// guarded store, or nothing is undisturbed enough for `takeover`.
 const HTTP: &[(&str, &str)] = &[
-    ("redis", "--redis single --options guard=true"),
-    ("redlock", "--redis redlock"),
+    ("redis", "--redis single --options guard=true&max_ttl=8s --calm 12s"),
+    ("redlock", "--redis redlock --options max_ttl=8s --calm 12s"),
     ("etcd", "--store etcd"),
     ("postgres", "--store postgres"),
     ("kubernetes", "--store kubernetes"),
@@ -124,6 +125,7 @@ mod tests {
             let foreign = crate::foreign::ALL.iter().map(crate::foreign::Foreign::name);
             assert!(client.is_none_or(|client| foreign.into_iter().any(|f| f == client)), "{line}");
             flags.text("tasks");
+            flags.text("calm");
             flags.text("service");
             flags.text("instances");
             flags.done().unwrap();

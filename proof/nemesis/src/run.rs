@@ -289,12 +289,9 @@ impl Plan {
         // Where nothing but kills happens, a hold is lost if a worker takes it away by lot: in a short run perhaps none.
         let only_kills = self.nemeses.is_empty() && self.faults == [ClientFault::Kill];
         expected.extend((!only_kills).then_some("told"));
-        let only_workers = self.nemeses.is_empty() || self.schedule.calm > self.bounds.settle;
         if self.service.is_some() {
             expected.extend(["done-once", "release-counts"]);
-            let kills = self.faults.contains(&ClientFault::Kill);
-            // A quarantine that outlasts the calm leaves no takeover undisturbed.
-            expected.extend((kills && only_workers).then_some("takeover"));
+            expected.extend(self.faults.contains(&ClientFault::Kill).then_some("takeover"));
             return expected;
         }
         expected.extend(["release", "handed-on"]);
@@ -304,6 +301,7 @@ impl Plan {
         if fair && fair_tasks >= 3 * self.keys {
             expected.push("fair");
         }
+        let only_workers = self.nemeses.is_empty() || self.schedule.calm > self.bounds.settle;
         // Among clients of another kind a key passes from one worker to another too rarely, and between faults of servers,
         // or beside the few kills of a short run, few waits end undisturbed.
         if self.processes > 1

@@ -37,12 +37,11 @@ pub(super) enum Package {
 
 impl Package {
     /// The Python that has it, after an import.
-    fn python(self, foreign: Foreign, target: Option<&Path>) -> io::Result<PathBuf> {
+    fn python(self, foreign: Foreign, beside: &Path) -> io::Result<PathBuf> {
         let (python, name, from) = match self {
             Self::OfSystem(name) => (PYTHON.into(), name, format!("python3-{name}")),
             Self::Built => {
-                let folder = target.unwrap_or(Path::new("."));
-                let python = folder.join("python/venv/bin/python");
+                let python = beside.join("../python/venv/bin/python");
                 (python, "latchwork", "the package: run `cargo xtask python-prepare`".into())
             }
         };
@@ -77,7 +76,7 @@ impl Program {
         let mut words: Vec<OsString> = Vec::new();
         match self {
             Self::Python { source, package } => {
-                words.push(package.python(foreign, beside.parent())?.into_os_string());
+                words.push(package.python(foreign, beside)?.into_os_string());
                 words.extend(["-u", "-c", source].map(OsString::from));
             }
             Self::Go => {
