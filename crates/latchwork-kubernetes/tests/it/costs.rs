@@ -51,7 +51,8 @@ async fn verbs_cost_as_many_requests_as_promised() {
     impl AsyncWork for Fresh<'_> {
         fn run(&mut self) -> futures_util::future::BoxFuture<'_, ()> {
             self.1 += 1;
-            let lock = self.0.mutex(format!("fresh-{}", self.1));
+            // Held to the end, and not renewed meanwhile: a renewal is a request, too.
+            let lock = self.0.mutex(format!("fresh-{}", self.1)).ttl(3_600 * SEC);
             Box::pin(async move { std::mem::forget(lock.acquire().await.expect("it is free")) })
         }
     }
