@@ -14,7 +14,8 @@ use crate::protocol::known::{Entry, LastView};
 use crate::protocol::object::{Change, Object};
 use crate::protocol::room::has_room;
 use crate::protocol::shared::Store;
-use crate::server::errors::{corrupt, is_too_long, refused};
+use crate::protocol::stored::Stored;
+use crate::server::errors::{altered, corrupt, is_too_long, refused};
 use crate::server::link::Answer;
 
 /// What a verb has found.
@@ -101,12 +102,21 @@ impl Store {
             let before = &before;
             let change = Change { base, name, key, before, after, claims, now, wall, time };
             let (lease, stored) = change.lease();
+            if base.is_some_and(|object| object.is(&lease)) {
+                // A server writes nothing then, and shows the version that there was.
+                if is_fresh {
+                    return Ok((answer, None));
+                }
+                self.fetch(entry).await?;
+                is_fresh = true;
+                continue;
+            }
             let adds = change.adds();
             if adds && !is_full && !has_room(&lease, &stored) {
                 is_full = true;
                 continue;
             }
-            match self.write(entry, base.is_some(), &lease).await? {
+            match self.write(entry, base.is_some(), &lease, stored).await? {
                 Written::Yes(object) => return Ok((answer, Some(object))),
                 Written::Conflict => {
                     conflicts += 1;
@@ -174,6 +184,7 @@ impl Store {
         entry: &Entry,
         exists: bool,
         lease: &Lease,
+        mut stored: Stored,
     ) -> Result<Written, BackendError> {
         let body = serde_json::to_vec(lease)
             .map_err(|error| corrupt(&self.namespace, &entry.name, &error.to_string()))?;
@@ -189,6 +200,11 @@ impl Store {
         Ok(match answer.status {
             200 | 201 => {
                 let object = self.read(entry, &answer)?;
+                stored.settle(object.version);
+                if object.stored != stored {
+                    self.known.note(entry, object, answer.at);
+                    return Err(altered(&self.namespace, &entry.name));
+                }
                 if self.known.is_restored_by_now(before, object.version) {
                     self.start_over();
                 }

@@ -204,6 +204,22 @@ pub(crate) fn corrupt(namespace: &str, name: &str, why: &str) -> BackendError {
     ))
 }
 
+/// A write after which the object has something else than was sent.
+pub(crate) fn altered(namespace: &str, name: &str) -> BackendError {
+    BackendError::new(
+        BackendErrorKind::Corrupt,
+        Effect::Unknown,
+        format!(
+            "the API server changed the Lease {namespace}/{name} as Latchwork wrote it: a mutating webhook or policy \
+             does not keep what is in it"
+        ),
+    )
+    .with_next_step(format!(
+        "exempt the Leases of the namespace {namespace}: kubectl get \
+         mutatingwebhookconfigurations,mutatingadmissionpolicies lists what may change them"
+    ))
+}
+
 #[cfg(test)]
 mod tests {
     use latchwork_store::Moment;

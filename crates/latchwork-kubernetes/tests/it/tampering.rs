@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use latchwork::{ErrorKind, LostReason};
 use latchwork_store::{Attempt, Backend as _, Renewal};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::common::{client, lease, namespace, path, shared};
 
@@ -73,6 +73,94 @@ async fn a_record_that_cannot_be_read_admits_nobody() {
     assert_eq!(listed[1].holders[0].token, Some(held.token().grant_number()));
     server.request("DELETE", &path(&space, "k"), "").expect("it is there");
     drop(locks.mutex("k").acquire().await.expect("it is free again"));
+}
+
+/// H547: a PUT of what is there already is answered with the version that there was, which is older than those of other
+/// objects. It is no sign of a restore, after which a key of a lost hold stays closed for its ttl.
+#[tokio::test(flavor = "multi_thread")]
+async fn h547_what_changes_nothing_keeps_no_other_key_closed() {
+    let server = shared();
+    let space = namespace(server);
+    let (a, b) = (client(server, &space).await, client(server, &space).await);
+    let permits = a.semaphore("permits", 3);
+    let _permit = permits.acquire().await.expect("it is free");
+    let (first, second) = (a.rwlock("shared").read(), a.rwlock("shared").read());
+    let mut first = first.acquire().await.expect("it is free");
+    let mut second = second.acquire().await.expect("it is free for readers");
+    let upgrades = tokio::spawn(async move { first.upgrade().await.map(|_| first) });
+    let waits = async || {
+        let seen = lease(server, &space, "shared");
+        seen["metadata"]["annotations"]["latchwork/record"].to_string().contains("line")
+    };
+    crate::common::until("the first waits", 5 * SEC, waits).await;
+    let held = b.mutex("k").acquire().await.expect("it is free");
+    assert!(a.mutex("k").try_acquire().await.expect("no fault").is_none());
+    // The newest version that it knows is that of another object.
+    a.mutex("other").acquire().await.expect("free").release().await.expect("held");
+    assert!(matches!(permits.resize().await, Ok(latchwork::Resized::Yes { .. })));
+    let refused = second.upgrade().await.expect_err("the first came first");
+    assert_eq!(refused.kind(), ErrorKind::UpgradeConflict, "{refused}");
+    held.release().await.expect("it is held");
+    let next = tokio::time::timeout(2 * SEC, a.mutex("k").acquire()).await;
+    drop(next.expect("nothing closed it").expect("no fault"));
+    second.release().await.expect("it is held");
+    drop(upgrades.await.expect("no panic").expect("the other reader has left"));
+}
+
+/// H548: a policy of the cluster takes the annotations of all Leases away, or puts the old ones back. No acquire succeeds,
+/// and the error says where to look.
+#[tokio::test(flavor = "multi_thread")]
+async fn h548_a_policy_that_changes_leases_gives_no_hold() {
+    const POLICIES: &str = "/apis/admissionregistration.k8s.io/v1/mutatingadmissionpolic";
+    let server = shared();
+    for what in [
+        "[JSONPatch{op: 'remove', path: '/metadata/annotations'}]",
+        "[JSONPatch{op: 'replace', path: '/spec', value: oldObject.spec}, \
+          JSONPatch{op: 'replace', path: '/metadata/annotations', value: oldObject.metadata.annotations}]",
+    ] {
+        let space = namespace(server);
+        let locks = client(server, &space).await;
+        locks.mutex("k").acquire().await.expect("free").release().await.expect("held");
+        let policy = json!({
+            "metadata": { "name": space },
+            "spec": {
+                "failurePolicy": "Fail",
+                "reinvocationPolicy": "Never",
+                "matchConstraints": {
+                    "namespaceSelector": { "matchLabels": { "kubernetes.io/metadata.name": space } },
+                    "resourceRules": [{
+                        "apiGroups": ["coordination.k8s.io"], "apiVersions": ["v1"],
+                        "operations": ["UPDATE"], "resources": ["leases"],
+                    }],
+                },
+                "mutations": [{ "patchType": "JSONPatch", "jsonPatch": { "expression": what } }],
+            },
+        });
+        let binding = json!({ "metadata": { "name": space }, "spec": { "policyName": space } });
+        server.request("POST", &format!("{POLICIES}ies"), &policy.to_string()).expect("a policy");
+        let bindings = format!("{POLICIES}ybindings");
+        server.request("POST", &bindings, &binding.to_string()).expect("a binding");
+        let mut refused = None;
+        // It applies a while after it was made.
+        crate::common::until("the policy applies", 30 * SEC, async || {
+            match locks.mutex("k").try_acquire().await {
+                Ok(guard) => guard.expect("it is free").release().await.is_err(),
+                Err(error) => {
+                    refused = Some(error);
+                    true
+                }
+            }
+        })
+        .await;
+        let error = match refused {
+            Some(error) => error,
+            None => locks.mutex("k").try_acquire().await.expect_err("it is not as it was written"),
+        };
+        assert_eq!(error.kind(), ErrorKind::Corrupt, "{what}: {error}");
+        assert!(error.to_string().contains("a mutating webhook or policy"), "{error}");
+        let step = error.next_step().expect("a next step");
+        assert!(step.contains("mutatingadmissionpolicies"), "{step}");
+    }
 }
 
 /// Labels, annotations and owners of others stay on the object.
