@@ -207,7 +207,7 @@ impl Client {
             };
             match said {
                 Some(Ok(said)) if said.status == 200 => {
-                    return self.granted(attempt, wish, sent, said);
+                    return self.granted(attempt, wish, sent, said).await;
                 }
                 Some(Ok(said)) if said.status == 409 => return Err("timed_out"),
                 Some(Ok(said)) if said.status == 410 => return Err("over"),
@@ -222,7 +222,7 @@ impl Client {
         Err("failed")
     }
 
-    fn granted(
+    async fn granted(
         &self,
         attempt: u64,
         wish: &Wish,
@@ -242,15 +242,17 @@ impl Client {
         let (valid_until, renew_at) = self.until(sent, &said);
         let text = |field: &str| said.body[field].as_str().unwrap_or_default().to_owned();
         let token = text("token").parse().map_err(|_| "failed")?;
-        // A client that was stopped may read the answer when it is over.
+        let id = text("hold");
+        // The client or the service was stopped, and the answer is read when it is over. The store has it until its ttl ends.
         if valid_until <= self.clock.now() {
+            self.request(&format!("DELETE /v1/holds/{id}")).await;
             return Err("late");
         }
         if is_task {
             self.note_try(attempt, &Wish { key: key.clone(), what: Wanted::Task });
         }
         self.note_grant(attempt, token, valid_until);
-        let (id, mode) = (text("hold"), wish.what.mode());
+        let mode = wish.what.mode();
         let is_unsettled = false;
         Ok(Hold { attempt, key, id, token, valid_until, renew_at, is_task, mode, is_unsettled })
     }
