@@ -68,10 +68,9 @@ impl Bounds {
         }
     }
 
-    /// With a service between the workers and the store: it keeps a hold for as long as its client may rely on it,
-    /// and its lease at the store is twice as long.
+    /// With a service between the workers and the store, which ends no hold of a dead client: the lease at the store does.
     pub fn of_service(&mut self) {
-        self.takeover = self.ttl + self.ttl / 20 + Duration::from_millis(300);
+        self.takeover = self.takeover.max(self.ttl + self.slack) + self.ttl / 20;
         self.ends = self.ends * 2 + self.ttl / 4;
         self.relay = self.ttl * 2 / 3;
     }
