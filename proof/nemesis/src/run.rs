@@ -235,6 +235,8 @@ impl Plan {
         drop(servers);
         if !one_process {
             progress("looking for ghosts");
+            // On Kubernetes a client counts the ttl of a dead one from its own first look.
+            let _ = runtime.block_on(locks.list(""));
             // The lease behind a hold of the service is twice as long on stores that tie it to its instance.
             let leases = if self.service.is_some() { self.ttl * 3 } else { self.ttl };
             pause(leases + self.ttl / 4);
