@@ -116,16 +116,16 @@ impl Store {
                 is_full = true;
                 continue;
             }
-            match self.write(entry, base.is_some(), &lease, stored).await? {
+            let sent = base.map(|object| object.version);
+            match self.write(entry, sent, &lease, stored).await? {
                 Written::Yes(object) => return Ok((answer, Some(object))),
                 Written::Conflict => {
                     conflicts += 1;
                     if conflicts > 1 {
                         self.link.io.sleep(pauses.pause()).await;
                     }
-                    let refused = base.map(|object| object.version);
                     self.fetch(entry).await?;
-                    if entry.version() == refused {
+                    if entry.version() == sent {
                         entry.pauses.note(self.link.io.now());
                     }
                     (is_fresh, is_full) = (true, false);
@@ -157,7 +157,7 @@ impl Store {
                 200 => {
                     let object = self.read(entry, &answer)?;
                     if self.known.is_restored(before, object.version) {
-                        self.start_over();
+                        self.start_over(before);
                         entry.pauses.note(answer.at);
                     }
                     self.known.note(entry, object, answer.at);
@@ -182,13 +182,14 @@ impl Store {
     async fn write(
         &self,
         entry: &Entry,
-        exists: bool,
+        sent: Option<u64>,
         lease: &Lease,
         mut stored: Stored,
     ) -> Result<Written, BackendError> {
         let body = serde_json::to_vec(lease)
             .map_err(|error| corrupt(&self.namespace, &entry.name, &error.to_string()))?;
         let before = self.known.before(Some(entry));
+        let exists = sent.is_some();
         let (method, path) = match exists {
             true => (Method::PUT, format!("{}/{}", self.link.leases(), entry.name)),
             false => (Method::POST, self.link.leases()),
@@ -205,8 +206,10 @@ impl Store {
                     self.known.note(entry, object, answer.at);
                     return Err(altered(&self.namespace, &entry.name));
                 }
-                if self.known.is_restored_by_now(before, object.version) {
-                    self.start_over();
+                // The version that was sent: nothing was to be written, or a policy has taken it out.
+                let is_unwritten = sent == Some(object.version);
+                if !is_unwritten && self.known.is_restored_by_now(before, object.version) {
+                    self.start_over(before);
                 }
                 Written::Yes(self.known.note(entry, object, answer.at))
             }

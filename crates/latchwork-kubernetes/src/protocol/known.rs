@@ -215,9 +215,12 @@ impl Known {
     }
 
     /// Starts over: the server's data are older than those that it has shown, so nothing that is known of them counts.
-    /// What is seen from now on counts from now on: late, and never early.
-    pub(crate) fn start_over(&self, now: Moment) {
-        self.restores.fetch_add(1, Ordering::SeqCst);
+    /// What is seen from now on counts from now on: late, and never early. False if another answer has done so since then.
+    pub(crate) fn start_over(&self, before: Before, now: Moment) -> bool {
+        let (was, is) = (before.restores, before.restores + 1);
+        if self.restores.compare_exchange(was, is, Ordering::SeqCst, Ordering::SeqCst).is_err() {
+            return false;
+        }
         self.newest.store(0, Ordering::SeqCst);
         let entries: Vec<Arc<Entry>> = lock(&self.entries).values().cloned().collect();
         for entry in entries {
@@ -237,6 +240,9 @@ impl Known {
             self.doubt(&before, None);
             entry.bell.notify_waiters();
         }
+        // What was known in the middle of this is of no use.
+        self.restores.fetch_add(1, Ordering::SeqCst);
+        true
     }
 
     /// The object whose newest version is known.

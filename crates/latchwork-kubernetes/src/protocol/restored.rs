@@ -11,7 +11,7 @@ use std::time::Duration;
 use http::Method;
 use latchwork_store::{BackendError, BackendErrorKind, Effect, random_between};
 
-use crate::protocol::known::Entry;
+use crate::protocol::known::{Before, Entry};
 use crate::protocol::shared::Store;
 use crate::protocol::watcher::version_of;
 
@@ -20,9 +20,10 @@ const AGAIN: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs
 
 impl Store {
     /// Starts over with what is known, and with the watch.
-    pub(crate) fn start_over(&self) {
-        self.known.start_over(self.link.io.now());
-        self.watcher.start_over();
+    pub(crate) fn start_over(&self, before: Before) {
+        if self.known.start_over(before, self.link.io.now()) {
+            self.watcher.start_over();
+        }
     }
 
     /// Checks whether the server's data are as new as they were, once it answers: a watch that goes on after a version
@@ -61,7 +62,7 @@ impl Store {
             200 => {
                 let version = version_of(&answer);
                 if version.is_some_and(|version| self.known.is_restored_by_now(before, version)) {
-                    self.start_over();
+                    self.start_over(before);
                 }
                 Ok(true)
             }

@@ -224,7 +224,7 @@ impl Store {
             200 => {
                 let version = version_of(&answer);
                 if version.is_some_and(|version| self.known.is_restored_by_now(before, version)) {
-                    self.known.start_over(answer.at);
+                    self.known.start_over(before, answer.at);
                 }
                 self.watch_after(&answer);
             }
