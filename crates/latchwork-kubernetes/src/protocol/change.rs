@@ -102,15 +102,6 @@ impl Store {
             let before = &before;
             let change = Change { base, name, key, before, after, claims, now, wall, time };
             let (lease, stored) = change.lease();
-            if base.is_some_and(|object| object.is(&lease)) {
-                // A server writes nothing then, and shows the version that there was.
-                if is_fresh {
-                    return Ok((answer, None));
-                }
-                self.fetch(entry).await?;
-                is_fresh = true;
-                continue;
-            }
             let adds = change.adds();
             if adds && !is_full && !has_room(&lease, &stored) {
                 is_full = true;
@@ -206,7 +197,7 @@ impl Store {
                     self.known.note(entry, object, answer.at);
                     return Err(altered(&self.namespace, &entry.name));
                 }
-                // The version that was sent: nothing was to be written, or a policy has taken it out.
+                // With the version that was sent: a server writes nothing if nothing has changed.
                 let is_unwritten = sent == Some(object.version);
                 if !is_unwritten && self.known.is_restored_by_now(before, object.version) {
                     self.start_over(before);

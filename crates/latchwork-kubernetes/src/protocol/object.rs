@@ -123,11 +123,6 @@ impl Object {
             .or_else(|| field("preferredHolder", &spec.preferred_holder))
     }
 
-    /// Whether the object is the same as this one.
-    pub(crate) fn is(&self, lease: &Lease) -> bool {
-        self.lease == *lease
-    }
-
     pub(crate) fn name(&self) -> &str {
         self.lease.metadata.name.as_deref().unwrap_or_default()
     }

@@ -112,27 +112,6 @@ async fn h547_what_changes_nothing_keeps_no_other_key_closed() {
     drop(upgrades.await.expect("no panic").expect("the other reader has left"));
 }
 
-/// H547: the same, where a policy of the cluster takes out the one thing that a write would have changed.
-#[tokio::test(flavor = "multi_thread")]
-async fn h547_what_a_policy_makes_empty_keeps_no_other_key_closed() {
-    let server = shared();
-    let space = namespace(server);
-    let (a, b) = (client(server, &space).await, client(server, &space).await);
-    apply(server, &space, "[JSONPatch{op: 'remove', path: '/metadata/labels'}]").await;
-    let permits = a.semaphore("permits", 3);
-    let _permit = permits.acquire().await.expect("it is free");
-    let held = b.mutex("k").acquire().await.expect("it is free");
-    assert!(a.mutex("k").try_acquire().await.expect("no fault").is_none());
-    for _ in 0..2 {
-        assert!(matches!(permits.resize().await, Ok(latchwork::Resized::Yes { .. })));
-        a.mutex("other").acquire().await.expect("free").release().await.expect("held");
-    }
-    assert!(lease(server, &space, "permits")["metadata"]["labels"].is_null());
-    held.release().await.expect("it is held");
-    let next = tokio::time::timeout(10 * SEC, a.mutex("k").acquire()).await;
-    drop(next.expect("nothing closed it").expect("no fault"));
-}
-
 /// H548: a policy of the cluster takes the annotations of all Leases away, or puts the old ones back. No acquire succeeds,
 /// and the error says where to look.
 #[tokio::test(flavor = "multi_thread")]
