@@ -173,6 +173,11 @@ impl KubernetesServer {
     ///
     /// If it does not become ready.
     pub fn restart(&mut self) -> Result<()> {
+        // Its hook `rbac/bootstrap-roles` may wait for ever after a crash. Kubelet starts such a server again, too.
+        self.start_again().or_else(|_| self.start_again())
+    }
+
+    fn start_again(&mut self) -> Result<()> {
         self.kill();
         self.process = spawn(&self.program, &self.args, self.folder.path())?;
         self.await_ready()
