@@ -139,7 +139,7 @@ async fn apply(server: &KubernetesServer, space: &str, what: &str) {
     const POLICIES: &str = "/apis/admissionregistration.k8s.io/v1/mutatingadmissionpolic";
     let create = json!({ "metadata": { "name": "probe", "labels": { "n": "0" }, "annotations": { "n": "0" } } });
     server
-        .request("POST", &path(space, "").trim_end_matches('/'), &create.to_string())
+        .request("POST", path(space, "").trim_end_matches('/'), &create.to_string())
         .expect("a Lease");
     let policy = json!({
         "metadata": { "name": space },
