@@ -124,7 +124,9 @@ async fn h548_a_policy_that_changes_leases_gives_no_hold() {
     ] {
         let space = namespace(server);
         let locks = client(server, &space).await;
-        locks.mutex("k").acquire().await.expect("free").release().await.expect("held");
+        for key in ["k", "probe"] {
+            locks.mutex(key).acquire().await.expect("free").release().await.expect("held");
+        }
         apply(server, &space, what).await;
         let error = locks.mutex("k").try_acquire().await.expect_err("it is not as it was written");
         assert_eq!(error.kind(), ErrorKind::Corrupt, "{what}: {error}");
@@ -134,13 +136,10 @@ async fn h548_a_policy_that_changes_leases_gives_no_hold() {
     }
 }
 
-/// Makes a policy of the cluster for changes of the Leases of a namespace, and waits until it applies.
+/// Makes a policy of the cluster for changes of the Leases of a namespace, and waits until it applies to the one called
+/// `probe`.
 async fn apply(server: &KubernetesServer, space: &str, what: &str) {
-    const POLICIES: &str = "/apis/admissionregistration.k8s.io/v1/mutatingadmissionpolic";
-    let create = json!({ "metadata": { "name": "probe", "labels": { "n": "0" }, "annotations": { "n": "0" } } });
-    server
-        .request("POST", path(space, "").trim_end_matches('/'), &create.to_string())
-        .expect("a Lease");
+    const ADMISSION: &str = "/apis/admissionregistration.k8s.io/v1";
     let policy = json!({
         "metadata": { "name": space },
         "spec": {
@@ -157,17 +156,17 @@ async fn apply(server: &KubernetesServer, space: &str, what: &str) {
         },
     });
     let binding = json!({ "metadata": { "name": space }, "spec": { "policyName": space } });
-    server.request("POST", &format!("{POLICIES}ies"), &policy.to_string()).expect("a policy");
-    server
-        .request("POST", &format!("{POLICIES}ybindings"), &binding.to_string())
-        .expect("a binding");
+    for (kind, object) in
+        [("mutatingadmissionpolicies", policy), ("mutatingadmissionpolicybindings", binding)]
+    {
+        server.request("POST", &format!("{ADMISSION}/{kind}"), &object.to_string()).expect(kind);
+    }
     let mut n = 0;
     crate::common::until("the policy applies", 30 * SEC, async || {
         n += 1;
-        let noted = json!({ "metadata": { "labels": { "n": n.to_string() }, "annotations": { "n": n.to_string() } } });
+        let noted = json!({ "metadata": { "annotations": { "n": n.to_string() } } });
         let sent = server.request("PATCH", &path(space, "probe"), &noted.to_string()).is_ok();
-        let seen = &lease(server, space, "probe")["metadata"];
-        sent && ["labels", "annotations"].iter().any(|of| seen[of]["n"] != noted["metadata"][of]["n"])
+        sent && lease(server, space, "probe")["metadata"]["annotations"]["n"] != n.to_string()
     })
     .await;
 }
