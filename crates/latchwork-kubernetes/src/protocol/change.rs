@@ -147,8 +147,7 @@ impl Store {
             match answer.status {
                 200 => {
                     let object = self.read(entry, &answer)?;
-                    if self.known.is_restored(before, object.version) {
-                        self.start_over(before);
+                    if before.is_after_read(object.version) && self.start_over(before) {
                         entry.pauses.note(answer.at);
                     }
                     self.known.note(entry, object, answer.at);
@@ -199,7 +198,7 @@ impl Store {
                 }
                 // With the version that was sent: a server writes nothing if nothing has changed.
                 let is_unwritten = sent == Some(object.version);
-                if !is_unwritten && self.known.is_restored_by_now(before, object.version) {
+                if !is_unwritten && before.is_after(object.version) {
                     self.start_over(before);
                 }
                 Written::Yes(self.known.note(entry, object, answer.at))

@@ -66,6 +66,18 @@ pub(crate) struct Awaited<'a> {
     ended: Option<Ended>,
 }
 
+impl Before {
+    /// Whether a read by a quorum that was sent then, and shows this version of its object, shows older data.
+    pub(crate) fn is_after_read(self, version: u64) -> bool {
+        version < self.of_object
+    }
+
+    /// The same of the version that a write or a list has, which is newer than all before it.
+    pub(crate) fn is_after(self, version: u64) -> bool {
+        version < self.of_all
+    }
+}
+
 impl Awaited<'_> {
     pub(crate) fn answered(mut self) {
         self.ended = None;
@@ -204,18 +216,8 @@ impl Known {
         Before { restores, of_object, of_all: self.newest.load(Ordering::SeqCst) }
     }
 
-    /// Whether a read by a quorum that was sent then, and shows this version of its object, shows older data.
-    pub(crate) fn is_restored(&self, before: Before, version: u64) -> bool {
-        version < before.of_object && before.restores == self.restores.load(Ordering::SeqCst)
-    }
-
-    /// The same of the version that a write or a list has, which is newer than all before it.
-    pub(crate) fn is_restored_by_now(&self, before: Before, version: u64) -> bool {
-        version < before.of_all && before.restores == self.restores.load(Ordering::SeqCst)
-    }
-
     /// Starts over: the server's data are older than those that it has shown, so nothing that is known of them counts.
-    /// What is seen from now on counts from now on: late, and never early. False if another answer has done so since then.
+    /// What is seen from now on counts from now on: late, and never early. False if that was done since the request was sent.
     pub(crate) fn start_over(&self, before: Before, now: Moment) -> bool {
         let (was, is) = (before.restores, before.restores + 1);
         if self.restores.compare_exchange(was, is, Ordering::SeqCst, Ordering::SeqCst).is_err() {

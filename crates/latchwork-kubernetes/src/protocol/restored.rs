@@ -19,11 +19,13 @@ use crate::protocol::watcher::version_of;
 const AGAIN: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(2));
 
 impl Store {
-    /// Starts over with what is known, and with the watch.
-    pub(crate) fn start_over(&self, before: Before) {
-        if self.known.start_over(before, self.link.io.now()) {
+    /// Starts over with what is known, and with the watch. False if that was done since then.
+    pub(crate) fn start_over(&self, before: Before) -> bool {
+        let is_first = self.known.start_over(before, self.link.io.now());
+        if is_first {
             self.watcher.start_over();
         }
+        is_first
     }
 
     /// Checks whether the server's data are as new as they were, once it answers: a watch that goes on after a version
@@ -61,7 +63,7 @@ impl Store {
         match answer.status {
             200 => {
                 let version = version_of(&answer);
-                if version.is_some_and(|version| self.known.is_restored_by_now(before, version)) {
+                if version.is_some_and(|version| before.is_after(version)) {
                     self.start_over(before);
                 }
                 Ok(true)

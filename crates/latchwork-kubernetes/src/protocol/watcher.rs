@@ -223,7 +223,7 @@ impl Store {
         match answer.status {
             200 => {
                 let version = version_of(&answer);
-                if version.is_some_and(|version| self.known.is_restored_by_now(before, version)) {
+                if version.is_some_and(|version| before.is_after(version)) {
                     self.known.start_over(before, answer.at);
                 }
                 self.watch_after(&answer);
