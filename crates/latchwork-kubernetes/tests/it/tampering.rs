@@ -166,7 +166,8 @@ async fn apply(server: &KubernetesServer, space: &str, what: &str) {
         n += 1;
         let noted = json!({ "metadata": { "annotations": { "n": n.to_string() } } });
         let sent = server.request("PATCH", &path(space, "probe"), &noted.to_string()).is_ok();
-        sent && lease(server, space, "probe")["metadata"]["annotations"]["n"] != n.to_string()
+        let round = |of: &Value| of["metadata"]["annotations"]["n"].clone();
+        sent && round(&lease(server, space, "probe")) != round(&noted)
     })
     .await;
 }
