@@ -91,6 +91,10 @@ class Tokens(RuleCase):
     def test_readers_one_after_the_other_have(self):
         self.refuses(hold("w0.0", 10, 20, 2, mode="read") + hold("w1.0", 25, 30, 1, mode="read"), "smaller token")
 
+    def test_a_writer_between_readers_hides_none(self):
+        late = hold("w2.0", 22, 23, 3, mode="write").replace("valid_until=1002", "valid_until=21.5")
+        self.refuses(hold("w0.0", 10, 20, 2, mode="read") + late + hold("w1.0", 25, 30, 1, mode="read"), "smaller token")
+
     def test_a_token_is_used_once(self):
         self.accepts(hold("w0.0", 10, 20, 1) + hold("w1.0", 25, 30, 2), "token-unique")
         self.refuses(hold("w0.0", 10, 20, 1) + hold("w1.0", 25, 30, 1), "has the token of", "token-unique")

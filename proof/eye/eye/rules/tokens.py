@@ -86,16 +86,17 @@ def _ended_before(book, story, holds):
     """B8: if one grant on a key ended before another began, the later token is greater."""
     begun = sorted(holds, key=lambda hold: hold.first.time)
     ended = sorted((hold for hold in holds if hold.releasing), key=lambda hold: hold.releasing.time)
-    largest, index = None, 0
+    # By the mode: one with a larger token that excludes this hold, which is for `_excluding`, must not hide another.
+    largest, index = {}, 0
     for hold in begun:
         while index < len(ended) and ended[index].releasing.time < hold.first.time:
-            if largest is None or ended[index].token > largest.token:
-                largest = ended[index]
+            word = ended[index].mode.word
+            largest[word] = max(largest.get(word, ended[index]), ended[index], key=lambda it: it.token)
             index += 1
-        if largest is not None:
-            book.look()
-            if largest.token > hold.token and not largest.mode.excludes(hold.mode, story.limit(hold)):
-                book.find(hold.granted, f"{hold} began after {largest} ended and has the smaller token", hold, largest)
+        book.look(bool(largest))
+        for other in largest.values():
+            if other.token > hold.token and not other.mode.excludes(hold.mode, story.limit(hold)):
+                book.find(hold.granted, f"{hold} began after {other} ended and has the smaller token", hold, other)
 
 
 def by_grant(story):
