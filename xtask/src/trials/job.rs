@@ -12,8 +12,9 @@ use super::plan::{Part, Run};
 /// A binary that takes longer than this hangs.
 const LONGEST: Duration = Duration::from_secs(12 * 60);
 
-/// So many lines are shown of a trial that failed, and of a binary that did not come to its end.
+/// So many lines are shown of a trial that failed, each so long at most, and of a binary that did not come to its end.
 const OF_EACH: usize = 28;
+const WIDEST: usize = 400;
 const AT_THE_END: usize = 30;
 
 /// What became of it.
@@ -22,6 +23,8 @@ pub(crate) struct Ended {
     pub(crate) trials: usize,
     /// The trials that passed.
     pub(crate) names: BTreeSet<String>,
+    /// The trials that failed.
+    pub(crate) failed: Vec<String>,
     pub(crate) took: Duration,
     /// Processor time of the binary and of what it started and waited for.
     pub(crate) cpu: Duration,
@@ -47,7 +50,9 @@ pub(crate) fn run(run: &Run, logs: &Path) -> Ended {
         Ok(()) => None,
     };
     let names = super::names::passed(&run.binary.name(), &said);
-    Ended { name, trials: trials.unwrap_or(0), names, took: start.elapsed(), cpu, failure, log }
+    let failed = super::names::failed(&said).into_iter().map(str::to_owned).collect();
+    let (trials, took) = (trials.unwrap_or(0), start.elapsed());
+    Ended { name, trials, names, failed, took, cpu, failure, log }
 }
 
 /// How the program ended, and the processor time that it took.
@@ -120,7 +125,7 @@ fn passed(said: &str) -> Option<usize> {
     before.rsplit(' ').next()?.parse().ok()
 }
 
-/// The first lines of what is said of each failure, or the end of all that was said.
+/// The first lines of what is said of each failure, without the calls that led to it, or the end of all that was said.
 fn failures(said: &str) -> String {
     let Some((_, list)) = said.split_once("\nfailures:\n") else {
         let lines: Vec<_> = said.lines().collect();
@@ -130,10 +135,12 @@ fn failures(said: &str) -> String {
     for line in list.lines().take_while(|line| *line != "failures:") {
         if line.starts_with("---- ") {
             left = OF_EACH;
+        } else if line == "stack backtrace:" {
+            left = 0;
         }
         if left > 0 && !line.trim().is_empty() {
             left -= 1;
-            text += line;
+            text.extend(line.chars().take(WIDEST));
             text += "\n";
         }
     }
@@ -154,5 +161,8 @@ mod tests {
         assert!(shown.starts_with("---- a ----\nb\ny\n") && shown.ends_with("y\n---- b ----\nc\n"));
         assert_eq!(shown.lines().count(), OF_EACH + 2);
         assert_eq!(failures("only this"), "only this");
+        let wide =
+            format!("\nfailures:\n\n---- a ----\n{}\nstack backtrace:\n 0: c\n", "y".repeat(900));
+        assert_eq!(failures(&wide), format!("---- a ----\n{}\n", "y".repeat(WIDEST)));
     }
 }

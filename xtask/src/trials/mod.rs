@@ -86,8 +86,9 @@ pub(crate) fn run(room: &Room, logs: &Path) -> Result<(), String> {
     if failed.is_empty() {
         return Ok(());
     }
-    let names: Vec<&str> = failed.iter().map(|job| job.name.as_str()).collect();
-    Err(format!("tests failed in {}", names.join(", ")))
+    // The last line of CI names them all.
+    let names = failed.iter().map(|job| format!("{} ({})", job.name, job.failed.join(", ")));
+    Err(format!("tests failed in {}", names.collect::<Vec<_>>().join(", ")))
 }
 
 /// How many tasks of this machine run or want to; none where the system does not say it.

@@ -31,7 +31,7 @@ pub(crate) fn lie_about(outcome: &Outcome) -> Result<(), String> {
     let few = count.unwrap_or(30);
     match lies.unseen.is_empty() && lies.found.len() >= few {
         true => Ok(()),
-        false => Err(format!("{outcome}\nlies, drawn by {drawn}: {lies}")),
+        false => Err(format!("lies, drawn by {drawn}: {lies}\n{outcome}")),
     }
 }
 
