@@ -72,7 +72,13 @@ static class Lock
 
     static int NotAcquired(Answer answer) { Console.Error.WriteLine("not acquired: " + answer.error); return 75; }
 
-    static int Lost() { Console.WriteLine("lost"); return 73; }
+    static async Task<int> Lost(string mine)
+    {
+        Console.WriteLine("lost");
+        try { await Ask(HttpMethod.Delete, mine, null, null, TimeSpan.FromSeconds(1)); } // it need not wait for its ttl
+        catch (Exception error) { if (!IsGone(error)) throw; }
+        return 73;
+    }
 
     static async Task<int> Run(string root, string[] names)
     {
@@ -101,25 +107,23 @@ static class Lock
         {
             var pause = renewIn < kept.Left ? renewIn : kept.Left;
             if (pause > TimeSpan.Zero && await Task.WhenAny(done, Task.Delay(pause)) == done) break;
-            if (kept.Left <= TimeSpan.Zero) return Lost();
+            if (kept.Left <= TimeSpan.Zero) return await Lost(mine);
             renewIn = TimeSpan.FromMilliseconds(100); // again, while it is valid
             try
             {
                 var next = await Ask(HttpMethod.Post, mine + "/renew", null, null, kept.Left);
-                if (next.Status == 404 || next.Status == 410) return Lost();
+                if (next.Status == 404 || next.Status == 410) return await Lost(mine);
                 if (next.Status != 200) continue;
-                if (isSession && next.held.Length < names.Length) return Lost(); // one of them; the others are held
+                if (isSession && next.held.Length < names.Length) return await Lost(mine); // one of them
                 kept = next;
                 renewIn = TimeSpan.FromMilliseconds(next.renew_in_ms);
             }
             catch (Exception error) { if (!IsGone(error)) throw; }
         }
-        try
-        {
-            var released = await Ask(HttpMethod.Delete, mine, null, null, TimeSpan.FromSeconds(10));
-            if (released.Status != 200) return Lost();
-        }
-        catch (Exception error) { if (IsGone(error)) return Lost(); throw; } // nobody knows whether it was held until now
+        bool isReleased = false;
+        try { isReleased = (await Ask(HttpMethod.Delete, mine, null, null, TimeSpan.FromSeconds(10))).Status == 200; }
+        catch (Exception error) { if (!IsGone(error)) throw; }
+        if (!isReleased) return await Lost(mine); // also without an answer: nobody knows whether it was held until now
         Console.WriteLine("released");
         return 0;
     }

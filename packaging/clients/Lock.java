@@ -80,8 +80,14 @@ public class Lock {
         }
     }
 
-    private static void lost() {
+    private static void lost(String mine) {
         System.out.println("lost");
+        try {
+            // What the service still holds need not wait for its ttl.
+            ask("DELETE", mine, null, "", Duration.ofSeconds(1));
+        } catch (Exception error) {
+            // It ends by its ttl.
+        }
         System.exit(73);
     }
 
@@ -121,7 +127,7 @@ public class Lock {
         while (!done.await(Math.min(renewIn, Math.max(0, TimeUnit.NANOSECONDS.toMillis(until - System.nanoTime()))), TimeUnit.MILLISECONDS)) {
             long left = until - System.nanoTime();
             if (left <= 0) {
-                lost();
+                lost(mine);
             }
             try {
                 Answer next = ask("POST", mine + "/renew", null, "", Duration.ofNanos(left));
@@ -129,12 +135,12 @@ public class Lock {
                     until = next.until();
                     renewIn = next.millis("renew_in_ms");
                     if (isSession && next.held() < names) {
-                        lost(); // one of them; the others are held
+                        lost(mine); // one of them
                     }
                     continue;
                 }
                 if (next.status() == 404 || next.status() == 410) {
-                    lost();
+                    lost(mine);
                 }
             } catch (java.io.IOException error) {
                 // Try again, for as long as it is valid.
@@ -143,10 +149,10 @@ public class Lock {
         }
         try {
             if (ask("DELETE", mine, null, "", Duration.ofSeconds(10)).status() != 200) {
-                lost();
+                lost(mine);
             }
         } catch (java.io.IOException error) {
-            lost(); // nobody knows whether it was held until now
+            lost(mine); // nobody knows whether it was held until now
         }
         System.out.println("released");
         System.exit(0);

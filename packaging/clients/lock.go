@@ -72,11 +72,6 @@ func acquire(limit time.Duration, address string, wish map[string]any) (hold, ti
 	return held, sent.Add(time.Duration(held.ValidForMs) * time.Millisecond)
 }
 
-func lost() {
-	fmt.Println("lost")
-	os.Exit(73)
-}
-
 func main() {
 	base, names := os.Args[1], os.Args[2:]
 	ttl, _ := strconv.ParseInt(os.Getenv("TTL_MS"), 10, 64)
@@ -103,6 +98,11 @@ func main() {
 	if kept.Session != "" {
 		mine = base + "/v1/sessions/" + kept.Session
 	}
+	lost := func() {
+		fmt.Println("lost")
+		ask(time.Second, "DELETE", mine, "", nil) // what the service still holds need not wait for its ttl
+		os.Exit(73)
+	}
 
 	done := make(chan struct{}) // the work: here, until standard input ends
 	go func() { io.Copy(io.Discard, os.Stdin); close(done) }()
@@ -119,7 +119,7 @@ func main() {
 				until = sent.Add(time.Duration(next.ValidForMs) * time.Millisecond)
 				renew = time.After(time.Duration(next.RenewInMs) * time.Millisecond)
 				if kept.Session != "" && len(next.Held) < len(names) {
-					lost() // one of them; the others are held
+					lost() // one of them
 				}
 			case err == nil && (status == 404 || status == 410):
 				lost()

@@ -28,8 +28,9 @@ async function ask(method, path, body, headers = {}, limit = ttl * 12) {
   return { status: response.status, sent, ...(await response.json()) };
 }
 
-function lost() {
+async function lost() {
   console.log("lost");
+  await ask("DELETE", mine, undefined, {}, 1000).catch(() => null); // what the service still holds need not wait for its ttl
   process.exit(73);
 }
 
@@ -67,22 +68,22 @@ for (;;) {
   await Promise.race([done, new Promise((resolve) => setTimeout(resolve, pause))]);
   if (!working) break;
   const left = until - performance.now();
-  if (left <= 0) lost();
+  if (left <= 0) await lost();
   try {
     const next = await ask("POST", `${mine}/renew`, undefined, {}, left);
     if (next.status === 200) {
       until = next.sent + next.valid_for_ms;
       renewIn = next.renew_in_ms;
-      if (session && next.held.length < names.length) lost(); // one of them; the others are held
+      if (session && next.held.length < names.length) await lost(); // one of them
       continue;
     }
-    if (next.status === 404 || next.status === 410) lost();
+    if (next.status === 404 || next.status === 410) await lost();
   } catch {
     // Try again, for as long as it is valid.
   }
   renewIn = 100;
 }
 const released = await ask("DELETE", mine, undefined, {}, 10000).catch(() => null);
-if (released?.status !== 200) lost(); // also without an answer: nobody knows whether it was held until now
+if (released?.status !== 200) await lost(); // also without an answer: nobody knows whether it was held until now
 console.log("released");
 process.exit(0);

@@ -33,7 +33,11 @@ hold=$(field hold <<<"$answer")
 until=$((sent + $(field valid_for_ms <<<"$answer") / 10))
 echo "held $(field token <<<"${answer%%\"locks\"*}")" # give the token to the resource
 
-lost() { echo lost; exit 73; }
+lost() {
+  echo lost
+  ask 1 -X DELETE "$base/v1/holds/$hold" >/dev/null 2>&1 # what the service still holds need not wait for its ttl
+  exit 73
+}
 while :; do
   # The work would be here: in steps, each after a check of the clock.
   [ "$(now)" -lt "$until" ] || lost

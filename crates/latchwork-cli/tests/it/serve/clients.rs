@@ -63,6 +63,7 @@ fn keeps(program: &str, ttl: Duration, file: &Path, names: &[&str]) {
     assert_eq!(client.stdout.next().as_deref(), Some("lost"));
     drop(input);
     ends(program, client, "", 73);
+    assert_eq!(held(), 0, "what was left of the session is released");
     if names.len() > 1 {
         return;
     }
