@@ -57,7 +57,8 @@ impl Reached {
 
 /// Makes a connection by `make`, which dials the server, notes the stream, and waits for the server's first words.
 /// If that takes longer than `patience`, and the name of the server has another address, a further attempt
-/// begins. The first that succeeds is taken, and the others are dropped.
+/// begins. The first that succeeds is taken, and the others are dropped. One that fails while another one hears
+/// nothing is made again, after a quarter of `patience` and then more rarely: its connection may have been reset.
 ///
 /// There is no time limit.
 ///
@@ -75,8 +76,9 @@ where
     F: Future<Output = Result<T, E>>,
 {
     let (mut running, mut left) = (vec![Box::pin(make())], MOST - 1);
+    let (mut has_failed, mut again) = (false, patience / 4);
     loop {
-        let mut pause = pin!(io.sleep(patience));
+        let mut pause = pin!(io.sleep(if has_failed { again } else { patience }));
         let ended = poll_fn(|cx| {
             for at in 0..running.len() {
                 if let Poll::Ready(ended) = running[at].as_mut().poll(cx) {
@@ -87,8 +89,12 @@ where
             if left == 0 { Poll::Pending } else { pause.as_mut().poll(cx).map(|()| None) }
         });
         match ended.await {
-            Some(Err(_)) if !running.is_empty() => {}
+            Some(Err(_)) if !running.is_empty() => has_failed = true,
             Some(ended) => return ended,
+            None if has_failed => {
+                running.push(Box::pin(make()));
+                (has_failed, again, left) = (false, again * 2, left - 1);
+            }
             None if reached.leaves_another(server, io).await => {
                 running.push(Box::pin(make()));
                 left -= 1;
@@ -156,6 +162,31 @@ mod tests {
         assert_eq!(taken("e.test", &[None; 9], &io).await, (None, 9_000, MOST));
     }
 
+    /// H549: beside an address that says nothing, the connection to another one is reset or refused.
+    #[tokio::test(start_paused = true)]
+    async fn h549_a_connection_that_is_reset_beside_a_mute_one_is_made_again() {
+        let (io, _) = paused_io();
+        name_host("g.test", &[address(0).ip(), address(1).ip()]);
+        let server = Endpoint { host: "g.test".into(), port: 1 };
+        for (resets, taken) in [(1, Some(645)), (2, Some(905)), (3, None)] {
+            let (reached, attempts, begun) = (Reached::default(), Cell::new(0), io.now());
+            let make = || async {
+                let attempt = attempts.replace(attempts.get() + 1);
+                reached.lock().push(Some(address(u8::from(attempt > 0))));
+                if attempt == 0 {
+                    std::future::pending::<()>().await;
+                }
+                io.sleep(Duration::from_millis(10)).await;
+                if attempt > resets { Ok(()) } else { Err(()) }
+            };
+            let made = first_to_answer(&server, &reached, PATIENCE, &io, make);
+            let made = io.within(Duration::from_secs(9), made).await;
+            let took = io.now().since(begun).as_millis() as u64;
+            assert_eq!(made.map(|made| made.map(|()| took)), taken.map(Ok), "{resets} resets");
+            assert_eq!(attempts.get(), (resets + 2).min(MOST));
+        }
+    }
+
     /// An attempt that fails beside another one does not end it, and the error is that of the last one.
     #[tokio::test(start_paused = true)]
     async fn the_error_is_that_of_the_last_attempt() {
@@ -170,6 +201,6 @@ mod tests {
             Err::<(), _>(attempt)
         };
         let made = first_to_answer(&server, &reached, PATIENCE, &io, make).await;
-        assert_eq!((made, attempts.get()), (Err(0), 2));
+        assert_eq!((made, attempts.get()), (Err(2), 3));
     }
 }
