@@ -108,13 +108,7 @@ async fn a_slow_name(server_port: u16, url: impl Fn(&str, u16) -> String) {
 async fn a_mute_address(server_port: u16, url: impl Fn(&str, u16) -> String) {
     let (proxy, host, mute) = (Proxy::plain(server_port).unwrap(), name(&[HERE]), unmet());
     let _mute = std::net::TcpListener::bind((mute, proxy.port())).unwrap();
-    let locks = connect(&url(&host, proxy.port())).await.unwrap();
-    let guard = locks.mutex("held").ttl(TTL * 3).acquire().await.unwrap();
-    name_host(&host, &[mute, HERE]);
-    proxy.cut(Cut::Reset).unwrap();
-    tokio::time::sleep(TTL * 3).await;
-    guard.ensure_held().unwrap();
-    guard.release().await.unwrap();
+    outlives(TTL, &url(&host, proxy.port()), &host, mute, &proxy).await;
 }
 
 /// What takes connections at an address and says nothing on them costs a first grant less than that, by a name and in
