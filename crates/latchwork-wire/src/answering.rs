@@ -168,6 +168,10 @@ mod tests {
         let (io, _) = paused_io();
         name_host("g.test", &[address(0).ip(), address(1).ip()]);
         let server = Endpoint { host: "g.test".into(), port: 1 };
+        let refused = || std::future::ready(Err::<(), _>("refused"));
+        let reached = Reached::default();
+        let made = first_to_answer(&server, &reached, PATIENCE, &io, refused).await;
+        assert_eq!(made, Err("refused"), "nothing else is under way");
         for (resets, taken) in [(1, Some(645)), (2, Some(905)), (3, None)] {
             let (reached, attempts, begun) = (Reached::default(), Cell::new(0), io.now());
             let make = || async {
