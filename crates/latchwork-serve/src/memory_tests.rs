@@ -118,7 +118,7 @@ fn each_takes(store: &str, most: [usize; 3]) {
     for (kind, most) in KINDS.into_iter().zip(most) {
         let each: usize = child.line().parse().unwrap();
         println!("{store} {kind} {count}: {each} bytes");
-        assert!((100..most).contains(&each), "{kind}: {each} bytes");
+        assert!((60..most).contains(&each), "{kind}: {each} bytes");
     }
 }
 
