@@ -148,7 +148,6 @@ async fn shakes_hands(server: &Endpoint, io: &Io) -> bool {
 }
 
 /// A TLS handshake with one server.
-#[derive(Clone)]
 pub struct Greeting {
     settings: ClientConfig,
     name: ServerName<'static>,

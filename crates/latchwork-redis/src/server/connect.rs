@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use latchwork_store::{BackendError, BackendErrorKind, Effect, Error, Io};
 use latchwork_wire::tls;
-use latchwork_wire::{Drive, Reached, dial, first_to_answer, note_unanswered};
+use latchwork_wire::{Drive, dial, note_unanswered};
 use redis::io::tcp::socket2::{SockRef, TcpKeepalive};
 use redis::{Cmd, RedisResult, Value};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
@@ -19,8 +19,6 @@ use crate::server::errors::{FULL_STEP, failure, is_full};
 const KEEPALIVE: Duration = Duration::from_secs(15);
 /// How long a server may take to show that it speaks without TLS.
 const PLAIN_LIMIT: Duration = Duration::from_millis(500);
-/// If a server takes longer to answer, another address of the same name is tried beside it.
-const ANSWERED: Duration = Duration::from_millis(500);
 /// How long a connection may take to be made, once the name is looked up.
 pub(crate) const CONNECT_LIMIT: Duration = Duration::from_secs(2);
 
@@ -85,12 +83,9 @@ async fn connect_as(
 ) -> Result<(Connection, Arc<Drive>), NotConnected> {
     let endpoint = access.way_to(endpoint);
     let greeting = access.tls.as_ref().map(|tls| tls.greeting(&endpoint.host)).transpose();
-    let greeting = &greeting.map_err(NotConnected::Refused)?;
-    let (reached, on_push) = (&Reached::default(), &on_push);
-    let make = || async move {
-        let (greeting, on_push) = (greeting.clone(), on_push.clone());
+    let greeting = greeting.map_err(NotConnected::Refused)?;
+    let made = async {
         let stream = dial(endpoint, io).await?;
-        reached.note(&stream);
         if !endpoint.is_socket() {
             let keepalive = TcpKeepalive::new().with_time(KEEPALIVE);
             SockRef::from(&stream).set_tcp_keepalive(&keepalive)?;
@@ -109,8 +104,7 @@ async fn connect_as(
         note_unanswered(endpoint, io);
         Err(std::io::Error::from(std::io::ErrorKind::TimedOut).into())
     };
-    let made =
-        io.within(CONNECT_LIMIT, first_to_answer(endpoint, reached, ANSWERED, io, make)).await;
+    let made = io.within(CONNECT_LIMIT, made).await;
     made.unwrap_or_else(late).map_err(NotConnected::By)
 }
 

@@ -108,7 +108,7 @@ async fn a_slow_name(server_port: u16, url: impl Fn(&str, u16) -> String) {
 async fn a_mute_address(server_port: u16, url: impl Fn(&str, u16) -> String) {
     let (proxy, host, mute) = (Proxy::plain(server_port).unwrap(), name(&[HERE]), unmet());
     let _mute = std::net::TcpListener::bind((mute, proxy.port())).unwrap();
-    outlives(TTL, &url(&host, proxy.port()), &host, mute, &proxy).await;
+    outlives(TTL * 3 / 2, &url(&host, proxy.port()), &host, mute, &proxy).await;
 }
 
 /// What takes connections at an address and says nothing on them costs a first grant less than that, by a name and in
