@@ -57,8 +57,9 @@ impl Reached {
 
 /// Makes a connection by `make`, which dials the server, notes the stream, and waits for the server's first words.
 /// If that takes longer than `patience`, and the name of the server has another address, a further attempt
-/// begins. The first that succeeds is taken, and the others are dropped. One that fails while another one hears
-/// nothing is made again, after a quarter of `patience` and then more rarely: its connection may have been reset.
+/// begins. The first that succeeds is taken, and the others are dropped. What a server has said is an answer as well: an
+/// error that `is_said` ends them all. Another one, of a connection that was reset, is made again while an attempt hears
+/// nothing: after a quarter of `patience`, and then more rarely.
 ///
 /// There is no time limit.
 ///
@@ -71,6 +72,7 @@ pub async fn first_to_answer<T, E, F>(
     patience: Duration,
     io: &Io,
     make: impl Fn() -> F,
+    is_said: impl Fn(&E) -> bool,
 ) -> Result<T, E>
 where
     F: Future<Output = Result<T, E>>,
@@ -89,7 +91,7 @@ where
             if left == 0 { Poll::Pending } else { pause.as_mut().poll(cx).map(|()| None) }
         });
         match ended.await {
-            Some(Err(_)) if !running.is_empty() => has_failed = true,
+            Some(Err(error)) if !running.is_empty() && !is_said(&error) => has_failed = true,
             Some(ended) => return ended,
             None if has_failed => {
                 running.push(Box::pin(make()));
@@ -138,7 +140,7 @@ mod tests {
             }
             Ok::<_, ()>(at)
         };
-        let made = first_to_answer(&server, &reached, PATIENCE, io, make);
+        let made = first_to_answer(&server, &reached, PATIENCE, io, make, |()| false);
         let made = io.within(Duration::from_secs(9), made).await;
         (made.map(Result::unwrap), io.now().since(begun).as_millis() as u64, attempts.get())
     }
@@ -170,7 +172,7 @@ mod tests {
         let server = Endpoint { host: "g.test".into(), port: 1 };
         let refused = || std::future::ready(Err::<(), _>("refused"));
         let reached = Reached::default();
-        let made = first_to_answer(&server, &reached, PATIENCE, &io, refused).await;
+        let made = first_to_answer(&server, &reached, PATIENCE, &io, refused, |_| false).await;
         assert_eq!(made, Err("refused"), "nothing else is under way");
         for (resets, taken) in [(1, Some(645)), (2, Some(905)), (3, None)] {
             let (reached, attempts, begun) = (Reached::default(), Cell::new(0), io.now());
@@ -183,7 +185,7 @@ mod tests {
                 io.sleep(Duration::from_millis(10)).await;
                 if attempt > resets { Ok(()) } else { Err(()) }
             };
-            let made = first_to_answer(&server, &reached, PATIENCE, &io, make);
+            let made = first_to_answer(&server, &reached, PATIENCE, &io, make, |()| false);
             let made = io.within(Duration::from_secs(9), made).await;
             let took = io.now().since(begun).as_millis() as u64;
             assert_eq!(made.map(|made| made.map(|()| took)), taken.map(Ok), "{resets} resets");
@@ -204,7 +206,11 @@ mod tests {
             io.sleep(Duration::from_millis(if attempt == 0 { 800 } else { 100 })).await;
             Err::<(), _>(attempt)
         };
-        let made = first_to_answer(&server, &reached, PATIENCE, &io, make).await;
-        assert_eq!((made, attempts.get()), (Err(2), 3));
+        let made = first_to_answer(&server, &reached, PATIENCE, &io, &make, |_| false).await;
+        assert_eq!((made, attempts.replace(0)), (Err(2), 3));
+        // A password is refused by the second one: it is not tried again.
+        reached.lock().clear();
+        let made = first_to_answer(&server, &reached, PATIENCE, &io, make, |_| true).await;
+        assert_eq!((made, attempts.get()), (Err(1), 2));
     }
 }

@@ -135,8 +135,8 @@ impl Channel {
             let made = match resolve(&target.endpoint, &io).await {
                 Ok(()) => {
                     let make = || connect(&target, &reached, &io);
-                    let made =
-                        first_to_answer(&target.endpoint, &reached, FIRST_BYTES_LIMIT, &io, make);
+                    let (end, patience) = (&target.endpoint, FIRST_BYTES_LIMIT);
+                    let made = first_to_answer(end, &reached, patience, &io, make, |_| false);
                     io.within(CONNECT_LIMIT, made).await.unwrap_or_else(late)
                 }
                 Err(error) => Err(NotConnected(error.into())),

@@ -288,7 +288,8 @@ impl Access {
         let failed = |error: std::io::Error| not_reached(&at.to_string(), &error.to_string());
         resolve(&end, &self.io).await.map_err(failed)?;
         let make = || self.connect(at, sink.clone(), reached);
-        let made = first_to_answer(&end, reached, ANSWERED, &self.io, make);
+        let is_said = |error: &BackendError| error.kind != BackendErrorKind::Unreachable;
+        let made = first_to_answer(&end, reached, ANSWERED, &self.io, make, is_said);
         let made = self.io.within(limit, made).await;
         made.unwrap_or_else(|| Err(late(&at.to_string(), limit, reached.is_any())))
     }
