@@ -83,7 +83,7 @@ public class Lock {
     private static void lost(String mine) {
         System.out.println("lost");
         try {
-            // What the service still holds need not wait for its ttl.
+            // The work must have ended here: this releases what is left.
             ask("DELETE", mine, null, "", Duration.ofSeconds(1));
         } catch (Exception error) {
             // It ends by its ttl.

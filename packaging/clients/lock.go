@@ -100,7 +100,7 @@ func main() {
 	}
 	lost := func() {
 		fmt.Println("lost")
-		ask(time.Second, "DELETE", mine, "", nil) // what the service still holds need not wait for its ttl
+		ask(time.Second, "DELETE", mine, "", nil) // the work must have ended here: this releases what is left
 		os.Exit(73)
 	}
 

@@ -30,7 +30,7 @@ async function ask(method, path, body, headers = {}, limit = ttl * 12) {
 
 async function lost() {
   console.log("lost");
-  await ask("DELETE", mine, undefined, {}, 1000).catch(() => null); // what the service still holds need not wait for its ttl
+  await ask("DELETE", mine, undefined, {}, 1000).catch(() => null); // the work must have ended here: this releases what is left
   process.exit(73);
 }
 

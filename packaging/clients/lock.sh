@@ -35,7 +35,7 @@ echo "held $(field token <<<"${answer%%\"locks\"*}")" # give the token to the re
 
 lost() {
   echo lost
-  ask 1 -X DELETE "$base/v1/holds/$hold" >/dev/null 2>&1 # what the service still holds need not wait for its ttl
+  ask 1 -X DELETE "$base/v1/holds/$hold" >/dev/null 2>&1 # the work must have ended here: this releases what is left
   exit 73
 }
 while :; do
