@@ -131,14 +131,15 @@ fn failures(said: &str) -> String {
         let lines: Vec<_> = said.lines().collect();
         return lines.get(lines.len().saturating_sub(AT_THE_END)..).unwrap_or_default().join("\n");
     };
-    let (mut text, mut left) = (String::new(), 0);
+    let (mut text, mut left, mut calls) = (String::new(), 0, false);
     for line in list.lines().take_while(|line| *line != "failures:") {
         if line.starts_with("---- ") {
             left = OF_EACH;
-        } else if line == "stack backtrace:" {
-            left = 0;
         }
-        if left > 0 && !line.trim().is_empty() {
+        // Another thread may panic after the first one.
+        calls = line == "stack backtrace:"
+            || calls && !line.starts_with("---- ") && !line.starts_with("thread '");
+        if left > 0 && !calls && !line.trim().is_empty() {
             left -= 1;
             text.extend(line.chars().take(WIDEST));
             text += "\n";

@@ -87,7 +87,11 @@ pub(crate) fn run(room: &Room, logs: &Path) -> Result<(), String> {
         return Ok(());
     }
     // The last line of CI names them all.
-    let names = failed.iter().map(|job| format!("{} ({})", job.name, job.failed.join(", ")));
+    let why = |job: &Ended| match &*job.failed {
+        [] => job.failure.as_deref().and_then(|why| why.lines().next()).unwrap_or_default().into(),
+        names => names.join(", "),
+    };
+    let names = failed.iter().map(|job| format!("{} ({})", job.name, why(job)));
     Err(format!("tests failed in {}", names.collect::<Vec<_>>().join(", ")))
 }
 
