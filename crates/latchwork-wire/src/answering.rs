@@ -93,13 +93,12 @@ where
         match ended.await {
             Some(Err(error)) if !running.is_empty() && !is_said(&error) => has_failed = true,
             Some(ended) => return ended,
-            None if has_failed => {
-                running.push(Box::pin(make()));
-                (has_failed, again, left) = (false, again * 2, left - 1);
-            }
-            None if reached.leaves_another(server, io).await => {
+            None if has_failed || reached.leaves_another(server, io).await => {
                 running.push(Box::pin(make()));
                 left -= 1;
+                if std::mem::take(&mut has_failed) {
+                    again *= 2;
+                }
             }
             None => {}
         }
