@@ -84,8 +84,7 @@ fn h60_a_stalled_leader_ends_no_hold_unnoticed() {
             assert!(fence.check_write(guard.token()).is_err(), "the first one is fenced");
             let told = guard.lost().await;
             let late = told.at.since(at);
-            // A renewal finds it within 2 s.
-            assert!(late < 3 * SEC / 2, "told {late:?} after the next one was let in");
+            assert!(late < SEC, "told {late:?} after the next one was let in");
         }
     });
 }

@@ -96,8 +96,8 @@ impl Harness for OneServer {
         })
     }
 
-    /// Its processes share the machine with other trials, and nobody measures their stalls. It is less than the 2 s
-    /// after which a waiter looks by itself.
+    /// Its processes share the machine with other trials, and nobody measures their stalls. It is less than
+    /// `WAITER_PATIENCE`, after which a waiter that could come is passed by.
     fn slack(&self) -> Duration {
         Duration::from_millis(1_500)
     }
