@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::{Notify, watch};
@@ -53,6 +53,8 @@ pub(super) struct State {
     pub(super) next_connection: u64,
     pub(super) open: BTreeSet<u64>,
     pub(super) counts: Counts,
+    /// How many connections have ended by a panic, which has been printed.
+    pub(super) panics: u64,
     pub(super) ended: bool,
 }
 
@@ -89,6 +91,7 @@ impl Shared {
             next_connection: 0,
             open: BTreeSet::new(),
             counts: Counts::default(),
+            panics: 0,
             ended: false,
         };
         Self {
@@ -101,7 +104,7 @@ impl Shared {
     }
 
     pub(super) fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(|e| e.into_inner())
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Changes the wishes and wakes every connection.
@@ -123,7 +126,7 @@ impl Shared {
     /// Waits for a state; false if it has not come within `limit`.
     pub(super) fn wait(&self, limit: Duration, mut done: impl FnMut(&State) -> bool) -> bool {
         let waiting = self.progress.wait_timeout_while(self.state(), limit, |s| !done(s));
-        waiting.is_ok_and(|(_, timeout)| !timeout.timed_out())
+        !waiting.unwrap_or_else(PoisonError::into_inner).1.timed_out()
     }
 }
 

@@ -51,7 +51,9 @@ pub(super) async fn serve(
         tokio::select! {
             // The sender lives as long as `shared`.
             _ = changes.changed() => {}
-            Some(_) = links.join_next(), if !links.is_empty() => {}
+            Some(end) = links.join_next(), if !links.is_empty() => {
+                shared.state().panics += u64::from(end.is_err());
+            }
             Ok((client, from)) = accept(listener.as_ref()), if listener.is_some() => {
                 links.spawn(serve_connection(Arc::clone(&shared), client, from.ip()));
             }
@@ -67,22 +69,36 @@ async fn accept(listener: Option<&TcpListener>) -> io::Result<(TcpStream, Socket
     }
 }
 
+/// A connection that counts as open, until this is dropped: also if its task panics.
+struct Open<'a> {
+    shared: &'a Shared,
+    id: u64,
+}
+
+impl Drop for Open<'_> {
+    fn drop(&mut self) {
+        self.shared.state().open.remove(&self.id);
+        self.shared.progressed();
+    }
+}
+
 async fn serve_connection(shared: Arc<Shared>, client: TcpStream, from: IpAddr) {
-    let (id, upstream) = {
+    // Before it counts as open, so that no cut is missed.
+    let mut changes = shared.subscribe();
+    let (open, upstream) = {
         let mut state = shared.state();
         let id = state.next_connection;
         state.next_connection += 1;
         state.open.insert(id);
         state.counts.connections += 1;
-        (id, state.upstream)
+        (Open { shared: &shared, id }, state.upstream)
     };
     shared.progressed();
-    let mut changes = shared.subscribe();
     let server = loop {
         tokio::select! {
             server = TcpStream::connect(upstream) => break server,
             _ = changes.changed() => {
-                if shared.state().ended_as(id).is_some() {
+                if shared.state().ended_as(open.id).is_some() {
                     break Err(io::ErrorKind::ConnectionAborted.into());
                 }
             }
@@ -90,12 +106,11 @@ async fn serve_connection(shared: Arc<Shared>, client: TcpStream, from: IpAddr) 
     };
     match server {
         Ok(server) => {
-            let mut link = Link::new(id, from, client, server);
+            let mut link = Link::new(open.id, from, client, server);
             let how = link.run(&shared).await;
             if how == Cut::Abandon {
                 let server = link.abandon();
-                shared.state().open.remove(&id);
-                shared.progressed();
+                drop(open);
                 while !shared.state().ended && changes.changed().await.is_ok() {}
                 return reset(&server);
             }
@@ -103,8 +118,6 @@ async fn serve_connection(shared: Arc<Shared>, client: TcpStream, from: IpAddr) 
         }
         Err(_) => reset(&client),
     }
-    shared.state().open.remove(&id);
-    shared.progressed();
 }
 
 impl State {

@@ -388,10 +388,14 @@ impl Proxy {
     }
 
     fn await_state(&self, what: &str, done: impl Fn(&State) -> bool) -> Result<()> {
-        match self.shared.wait(LIMIT, done) {
-            true => Ok(()),
-            false => Err(Error::new(format!("waited {LIMIT:?} for {what}"))),
+        if self.shared.wait(LIMIT, done) {
+            return Ok(());
         }
+        let State { open, next_connection, panics, .. } = &*self.shared.state();
+        Err(Error::new(format!(
+            "waited {LIMIT:?} for {what}: of {next_connection} connections, {open:?} are open, and \
+             {panics} ended by a panic"
+        )))
     }
 }
 

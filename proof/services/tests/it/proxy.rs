@@ -3,11 +3,13 @@
 #![allow(clippy::disallowed_methods, reason = "tests")]
 
 use std::io::{ErrorKind, Read, Write};
-use std::net::{TcpListener, TcpStream};
+use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use latchwork_services::{Counts, Cut, Direction, Loss, Lost, Proxy, RedisOptions, RedisServer};
+use latchwork_services::{
+    Counts, Cut, Direction, Loss, Lost, Port, Protocol, Proxy, RedisOptions, RedisServer, Silent,
+};
 
 type Test = Result<(), Box<dyn std::error::Error>>;
 
@@ -347,6 +349,24 @@ fn cuts_and_refusals_of_connections_are_done_when_they_return() -> Test {
     old.ask("PING", "+PONG\r\n")?;
     proxy.accept_connections()?;
     Client::connect(proxy.port())?.ask("PING", "+PONG\r\n")
+}
+
+#[test]
+fn a_connection_is_cut_while_it_is_made() -> Test {
+    let port = Port::reserve()?;
+    let address = (Ipv4Addr::LOCALHOST, port.number()).into();
+    let _silent = Silent::at(address)?;
+    let proxy = Proxy::start(Protocol::Plain, address)?;
+    // At any moment of its first steps, too.
+    for _ in 0..500 {
+        let mut client = Client::connect(proxy.port())?;
+        proxy.cut(Cut::Reset)?;
+        proxy.wait_counts(LONG, |counts| counts.connections > 0)?;
+        proxy.cut(Cut::Reset)?;
+        assert_eq!(proxy.reset_counts().connections, 1);
+        assert_eq!(client.end(), Err(ErrorKind::ConnectionReset));
+    }
+    Ok(())
 }
 
 #[test]
