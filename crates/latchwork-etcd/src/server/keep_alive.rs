@@ -135,6 +135,8 @@ impl Waiting {
 enum Over {
     /// Nothing was to be asked for a while.
     Idle,
+    /// Its token was refused, and there is a newer one.
+    Outdated,
     Broken(Failure),
     /// Nobody can ask any more.
     Closed,
@@ -227,6 +229,7 @@ impl Desk {
             });
             match done.await {
                 Some((Over::Broken(failure), mut pending)) => again = pending.fail(&failure),
+                Some((Over::Outdated, mut pending)) => again = pending.left(),
                 Some((Over::Closed, _)) => return,
                 // Without the connection, the callers have been notified.
                 Some((Over::Idle, _)) | None => {}
@@ -255,6 +258,9 @@ impl Desk {
         let requests = self.proof.request_as(requests, token.clone());
         let broken = |status: Option<&Status>| {
             let failure = self.failure(status);
+            if self.proof.is_outdated(&failure, token.as_ref()) {
+                return Over::Outdated;
+            }
             if self.proof.can_mend(&failure) {
                 self.proof.refused(token.as_ref());
             }
@@ -337,9 +343,14 @@ impl Pending {
         for asker in self.askers.drain(..refused.min(self.askers.len())) {
             let _ = asker.answer.send(Err(failure.clone()));
         }
-        let mut others = std::mem::take(&mut self.askers);
-        others.retain(|ask| !ask.answer.is_closed());
-        others
+        self.left()
+    }
+
+    /// Those who still wait for an answer, to ask again.
+    fn left(&mut self) -> VecDeque<Ask> {
+        let mut left = std::mem::take(&mut self.askers);
+        left.retain(|ask| !ask.answer.is_closed());
+        left
     }
 }
 

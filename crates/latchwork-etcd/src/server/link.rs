@@ -239,16 +239,23 @@ impl Link {
         lease: i64,
     ) -> Result<Option<Duration>, Failure> {
         let hope = Hope::new(self, self.channel.present());
+        let token = self.proof.token();
         let answer = self.keep_alives.ask(purpose, lease).await;
         hope.met();
+        // The stream was opened with a token that has ended; the next one takes another.
         match answer {
-            // The stream was opened with a token that has ended; the next one takes another.
-            Err(failure) if self.proof.can_mend(&failure) => {
-                self.log_in().await?;
-                self.keep_alives.ask(purpose, lease).await
+            Err(failure) if self.proof.can_mend(&failure) => {}
+            // Boxed: an acquire that is under way would be larger by it.
+            Err(failure)
+                if failure.reaction == Reaction::NoRight
+                    && Box::pin(self.proof.is_superseded(token.as_ref(), &self.io)).await =>
+            {
+                self.proof.refused(token.as_ref());
             }
-            answer => answer,
+            answer => return answer,
         }
+        self.log_in().await?;
+        self.keep_alives.ask(purpose, lease).await
     }
 
     /// A request with what goes along with each.

@@ -95,6 +95,14 @@ impl Proof {
             && self.login.current().0.is_some()
     }
 
+    /// Whether a stream was refused because of this token, in place of which there is another one.
+    pub(crate) fn is_outdated(&self, failure: &Failure, token: Option<&Token>) -> bool {
+        let state = self.lock();
+        matches!(failure.reaction, Reaction::LogIn | Reaction::NoRight)
+            && state.token.is_some()
+            && state.token.as_ref() != token
+    }
+
     /// Whether there is a newer login than that of this token, whose user lacks a right.
     pub(crate) async fn is_superseded(&self, token: Option<&Token>, io: &Io) -> bool {
         let version = {

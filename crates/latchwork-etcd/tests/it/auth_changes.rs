@@ -74,11 +74,14 @@ async fn lives_through(port: u16, url: &str, changes: &[fn(u16)]) {
     }
 }
 
+/// The first time with new leases, then with those of the first time, which are kept alive on a stream of before.
 async fn works(locks: &LockManager) {
     let names = ["app:a", "app:b", "app:c"];
     let mutexes = names.map(|name| locks.mutex(name));
-    for guard in join_all(mutexes.iter().map(|mutex| mutex.acquire_within(5 * SEC))).await {
-        guard.unwrap().release().await.unwrap();
+    for _ in 0..2 {
+        for guard in join_all(mutexes.iter().map(|mutex| mutex.acquire_within(5 * SEC))).await {
+            guard.unwrap().release().await.unwrap();
+        }
     }
 }
 
@@ -185,31 +188,39 @@ fn h275_users_and_passwords_replaced_in_the_file_lose_no_hold() {
         write("app:lkj3");
         let locks = client_of(&Source::file(&*file)).await;
         let held = locks.mutex("app:k").acquire().await.unwrap();
-        for (user, password, last) in [
-            ("app2", "two", "user delete app"),
-            ("app", "three", "user delete app2"),
-            ("app3", "four", ""),
-        ] {
-            as_root(&format!("user add {user}:{password}"));
-            as_root(&format!("user grant-role {user} {role}"));
-            write(&format!("{user}:{password}"));
-            match last {
-                "" => as_root(&format!("user revoke-role app {role}")),
-                last => as_root(last),
-            };
+        // It tries every third of its ttl.
+        let waiter = client_of(&Source::file(&*file)).await.ttl(TTL);
+        let mutex = waiter.mutex("app:k").fair();
+        let changes = async {
+            until(&locks, "app:k", |shown| shown.waiters.len() == 1).await;
+            for (user, password, last) in [
+                ("app2", "two", "user delete app"),
+                ("app", "three", "user delete app2"),
+                ("app3", "four", ""),
+            ] {
+                as_root(&format!("user add {user}:{password}"));
+                as_root(&format!("user grant-role {user} {role}"));
+                write(&format!("{user}:{password}"));
+                match last {
+                    "" => as_root(&format!("user revoke-role app {role}")),
+                    last => as_root(last),
+                };
+                tokio::time::sleep(TTL + SEC).await;
+                held.ensure_held().expect("it was renewed");
+                works(&locks).await;
+            }
+            // At the same time: etcd has one password for each user.
+            write("app3:five");
+            as_root("user delete app3");
+            as_root("user add app3:five");
+            as_root(&format!("user grant-role app3 {role}"));
             tokio::time::sleep(TTL + SEC).await;
             held.ensure_held().expect("it was renewed");
             works(&locks).await;
-        }
-        // At the same time: etcd has one password for each user.
-        write("app3:five");
-        as_root("user delete app3");
-        as_root("user add app3:five");
-        as_root(&format!("user grant-role app3 {role}"));
-        tokio::time::sleep(TTL + SEC).await;
-        held.ensure_held().expect("it was renewed");
-        works(&locks).await;
-        held.release().await.unwrap();
+            held.release().await.unwrap();
+        };
+        let (next, ()) = tokio::join!(mutex.acquire_within(60 * SEC), changes);
+        next.expect("it has waited through all of it").release().await.unwrap();
     });
     run(join_all(lives));
 }
