@@ -171,6 +171,8 @@ fn the_guardian_holds_the_lifeline_and_the_command_does_not() {
     let store = Store::new();
     // A file of the caller, inherited by latchwork and by the command, but not by the guardian.
     let callers = fs::File::create(store.file("callers")).unwrap();
+    // The script opens its descriptor 9 anew.
+    let callers = rustix::io::fcntl_dupfd_cloexec(callers, 20).unwrap();
     rustix::io::fcntl_setfd(&callers, rustix::io::FdFlags::empty()).unwrap();
     let holder = store.holder(&[], "sleep 300; echo x");
     let ready = started(&holder);
