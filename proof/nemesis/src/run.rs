@@ -235,14 +235,12 @@ impl Plan {
         drop(servers);
         if !one_process {
             progress("looking for ghosts");
-            // On Kubernetes a client counts the ttl of a dead one from its own first look.
-            let _ = runtime.block_on(locks.list(""));
             // The lease behind a hold of the service is twice as long on stores that tie it to its instance.
             let leases = if self.service.is_some() { self.ttl * 3 } else { self.ttl };
-            pause(leases + self.ttl / 4);
+            let earliest = boot_time().plus(leases + self.ttl / 4);
             let ends = self.bounds.ends.max(CLOSED);
-            let limit = boot_time().plus(ends.saturating_sub(leases));
-            runtime.block_on(until_free(&locks, limit));
+            let limit = earliest.plus(ends.saturating_sub(leases));
+            runtime.block_on(until_free(&locks, earliest, limit));
             runtime.block_on(sweep(&locks, &log)).map_err(io::Error::other)?;
         }
         if let Some(lister) = &mut self.lister {

@@ -13,12 +13,16 @@ use crate::pause::pause;
 /// How long a key may be closed whose task was done: a period and a little.
 pub(crate) const CLOSED: Duration = Duration::from_millis(2_500);
 
-/// Waits until everything in the namespace of `locks` is free, and no longer than `limit`: some
-/// stores end the claims of a dead process only some time after their ttl.
-pub(crate) async fn until_free(locks: &LockManager, limit: Moment) {
-    while boot_time() < limit {
+/// Looks again and again from now on, until `earliest` and then until all in the namespace of
+/// `locks` is free, but no longer than `limit`: some stores end the claims of a dead process only
+/// some time after their ttl, and on Kubernetes that time begins at a client's first look at a
+/// write, which may land late.
+pub(crate) async fn until_free(locks: &LockManager, earliest: Moment, limit: Moment) {
+    loop {
         let found = locks.list("").await;
-        if found.is_ok_and(|found| found.iter().all(Snapshot::is_free)) {
+        let is_free = found.is_ok_and(|found| found.iter().all(Snapshot::is_free));
+        let now = boot_time();
+        if now >= limit || now >= earliest && is_free {
             return;
         }
         pause(Duration::from_millis(100));

@@ -126,7 +126,8 @@ async fn run(
     if shop.orders.sweeps {
         io.sleep(shop.orders.ttl + shop.orders.ttl / 2).await;
         // A task that was done keeps its key closed until its period is over.
-        until_free(&locks, boot_time().plus(CLOSED)).await;
+        let now = boot_time();
+        until_free(&locks, now, now.plus(CLOSED)).await;
         sweep(&locks, &log).await?;
     }
     locks.close().await;
