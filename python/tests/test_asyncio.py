@@ -41,6 +41,40 @@ def test_one_task_at_a_time(url, runner):
     assert runner(main()) == (1, 80)
 
 
+def test_a_loop_of_tries_lets_other_tasks_run(runner):
+    """H550: none of them needs the store, so none would have to wait."""
+
+    async def main():
+        async with await aio.connect("mem:") as locks:
+            lock = locks.lock("stock")
+
+            async def hold():
+                async with lock:
+                    started.set()
+                    await asyncio.sleep(0)
+
+            async def within_no_time():
+                try:
+                    return await lock.acquire(timeout=0)
+                except latchwork.TimedOut:
+                    return None
+
+            for attempt in (lock.try_acquire, within_no_time):
+                started = asyncio.Event()
+                holder = asyncio.create_task(hold())
+                await started.wait()
+                for _ in range(1_000):
+                    guard = await attempt()
+                    if guard is not None:
+                        break
+                else:
+                    raise AssertionError("the holder did not run")
+                await guard.release()
+                await holder
+
+    runner(main())
+
+
 def test_all_ways_to_acquire(url, runner):
     async def main():
         async with await aio.connect(url, namespace="ways") as locks:

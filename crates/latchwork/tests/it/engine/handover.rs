@@ -135,6 +135,28 @@ async fn a_local_try_sends_no_request() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn h550_a_loop_of_tries_lets_the_holder_release() {
+    let World { locks, .. } = World::new();
+    let (mutex, lights) = (locks.mutex("k"), locks.semaphore("s", 1));
+    for _ in 0..2 {
+        let held = (mutex.acquire().await.unwrap(), lights.acquire().await.unwrap());
+        let holder = tokio::spawn(async {
+            tokio::task::yield_now().await;
+            held.0.release().await.unwrap();
+            held.1.release().await.unwrap();
+        });
+        let mut tries = 0..1_000;
+        while mutex.try_acquire().await.unwrap().is_none() {
+            tries.next().expect("the holder runs");
+        }
+        while lights.acquire_within(0 * MS).await.is_err() {
+            tries.next().expect("the holder runs");
+        }
+        holder.await.unwrap();
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_local_waiter_inherits_the_store_place() {
     let world = World::new();
     let (_, other) = world.another();
