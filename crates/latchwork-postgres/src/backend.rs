@@ -1,6 +1,7 @@
 //! The five verbs on a table of PostgreSQL.
 
 use std::fmt;
+use std::future::Future;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
@@ -20,6 +21,7 @@ use crate::protocol::statements::Statements;
 use crate::protocol::store::Store;
 use crate::server::connect::{Access, For};
 use crate::server::connection::Checkout;
+use crate::server::errors::is_superseded;
 use crate::server::pool::Pool;
 use crate::server::schema::{REPLACING, functions_of};
 
@@ -97,7 +99,7 @@ impl Backend for PostgresBackend {
     }
 
     fn try_acquire<'a>(&'a self, claim: &'a Claim) -> Verb<'a, Result<Attempt, BackendError>> {
-        Box::pin(self.store.try_acquire(claim))
+        Box::pin(as_the_user_of_now(|| self.store.try_acquire(claim)))
     }
 
     fn wait<'a>(
@@ -116,7 +118,7 @@ impl Backend for PostgresBackend {
     }
 
     fn resize<'a>(&'a self, claim: &'a Claim) -> Verb<'a, Result<Resized, BackendError>> {
-        Box::pin(self.store.resize(claim))
+        Box::pin(as_the_user_of_now(|| self.store.resize(claim)))
     }
 
     fn release<'a>(
@@ -125,7 +127,7 @@ impl Backend for PostgresBackend {
         linger: Linger,
     ) -> Verb<'a, Result<Released, BackendError>> {
         Box::pin(async move {
-            let released = self.store.release(claim, linger).await;
+            let released = as_the_user_of_now(|| self.store.release(claim, linger)).await;
             self.store.sweep_after(claim.id);
             released
         })
@@ -148,7 +150,19 @@ impl Backend for PostgresBackend {
     }
 
     fn inspect<'a>(&'a self, query: &'a Query) -> Verb<'a, Result<Vec<Snapshot>, BackendError>> {
-        Box::pin(self.store.inspect(query))
+        Box::pin(as_the_user_of_now(|| self.store.inspect(query)))
+    }
+}
+
+/// Asks once more if the user of the connection lacked a right and there is another one.
+async fn as_the_user_of_now<T, F>(ask: impl Fn() -> F) -> Result<T, BackendError>
+where
+    F: Future<Output = Result<T, BackendError>>,
+{
+    match ask().await {
+        // Boxed: an acquire that is under way would be larger by it.
+        Err(error) if is_superseded(&error) => Box::pin(ask()).await,
+        answer => answer,
     }
 }
 

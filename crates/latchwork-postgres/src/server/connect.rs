@@ -17,10 +17,10 @@ use tokio_postgres::{Client, Config};
 use crate::address::host::Host;
 use crate::address::passfile::Found;
 use crate::config::{Login, PostgresConfig, SslMode};
-use crate::server::connection::{Connection, Orphans};
+use crate::server::connection::{Connection, Logins, Orphans};
 use crate::server::errors::{
-    NO_WRITES_STEP, is_by_rules, is_locked, is_login_refused, late, no_socket, not_connected,
-    not_reached, without_password,
+    NO_WRITES_STEP, is_by_rules, is_locked, is_login_refused, is_superseded, late, no_socket,
+    not_connected, not_reached, superseded, without_password,
 };
 use crate::server::greet::{Greeting, Sibling, process_of};
 use crate::server::lineage::Seen;
@@ -77,6 +77,7 @@ pub(crate) struct Access {
     list: Arc<StatementList>,
     pub(crate) io: Io,
     pub(crate) orphans: Arc<Orphans>,
+    logins: Arc<Logins>,
     /// The timelines that this client has seen.
     pub(crate) seen: Arc<Seen>,
     /// Statements of the role may last so short that a connection needs more time from its first packet on.
@@ -133,7 +134,8 @@ impl Access {
     /// `list` has the statements that connections for locks prepare.
     pub(crate) fn new(config: PostgresConfig, list: Arc<StatementList>, io: Io) -> Arc<Self> {
         let (orphans, seen) = (Arc::default(), Arc::default());
-        Arc::new(Self { config, list, io, orphans, seen, is_hurried: AtomicBool::new(false) })
+        let (logins, is_hurried) = (Logins::new(config.login.clone()), AtomicBool::new(false));
+        Arc::new(Self { config, list, io, orphans, logins, seen, is_hurried })
     }
 
     /// Connects to the server of the address that counts ([`Self::choose`]). The connection is made where the
@@ -162,6 +164,7 @@ impl Access {
         sink: Option<Sink>,
     ) -> Result<Opened, BackendError> {
         match self.best_of_all(purpose, sink.clone()).await {
+            Err(error) if is_superseded(&error) => self.best_of_all(purpose, sink).await,
             Err(error) if is_cut_short(&error) && self.config.pooler != Some(true) => {
                 self.is_hurried.store(true, Ordering::Relaxed);
                 self.best_of_all(purpose, sink).await
@@ -223,8 +226,16 @@ impl Access {
         answers.sort_by_key(|(place, _)| *place);
         let chosen =
             self.choose(answers.into_iter().map(|(_, answer)| answer).collect(), purpose)?;
-        let effect = |error: BackendError| error.with_effect(Effect::NotApplied);
-        self.make_ready(chosen, purpose).await.map_err(effect)
+        let login = chosen.connection.login;
+        let error = match self.make_ready(chosen, purpose).await {
+            Ok(opened) => return Ok(opened),
+            Err(error) => error.with_effect(Effect::NotApplied),
+        };
+        // It may log in, and lacks a right.
+        if error.kind == BackendErrorKind::Denied && self.logins.supersede(login, &self.io).await {
+            return Err(superseded(&error));
+        }
+        Err(error)
     }
 
     fn progress(&self, at: &Host) -> Progress {
@@ -326,13 +337,19 @@ impl Access {
     ) -> Result<Opened, BackendError> {
         let (login, seen) = self.config.login.current();
         let (login, reason) = self.with_password(login, at)?;
+        let of = |version: u64| {
+            move |mut opened: Opened| {
+                opened.connection.login = version;
+                opened
+            }
+        };
         let refusal =
             match self.log_in_as(&login, reason, at, sink.clone(), is_hurried, reached).await {
                 Err(error) if is_login_refused(&error) => error,
-                made => return made,
+                made => return made.map(of(seen)),
             };
-        let newer = match self.config.login.after_refusal(seen, &self.io).await {
-            Ok(newer) => newer.map_or_else(|| self.config.login.current().0, |(newer, _)| newer),
+        let (newer, seen) = match self.config.login.after_refusal(seen, &self.io).await {
+            Ok(newer) => newer.unwrap_or_else(|| self.config.login.current()),
             Err(problem) => return Err(refusal.unrenewed(&problem)),
         };
         // The file with passwords may have been replaced since it was read.
@@ -340,7 +357,7 @@ impl Access {
         if newer == login {
             return Err(refusal);
         }
-        self.log_in_as(&newer, reason, at, sink, is_hurried, reached).await
+        self.log_in_as(&newer, reason, at, sink, is_hurried, reached).await.map(of(seen))
     }
 
     /// Logs in; with `sslmode=prefer` once more without TLS, if the server lets this user in by no other way.
@@ -469,7 +486,8 @@ impl Access {
         let sibling = Sibling::of(|name| connection.parameter(name));
         drive.start(Mover::new(connection, orders.clone(), sink));
         let (list, orphans) = (self.list.clone(), self.orphans.clone());
-        let mut connection = Connection::new(client, drive, orders, list, orphans);
+        let logins = self.logins.clone();
+        let mut connection = Connection::new(client, drive, orders, list, orphans, logins);
         connection.sibling = sibling;
         connection
     }

@@ -3,19 +3,20 @@
 use std::collections::HashMap;
 use std::fmt;
 use std::pin::pin;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
-use latchwork_store::{BackendError, ClaimId, Effect, Io, Moment};
-use latchwork_wire::Drive;
+use latchwork_store::{BackendError, BackendErrorKind, ClaimId, Effect, Io, Moment};
+use latchwork_wire::{Drive, Sourced};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_postgres::error::SqlState;
 use tokio_postgres::types::ToSql;
 use tokio_postgres::{Client, Row, Statement};
 
+use crate::config::Login;
 use crate::lock;
-use crate::server::errors::{failure, lost, not_replicated};
+use crate::server::errors::{failure, lost, not_replicated, superseded};
 use crate::server::greet::Sibling;
 use crate::server::lineage::Lineage;
 use crate::server::mover::Orders;
@@ -66,6 +67,27 @@ impl Orphans {
     }
 }
 
+/// The login of all connections of a store.
+pub(crate) struct Logins {
+    current: Sourced<Login>,
+    /// Users of earlier versions lack a right.
+    least: AtomicU64,
+}
+
+impl Logins {
+    pub(crate) fn new(current: Sourced<Login>) -> Arc<Self> {
+        Arc::new(Self { current, least: AtomicU64::new(0) })
+    }
+
+    /// Whether the source has a newer login than this one, whose user lacks a right.
+    pub(crate) async fn supersede(&self, version: u64, io: &Io) -> bool {
+        let newer = self.current.after_refusal(version, io).await;
+        let Ok(Some((_, newer))) = newer else { return false };
+        self.least.fetch_max(newer, Ordering::Relaxed);
+        true
+    }
+}
+
 /// One connection. It ends when nobody has it any more.
 pub(crate) struct Connection {
     client: Option<Client>,
@@ -90,6 +112,9 @@ pub(crate) struct Connection {
     pub(crate) sibling: Option<Sibling>,
     /// When its last request has ended.
     used: Mutex<Moment>,
+    logins: Arc<Logins>,
+    /// The version of its login.
+    pub(crate) login: u64,
 }
 
 impl Connection {
@@ -99,6 +124,7 @@ impl Connection {
         orders: Arc<Orders>,
         list: Arc<StatementList>,
         orphans: Arc<Orphans>,
+        logins: Arc<Logins>,
     ) -> Self {
         Self {
             client: Some(client),
@@ -114,6 +140,8 @@ impl Connection {
             pooled: false,
             lineage: None,
             sibling: None,
+            logins,
+            login: 0,
         }
     }
 
@@ -157,7 +185,10 @@ impl Connection {
     /// Whether it takes requests.
     pub(crate) fn is_open(&self) -> bool {
         self.drive.refresh();
-        !self.orders.has_ended() && !self.drive.has_ended() && !self.client().is_closed()
+        self.login >= self.logins.least.load(Ordering::Relaxed)
+            && !self.orders.has_ended()
+            && !self.drive.has_ended()
+            && !self.client().is_closed()
     }
 
     pub(crate) fn is_doubted(&self) -> bool {
@@ -251,7 +282,14 @@ impl Checkout {
         let connection = &self.0;
         let warned = connection.orders.warnings();
         let flight = Flight { connection, about, since, landed: false };
-        let answer = asked.await;
+        let mut answer = asked.await;
+        if let Err(error) = &mut answer
+            && error.kind == BackendErrorKind::Denied
+            // Boxed: an acquire that is under way would be larger by it.
+            && Box::pin(connection.logins.supersede(connection.login, connection.drive.io())).await
+        {
+            *error = superseded(error);
+        }
         if !answer.as_ref().is_err_and(|error| error.effect == Effect::Unknown) {
             flight.lands();
         }

@@ -117,6 +117,20 @@ pub(crate) fn is_by_rules(error: &Error) -> bool {
     error.code() == Some(&SqlState::INVALID_AUTHORIZATION_SPECIFICATION)
 }
 
+const SUPERSEDED: &str = "the source of the login names another one now";
+
+/// The user of a connection lacks a right, and is not the one that is to be used now.
+pub(crate) fn superseded(refusal: &BackendError) -> BackendError {
+    let message = format!("{}; {SUPERSEDED}", refusal.message);
+    BackendError::new(BackendErrorKind::Unreachable, refusal.effect, message)
+        .with_next_step("try again: the next connection is that of the other login")
+}
+
+/// Whether the same may be asked as the user that counts now.
+pub(crate) fn is_superseded(error: &BackendError) -> bool {
+    error.effect == Effect::NotApplied && error.message.ends_with(SUPERSEDED)
+}
+
 /// No connection through a socket in the file system.
 pub(crate) fn no_socket(at: &str, error: &std::io::Error) -> BackendError {
     let step = match error.kind() {

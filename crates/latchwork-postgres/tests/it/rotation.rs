@@ -5,6 +5,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 
 use crate::common::*;
+use futures_util::future::join_all;
 use latchwork::{Driver, LockManager};
 use latchwork_postgres::{PostgresBackend, PostgresConfig};
 use latchwork_services::{Folder, PgBouncer, PostgresOptions, PostgresServer};
@@ -109,6 +110,44 @@ fn h319_logins_replaced_at_a_pooler_lose_no_hold() {
             tokio::time::sleep((TTL_SECS + 1) * SEC).await;
             held.ensure_held().unwrap();
             locks.mutex("another").acquire().await.unwrap().release().await.unwrap();
+        }
+        held.release().await.unwrap();
+    });
+}
+
+/// H552: the role loses its rights, and then is dropped, while its connections live on and the file names another role.
+#[test]
+fn h552_rights_that_go_to_another_role_lose_no_hold() {
+    let (server, folder) = (server_with_password(), Folder::new().unwrap());
+    let file = folder.path().join("store");
+    let port = server.port();
+    let write = |login: &str| {
+        replace(&file, &format!("postgres://{login}@127.0.0.1:{port}/postgres\n"));
+    };
+    // As a manager of passwords does it: a role for each lease, which gets its rights from another one.
+    server.psql("CREATE ROLE locks; GRANT app TO locks; ALTER ROLE app NOLOGIN").unwrap();
+    let make = |role: &str| {
+        server.psql(&format!("CREATE ROLE {role} LOGIN PASSWORD 'x' IN ROLE app")).unwrap();
+        write(&format!("{role}:x"));
+    };
+    make("app1");
+    run(async {
+        let locks = locks_of(&Source::file(&*file)).await;
+        let held = locks.mutex("rotated").acquire().await.unwrap();
+        for (old, new, last) in
+            [("app1", "app2", "REVOKE app FROM app1"), ("app2", "app3", "DROP ROLE app2")]
+        {
+            make(new);
+            server.psql(last).unwrap();
+            // A free key, before a renewal has been refused; then on each connection.
+            locks.mutex("another").acquire().await.unwrap().release().await.unwrap();
+            let names: Vec<_> = (0..8).map(|n| format!("{old}.{n}")).collect();
+            let mutexes: Vec<_> = names.iter().map(|name| locks.mutex(name)).collect();
+            for guard in join_all(mutexes.iter().map(|mutex| mutex.acquire())).await {
+                guard.unwrap().release().await.unwrap();
+            }
+            tokio::time::sleep((TTL_SECS + 1) * SEC).await;
+            held.ensure_held().unwrap();
         }
         held.release().await.unwrap();
     });

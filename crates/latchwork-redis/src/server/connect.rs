@@ -53,21 +53,25 @@ fn greetings(credentials: &Credentials, database: i64, protocol: Protocol) -> Ve
     greetings
 }
 
-/// Makes the connection itself. If the server refuses the login, a newer one of the source is tried.
+/// Makes the connection itself, and says which version of the login it has. If the server refuses the login, a newer one of
+/// the source is tried.
 pub(crate) async fn connect(
     endpoint: &Endpoint,
     access: &Access,
     protocol: Protocol,
     on_push: OnPush,
     io: &Io,
-) -> Result<(Connection, Arc<Drive>), NotConnected> {
+) -> Result<(Connection, Arc<Drive>, u64), NotConnected> {
     let (login, seen) = access.credentials.current();
     let refusal = match connect_as(&login, endpoint, access, protocol, on_push.clone(), io).await {
         Err(NotConnected::By(error)) if is_denied(&error) => error,
-        made => return made,
+        made => return made.map(|(conn, drive)| (conn, drive, seen)),
     };
     match access.credentials.after_refusal(seen, io).await {
-        Ok(Some((newer, _))) => connect_as(&newer, endpoint, access, protocol, on_push, io).await,
+        Ok(Some((newer, version))) => {
+            let made = connect_as(&newer, endpoint, access, protocol, on_push, io).await;
+            made.map(|(conn, drive)| (conn, drive, version))
+        }
         Ok(None) => Err(NotConnected::By(refusal)),
         Err(problem) => Err(NotConnected::Stale(refusal, problem)),
     }

@@ -74,6 +74,8 @@ pub(crate) struct Link {
     drive: Arc<Drive>,
     endpoint: Endpoint,
     user: String,
+    /// The version of the login.
+    pub(super) login: u64,
     io: Io,
     pub(crate) facts: Facts,
     /// Tells this connection from all others of the process; 0 if its messages go to no inbox.
@@ -109,6 +111,7 @@ impl Link {
             drive,
             endpoint,
             user: access.user(),
+            login: 0,
             facts: Facts::default(),
             id: 0,
             client_id: None,
@@ -283,6 +286,12 @@ impl Link {
     /// same address may do what was refused here.
     pub(crate) fn may_be_replaced(&self) -> bool {
         self.io.now().since(self.made_at) >= SPACING
+    }
+
+    /// Whether its user, who lacks a right, is not the one that the source of the login names now.
+    pub(crate) async fn is_superseded(&self) -> bool {
+        let credentials = &self.beside.access.credentials;
+        matches!(credentials.after_refusal(self.login, &self.io).await, Ok(Some(_)))
     }
 
     pub(crate) fn endpoint(&self) -> &Endpoint {

@@ -65,8 +65,9 @@ impl Link {
                 })
             };
             match connect(&endpoint, access, protocol, noted, &io).await {
-                Ok((conn, drive)) => {
+                Ok((conn, drive, login)) => {
                     let mut link = Self::new(conn, drive, endpoint, access, broken, io);
+                    link.login = login;
                     link.facts.pushes = protocol == Protocol::Resp3;
                     link.introduce(replaces, access).await?;
                     return Ok(link);

@@ -322,6 +322,13 @@ impl Route {
                     retries.pause(io).await;
                     let _ = cluster.refresh().await;
                 }
+                // Boxed: an acquire that is under way would be larger by it.
+                _ if is_denied && Box::pin(link.is_superseded()).await => {
+                    link.give_up();
+                    if failure.error.effect == Effect::Unknown {
+                        return Err(failure);
+                    }
+                }
                 _ => {
                     if failure.concerns_the_connection() && link.may_be_replaced() {
                         link.give_up();

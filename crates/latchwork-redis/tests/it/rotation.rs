@@ -98,6 +98,36 @@ async fn h270_a_password_replaced_on_a_cluster_loses_no_hold() {
     rotated(&cluster.url(), &all).await;
 }
 
+/// H552: the old user may still log in. It loses its keys, and then its commands.
+#[tokio::test]
+async fn h552_rights_that_go_to_another_user_lose_no_hold() {
+    let options = with_user().user(format!("app2 on >new {EVERYTHING}"));
+    let server = RedisServer::start(&options).unwrap();
+    let with = |login: &str| server.url().replacen("://", &format!("://{login}@"), 1);
+    let file = StoreFile::new(&with("app:old"));
+    let locks = file.connect().await;
+    let held = locks.mutex("rotated").acquire().await.unwrap();
+    let steps: [(&str, &[&str]); 3] = [
+        ("app2:new", &["app", "resetkeys"]),
+        ("app:old", &["app2", "-@all", "+@connection"]),
+        ("app2:new", &["app", "resetkeys", "resetchannels", "-@all"]),
+    ];
+    for (login, rights) in steps {
+        for user in ["app", "app2"] {
+            let all = ["ACL", "SETUSER", user, "~*", "&*", "+@all"];
+            server.command(&all).unwrap().ok().unwrap();
+        }
+        file.replace(&with(login));
+        let words = [&["ACL", "SETUSER"], rights].concat();
+        server.command(&words).unwrap().ok().unwrap();
+        // A free key, before a renewal has been refused.
+        locks.mutex("another").acquire().await.unwrap().release().await.unwrap();
+        tokio::time::sleep(WATCHED).await;
+        held.ensure_held().unwrap();
+    }
+    held.release().await.unwrap();
+}
+
 /// H318: the login of the servers and, with the same steps, that of the Sentinels. Each connection that is cut is made again
 /// by way of them.
 #[tokio::test]
