@@ -12,10 +12,14 @@ class Evictions:
             if hold.first.values["several"]:
                 self.several[(hold.process, hold.first.task)].append(hold)
 
-    def find(self, hold):
-        """The line that says that this hold was ended, or the one that it waited to replace then."""
+    def find_own(self, hold):
+        """The line that says that this hold was ended."""
         # The key of a run in a period has the period's beginning behind it, and the store's has not.
-        event = self.of.get((hold.key.split("@")[0], hold.grant))
+        return self.of.get((hold.key.split("@")[0], hold.grant))
+
+    def find(self, hold):
+        """As find_own, or that the one was ended that it waited to replace then."""
+        event = self.find_own(hold)
         if event is None and hold.beside and hold.beside.granted:
             before = self.of.get((hold.beside.key, hold.beside.grant))
             if before and before.values["asked"] <= hold.granted.time <= before.time:

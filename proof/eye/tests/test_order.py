@@ -82,6 +82,7 @@ class ReleaseCounts(RuleCase):
         self.refuses(hold("w1.0", 10, 20, 1) + late, "waited 679 ms longer")
         self.refuses(hold("w1.0", 10, 20, 1).replace("how=release", "how=drop").replace("21 w1.0 released attempt=1 answer=yes", "") + late, "longer")
         self.accepts(hold("w1.0", 10, 20, 1) + late + "600 w2.0 stalled length=300\n")
+        self.accepts(hold("w1.0", 10, 20, 1) + late + "600 run starved length=300\n")
         book = self.judge(hold("w1.0", 10, 20, 1) + late + "50 run struck fault=cut\n60 run healed fault=cut\n")
         self.assertEqual(book.findings, [])
 

@@ -149,6 +149,11 @@ class Release(RuleCase):
 
     def test_yes_after_an_eviction(self):
         self.refuses(hold("w0.0", 10, 20, 1) + "15 run evicted key=k grant=1 asked=14\n", "ended by force")
+        # What was replaced meanwhile was ended, and what replaced it was not.
+        read = hold("w0.0", 10, 20, 1, mode="read").replace("how=release", "how=drop").replace("21 w0.0 released attempt=1 answer=yes", "")
+        upgrade = hold("w0.0", 20, 40, 2, attempt=2, mode="write", beside=1)
+        self.accepts(read + upgrade + "25 run evicted key=k grant=1 asked=15\n")
+        self.refuses(read + upgrade + "25 run evicted key=k grant=2 asked=15\n", "ended by force")
 
     def test_yes_after_the_validity(self):
         self.refuses(GRANTED + "991 w0.0 releasing attempt=1 how=release\n992 w0.0 released attempt=1 answer=yes\n", "after its validity")

@@ -322,7 +322,8 @@ impl LockManager {
     ///
     /// The holder learns of it at its next renewal, at most a third of its ttl later, and may keep
     /// working until then; a holder of this manager learns of it at once. Use it if the holder is known to have
-    /// stopped, or with a fence.
+    /// stopped, or with a fence. A hold that is upgraded or downgraded in that moment may go on as the hold that
+    /// replaces it; then no new token comes back.
     ///
     /// # Errors
     ///

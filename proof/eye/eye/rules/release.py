@@ -13,7 +13,8 @@ def release(book, story, bounds):
             continue
         book.look()
         said = answer.values["answer"]
-        evicted = evictions.find(hold)
+        # What replaced an evicted hold may have been spared.
+        evicted = evictions.find_own(hold)
         if said == "yes":
             if hold.releasing.time >= hold.valid_until and not _in_doubt(hold):
                 book.find(answer, f"{hold} was released after its validity, and the answer was yes", hold)
