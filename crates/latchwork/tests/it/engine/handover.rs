@@ -149,7 +149,7 @@ async fn h550_a_loop_of_tries_lets_the_holder_release() {
         while mutex.try_acquire().await.unwrap().is_none() {
             tries.next().expect("the holder runs");
         }
-        while lights.acquire_within(0 * MS).await.is_err() {
+        while lights.acquire_within(std::time::Duration::ZERO).await.is_err() {
             tries.next().expect("the holder runs");
         }
         holder.await.unwrap();
