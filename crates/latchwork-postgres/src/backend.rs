@@ -99,7 +99,7 @@ impl Backend for PostgresBackend {
     }
 
     fn try_acquire<'a>(&'a self, claim: &'a Claim) -> Verb<'a, Result<Attempt, BackendError>> {
-        Box::pin(as_the_user_of_now(|| self.store.try_acquire(claim)))
+        Box::pin(as_the_user_of_now(&self.store, || self.store.try_acquire(claim)))
     }
 
     fn wait<'a>(
@@ -118,7 +118,7 @@ impl Backend for PostgresBackend {
     }
 
     fn resize<'a>(&'a self, claim: &'a Claim) -> Verb<'a, Result<Resized, BackendError>> {
-        Box::pin(as_the_user_of_now(|| self.store.resize(claim)))
+        Box::pin(as_the_user_of_now(&self.store, || self.store.resize(claim)))
     }
 
     fn release<'a>(
@@ -127,7 +127,8 @@ impl Backend for PostgresBackend {
         linger: Linger,
     ) -> Verb<'a, Result<Released, BackendError>> {
         Box::pin(async move {
-            let released = as_the_user_of_now(|| self.store.release(claim, linger)).await;
+            let released =
+                as_the_user_of_now(&self.store, || self.store.release(claim, linger)).await;
             self.store.sweep_after(claim.id);
             released
         })
@@ -150,20 +151,25 @@ impl Backend for PostgresBackend {
     }
 
     fn inspect<'a>(&'a self, query: &'a Query) -> Verb<'a, Result<Vec<Snapshot>, BackendError>> {
-        Box::pin(as_the_user_of_now(|| self.store.inspect(query)))
+        Box::pin(as_the_user_of_now(&self.store, || self.store.inspect(query)))
     }
 }
 
-/// Asks once more if the user of the connection lacked a right and there is another one.
-async fn as_the_user_of_now<T, F>(ask: impl Fn() -> F) -> Result<T, BackendError>
+/// Asks again if the user of the connection lacked a right and there is another one: at most on each connection that
+/// the old user may have.
+async fn as_the_user_of_now<T, F>(store: &Store, ask: impl Fn() -> F) -> Result<T, BackendError>
 where
     F: Future<Output = Result<T, BackendError>>,
 {
-    match ask().await {
-        // Boxed: an acquire that is under way would be larger by it.
-        Err(error) if is_superseded(&error) => Box::pin(ask()).await,
-        answer => answer,
+    let mut answer = ask().await;
+    for _ in 0..=store.access.config.connections {
+        match &answer {
+            // Boxed: an acquire that is under way would be larger by it.
+            Err(error) if is_superseded(error) => answer = Box::pin(ask()).await,
+            _ => break,
+        }
     }
+    answer
 }
 
 impl Drop for PostgresBackend {

@@ -17,7 +17,7 @@ use tokio_postgres::{Client, Config};
 use crate::address::host::Host;
 use crate::address::passfile::Found;
 use crate::config::{Login, PostgresConfig, SslMode};
-use crate::server::connection::{Connection, Logins, Orphans};
+use crate::server::connection::{Connection, Orphans};
 use crate::server::errors::{
     NO_WRITES_STEP, is_by_rules, is_locked, is_login_refused, is_superseded, late, no_socket,
     not_connected, not_reached, superseded, without_password,
@@ -77,7 +77,6 @@ pub(crate) struct Access {
     list: Arc<StatementList>,
     pub(crate) io: Io,
     pub(crate) orphans: Arc<Orphans>,
-    logins: Arc<Logins>,
     /// The timelines that this client has seen.
     pub(crate) seen: Arc<Seen>,
     /// Statements of the role may last so short that a connection needs more time from its first packet on.
@@ -134,8 +133,7 @@ impl Access {
     /// `list` has the statements that connections for locks prepare.
     pub(crate) fn new(config: PostgresConfig, list: Arc<StatementList>, io: Io) -> Arc<Self> {
         let (orphans, seen) = (Arc::default(), Arc::default());
-        let (logins, is_hurried) = (Logins::new(config.login.clone()), AtomicBool::new(false));
-        Arc::new(Self { config, list, io, orphans, logins, seen, is_hurried })
+        Arc::new(Self { config, list, io, orphans, seen, is_hurried: AtomicBool::new(false) })
     }
 
     /// Connects to the server of the address that counts ([`Self::choose`]). The connection is made where the
@@ -231,8 +229,10 @@ impl Access {
             Ok(opened) => return Ok(opened),
             Err(error) => error.with_effect(Effect::NotApplied),
         };
-        // It may log in, and lacks a right.
-        if error.kind == BackendErrorKind::Denied && self.logins.supersede(login, &self.io).await {
+        // Its user may log in, and lacks a right.
+        if error.kind == BackendErrorKind::Denied
+            && let Ok(Some(_)) = self.config.login.after_refusal(login, &self.io).await
+        {
             return Err(superseded(&error));
         }
         Err(error)
@@ -486,7 +486,7 @@ impl Access {
         let sibling = Sibling::of(|name| connection.parameter(name));
         drive.start(Mover::new(connection, orders.clone(), sink));
         let (list, orphans) = (self.list.clone(), self.orphans.clone());
-        let logins = self.logins.clone();
+        let logins = self.config.login.clone();
         let mut connection = Connection::new(client, drive, orders, list, orphans, logins);
         connection.sibling = sibling;
         connection

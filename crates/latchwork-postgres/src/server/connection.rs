@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::fmt;
 use std::pin::pin;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
@@ -67,27 +67,6 @@ impl Orphans {
     }
 }
 
-/// The login of all connections of a store.
-pub(crate) struct Logins {
-    current: Sourced<Login>,
-    /// Users of earlier versions lack a right.
-    least: AtomicU64,
-}
-
-impl Logins {
-    pub(crate) fn new(current: Sourced<Login>) -> Arc<Self> {
-        Arc::new(Self { current, least: AtomicU64::new(0) })
-    }
-
-    /// Whether the source has a newer login than this one, whose user lacks a right.
-    pub(crate) async fn supersede(&self, version: u64, io: &Io) -> bool {
-        let newer = self.current.after_refusal(version, io).await;
-        let Ok(Some((_, newer))) = newer else { return false };
-        self.least.fetch_max(newer, Ordering::Relaxed);
-        true
-    }
-}
-
 /// One connection. It ends when nobody has it any more.
 pub(crate) struct Connection {
     client: Option<Client>,
@@ -112,9 +91,11 @@ pub(crate) struct Connection {
     pub(crate) sibling: Option<Sibling>,
     /// When its last request has ended.
     used: Mutex<Moment>,
-    logins: Arc<Logins>,
+    logins: Sourced<Login>,
     /// The version of its login.
     pub(crate) login: u64,
+    /// Its user lacks a right, and the source of the login names another one.
+    superseded: AtomicBool,
 }
 
 impl Connection {
@@ -124,7 +105,7 @@ impl Connection {
         orders: Arc<Orders>,
         list: Arc<StatementList>,
         orphans: Arc<Orphans>,
-        logins: Arc<Logins>,
+        logins: Sourced<Login>,
     ) -> Self {
         Self {
             client: Some(client),
@@ -142,6 +123,7 @@ impl Connection {
             sibling: None,
             logins,
             login: 0,
+            superseded: AtomicBool::new(false),
         }
     }
 
@@ -185,10 +167,16 @@ impl Connection {
     /// Whether it takes requests.
     pub(crate) fn is_open(&self) -> bool {
         self.drive.refresh();
-        self.login >= self.logins.least.load(Ordering::Relaxed)
+        !self.superseded.load(Ordering::Relaxed)
             && !self.orders.has_ended()
             && !self.drive.has_ended()
             && !self.client().is_closed()
+    }
+
+    /// Whether the source of its login, whose user lacks a right, has a newer one.
+    pub(crate) async fn is_superseded(&self) -> bool {
+        let newer = self.logins.after_refusal(self.login, self.drive.io()).await;
+        matches!(newer, Ok(Some(_)))
     }
 
     pub(crate) fn is_doubted(&self) -> bool {
@@ -286,8 +274,9 @@ impl Checkout {
         if let Err(error) = &mut answer
             && error.kind == BackendErrorKind::Denied
             // Boxed: an acquire that is under way would be larger by it.
-            && Box::pin(connection.logins.supersede(connection.login, connection.drive.io())).await
+            && Box::pin(connection.is_superseded()).await
         {
+            connection.superseded.store(true, Ordering::Relaxed);
             *error = superseded(error);
         }
         if !answer.as_ref().is_err_and(|error| error.effect == Effect::Unknown) {
