@@ -13,6 +13,7 @@ use crate::wait::patience::Patience;
 use latchwork_store::{
     Claim, ClaimId, Error, ErrorKind, Key, Mode, Moment, Resize, Resized, Stamp,
 };
+use latchwork_wire::yield_now;
 
 /// A lock that can be acquired: a key, a mode and options.
 ///
@@ -276,6 +277,11 @@ impl Lock {
             async move { acquire(&engine, &request, patience, start, again).await }
         });
         let answer = call.await;
+        if !matches!(answer, Ok(Ok(Admission::Granted(_)))) {
+            // What this process answers by itself waits for nothing, so a loop of tries would keep the holder from its
+            // release for ever.
+            yield_now().await;
+        }
         self.engine.told(answer, Some(key))
     }
 

@@ -28,8 +28,9 @@ use crate::runtime::own::Forked;
 
 /// How often calls that were woken are looked at.
 const LOOK: Duration = Duration::from_millis(400);
-/// How many looks find a call woken and not polled before it is taken away: 1.6 to 2.0 s.
-const LOOKS: u32 = 5;
+/// How many looks find a call woken and not polled before it is taken away: 1.6 to 2.0 s, for the first look may be at once
+/// or one pause later.
+const LOOKS: u32 = 4;
 
 /// How to handle a call that was woken and is not polled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -25,7 +25,6 @@ use latchwork_store::{
     Error, ErrorKind, Grant, Key, Mode, Moment, Order, Resize, Stamp, Wake,
 };
 use latchwork_store::{random_between, validity};
-use latchwork_wire::yield_now;
 
 /// The longest pause between two looks of a waiter.
 const LONGEST_REST: Duration = Duration::from_secs(10);
@@ -75,24 +74,7 @@ impl Admission {
 ///
 /// `again` is for one that was taken away from a future that nobody polled ([`Call`](crate::runtime::call)): it
 /// has waited before.
-///
-/// What is not granted has let other tasks run: a loop of tries that this process can answer by itself would
-/// else keep the holder from its release for ever.
 pub(crate) async fn acquire(
-    engine: &Arc<Engine>,
-    request: &Request,
-    patience: Patience,
-    start: Moment,
-    again: bool,
-) -> Result<Admission, Error> {
-    let admission = admission(engine, request, patience, start, again).await;
-    if !matches!(admission, Ok(Admission::Granted(_))) {
-        yield_now().await;
-    }
-    admission
-}
-
-async fn admission(
     engine: &Arc<Engine>,
     request: &Request,
     patience: Patience,
