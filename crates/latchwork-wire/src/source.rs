@@ -290,6 +290,15 @@ impl<L: Clone> Sourced<L> {
         }
     }
 
+    /// Returns whether the source has a newer login than this version, whose user lacks a right.
+    ///
+    /// # Cancel safety
+    ///
+    /// As for [`after_refusal`](Self::after_refusal).
+    pub async fn is_superseded(&self, seen: u64, io: &Io) -> bool {
+        matches!(self.after_refusal(seen, io).await, Ok(Some(_)))
+    }
+
     fn take(&self, from: &Renewing<L>) -> Result<(), Error> {
         let (latest, version) = {
             let state = from.source.0.lock();

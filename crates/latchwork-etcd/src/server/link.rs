@@ -242,20 +242,17 @@ impl Link {
         let token = self.proof.token();
         let answer = self.keep_alives.ask(purpose, lease).await;
         hope.met();
-        // The stream was opened with a token that has ended; the next one takes another.
         match answer {
-            Err(failure) if self.proof.can_mend(&failure) => {}
-            // Boxed: an acquire that is under way would be larger by it.
+            // The stream was opened with a token that has ended; the next one takes another. Boxed: an acquire that is
+            // under way would be larger by it.
             Err(failure)
-                if failure.reaction == Reaction::NoRight
-                    && Box::pin(self.proof.is_superseded(token.as_ref(), &self.io)).await =>
+                if Box::pin(self.proof.mends(&failure, token.as_ref(), &self.io)).await =>
             {
-                self.proof.refused(token.as_ref());
+                self.log_in().await?;
+                self.keep_alives.ask(purpose, lease).await
             }
-            answer => return answer,
+            answer => answer,
         }
-        self.log_in().await?;
-        self.keep_alives.ask(purpose, lease).await
     }
 
     /// A request with what goes along with each.

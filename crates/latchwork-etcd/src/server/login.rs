@@ -95,6 +95,19 @@ impl Proof {
             && self.login.current().0.is_some()
     }
 
+    /// Whether what was refused with this token, or for want of one, can be sent again as the user that counts now; then
+    /// the token is forgotten.
+    pub(crate) async fn mends(&self, failure: &Failure, token: Option<&Token>, io: &Io) -> bool {
+        let can_mend = match failure.reaction {
+            Reaction::NoRight => self.is_superseded(token, io).await,
+            _ => self.can_mend(failure),
+        };
+        if can_mend {
+            self.refused(token);
+        }
+        can_mend
+    }
+
     /// Whether a stream was refused because of this token, in place of which there is another one.
     pub(crate) fn is_outdated(&self, failure: &Failure, token: Option<&Token>) -> bool {
         let state = self.lock();
@@ -104,7 +117,7 @@ impl Proof {
     }
 
     /// Whether there is a newer login than that of this token, whose user lacks a right.
-    pub(crate) async fn is_superseded(&self, token: Option<&Token>, io: &Io) -> bool {
+    async fn is_superseded(&self, token: Option<&Token>, io: &Io) -> bool {
         let version = {
             let state = self.lock();
             // Another request was refused as well, and has logged in meanwhile.
@@ -113,7 +126,7 @@ impl Proof {
             }
             state.version
         };
-        matches!(self.login.after_refusal(version, io).await, Ok(Some(_)))
+        self.login.is_superseded(version, io).await
     }
 
     /// The right to ask for a token, if there must be one and is none.

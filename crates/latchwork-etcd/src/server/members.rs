@@ -121,15 +121,9 @@ impl Members {
                         return Err(failure);
                     }
                 }
-                Reaction::NoRight
-                    if logins > 0
-                        && Box::pin(self.proof.is_superseded(token.as_ref(), &self.io)).await =>
+                _ if logins > 0
+                    && Box::pin(self.proof.mends(&failure, token.as_ref(), &self.io)).await =>
                 {
-                    self.proof.refused(token.as_ref());
-                    logins -= 1;
-                }
-                _ if self.proof.can_mend(&failure) && logins > 0 => {
-                    self.proof.refused(token.as_ref());
                     logins -= 1;
                 }
                 _ => return Err(failure),

@@ -231,7 +231,7 @@ impl Access {
         };
         // Its user may log in, and lacks a right.
         if error.kind == BackendErrorKind::Denied
-            && let Ok(Some(_)) = self.config.login.after_refusal(login, &self.io).await
+            && self.config.login.is_superseded(login, &self.io).await
         {
             return Err(superseded(&error));
         }

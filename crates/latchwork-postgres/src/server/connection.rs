@@ -173,12 +173,6 @@ impl Connection {
             && !self.client().is_closed()
     }
 
-    /// Whether the source of its login, whose user lacks a right, has a newer one.
-    pub(crate) async fn is_superseded(&self) -> bool {
-        let newer = self.logins.after_refusal(self.login, self.drive.io()).await;
-        matches!(newer, Ok(Some(_)))
-    }
-
     pub(crate) fn is_doubted(&self) -> bool {
         self.doubted.load(Ordering::Relaxed)
     }
@@ -274,7 +268,7 @@ impl Checkout {
         if let Err(error) = &mut answer
             && error.kind == BackendErrorKind::Denied
             // Boxed: an acquire that is under way would be larger by it.
-            && Box::pin(connection.is_superseded()).await
+            && Box::pin(connection.logins.is_superseded(connection.login, connection.drive.io())).await
         {
             connection.superseded.store(true, Ordering::Relaxed);
             *error = superseded(error);

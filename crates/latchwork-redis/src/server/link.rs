@@ -290,8 +290,7 @@ impl Link {
 
     /// Whether its user, who lacks a right, is not the one that the source of the login names now.
     pub(crate) async fn is_superseded(&self) -> bool {
-        let credentials = &self.beside.access.credentials;
-        matches!(credentials.after_refusal(self.login, &self.io).await, Ok(Some(_)))
+        self.beside.access.credentials.is_superseded(self.login, &self.io).await
     }
 
     pub(crate) fn endpoint(&self) -> &Endpoint {
