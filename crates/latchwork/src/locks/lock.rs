@@ -7,13 +7,11 @@ use crate::hold::engine::Engine;
 use crate::hold::guard::Guard;
 use crate::rules::adaptive::AdaptiveTtl;
 use crate::rules::options::{Plan, Settings};
-use crate::runtime::call::Unpolled;
-use crate::wait::acquire::{Admission, Request, acquire};
+use crate::wait::acquire::{Admission, Request, call_acquire};
 use crate::wait::patience::Patience;
 use latchwork_store::{
     Claim, ClaimId, Error, ErrorKind, Key, Mode, Moment, Resize, Resized, Stamp,
 };
-use latchwork_wire::yield_now;
 
 /// A lock that can be acquired: a key, a mode and options.
 ///
@@ -271,17 +269,8 @@ impl Lock {
     pub(crate) async fn admit(&self, patience: Patience) -> Result<Admission, Error> {
         let key = self.key()?;
         self.engine.check_here(Some(key))?;
-        let (request, start) = (Arc::new(self.request()?), self.engine.io.now());
-        let call = self.engine.call(Unpolled::BeginsAnew, |again| {
-            let (engine, request) = (self.engine.clone(), request.clone());
-            async move { acquire(&engine, &request, patience, start, again).await }
-        });
-        let answer = call.await;
-        if !matches!(answer, Ok(Ok(Admission::Granted(_)))) {
-            // What this process answers by itself waits for nothing, so a loop of tries would keep the holder from its
-            // release for ever.
-            yield_now().await;
-        }
+        let (request, start) = (self.request()?, self.engine.io.now());
+        let answer = call_acquire(&self.engine, request, patience, start).await;
         self.engine.told(answer, Some(key))
     }
 

@@ -12,7 +12,7 @@ use crate::hold::reaper::{Job, Withdrawal, tell_released};
 use crate::hold::watched::Watched;
 use crate::rules::options::Plan;
 use crate::runtime::call::Unpolled;
-use crate::wait::acquire::{Admission, Beside, Request, acquire};
+use crate::wait::acquire::{Admission, Beside, Request, call_acquire};
 use crate::wait::patience::Patience;
 use latchwork_store::{
     Blocked, Cause, Claim, Error, ErrorKind, FencingToken, Key, Linger, Lost, LostReason, Mode,
@@ -262,11 +262,8 @@ impl Guard {
             change.check(&engine, &from)?;
             let op_timeout = from.lease.rules.op_timeout(from.lease.claim.ttl);
             engine.io.within(op_timeout, from.lease.is_alone()).await;
-            let (request, start) = (Arc::new(change.request(&from)), engine.io.now());
-            let call = engine.call(Unpolled::BeginsAnew, |again| {
-                let (engine, request) = (engine.clone(), request.clone());
-                async move { acquire(&engine, &request, patience, start, again).await }
-            });
+            let (request, start) = (change.request(&from), engine.io.now());
+            let call = call_acquire(&engine, request, patience, start);
             let answer = match run_until(lost, call).await {
                 Ok(answer) => engine.told(answer, Some(key)),
                 Err(_) if !engine.is_here() => Err(engine.forked(Some(key))),

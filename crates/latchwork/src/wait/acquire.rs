@@ -15,7 +15,9 @@ use crate::rules::observe::Event;
 use crate::rules::options::Plan;
 use crate::rules::token_base;
 use crate::runtime::block_on::listening;
+use crate::runtime::call::Unpolled;
 use crate::runtime::gate::{AtGate, Pass, Reason};
+use crate::runtime::own::Forked;
 use crate::wait::local::{Local, wait_in_queue};
 use crate::wait::pace::Pace;
 use crate::wait::patience::{Patience, may_pass, timed_out};
@@ -25,6 +27,7 @@ use latchwork_store::{
     Error, ErrorKind, Grant, Key, Mode, Moment, Order, Resize, Stamp, Wake,
 };
 use latchwork_store::{random_between, validity};
+use latchwork_wire::yield_now;
 
 /// The longest pause between two looks of a waiter.
 const LONGEST_REST: Duration = Duration::from_secs(10);
@@ -69,12 +72,32 @@ impl Admission {
     }
 }
 
+/// Makes one call of [`acquire`]. What is not granted lets other tasks run: what this process answers by itself waits for
+/// nothing, so a loop of tries would keep the holder from its release for ever.
+pub(crate) async fn call_acquire(
+    engine: &Arc<Engine>,
+    request: Request,
+    patience: Patience,
+    start: Moment,
+) -> Result<Result<Admission, Error>, Forked> {
+    let request = Arc::new(request);
+    let call = engine.call(Unpolled::BeginsAnew, |again| {
+        let (engine, request) = (engine.clone(), request.clone());
+        async move { acquire(&engine, &request, patience, start, again).await }
+    });
+    let answer = call.await;
+    if !matches!(answer, Ok(Ok(Admission::Granted(_)))) {
+        yield_now().await;
+    }
+    answer
+}
+
 /// Gets the request admitted. Refused if it asked once and was blocked, if the key is closed and
 /// the request does not wait for that, or if no wait would let it replace its hold.
 ///
 /// `again` is for one that was taken away from a future that nobody polled ([`Call`](crate::runtime::call)): it
 /// has waited before.
-pub(crate) async fn acquire(
+async fn acquire(
     engine: &Arc<Engine>,
     request: &Request,
     patience: Patience,

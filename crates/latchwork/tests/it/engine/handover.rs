@@ -137,19 +137,26 @@ async fn a_local_try_sends_no_request() {
 #[tokio::test(start_paused = true)]
 async fn h550_a_loop_of_tries_lets_the_holder_release() {
     let World { locks, .. } = World::new();
-    let (mutex, lights) = (locks.mutex("k"), locks.semaphore("s", 1));
+    let (mutex, lights, page) = (locks.mutex("k"), locks.semaphore("s", 1), locks.rwlock("p"));
     for _ in 0..2 {
         let held = (mutex.acquire().await.unwrap(), lights.acquire().await.unwrap());
+        let other_reader = page.read().acquire().await.unwrap();
         let holder = tokio::spawn(async {
             tokio::task::yield_now().await;
             held.0.release().await.unwrap();
             held.1.release().await.unwrap();
+            tokio::task::yield_now().await;
+            other_reader.release().await.unwrap();
         });
         let mut tries = 0..1_000;
         while mutex.try_acquire().await.unwrap().is_none() {
             tries.next().expect("the holder runs");
         }
         while lights.acquire_within(std::time::Duration::ZERO).await.is_err() {
+            tries.next().expect("the holder runs");
+        }
+        let mut reader = page.read().acquire().await.unwrap();
+        while reader.try_upgrade().await.unwrap().is_none() {
             tries.next().expect("the holder runs");
         }
         holder.await.unwrap();
