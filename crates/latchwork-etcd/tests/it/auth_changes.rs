@@ -189,7 +189,7 @@ fn h275_users_and_passwords_replaced_in_the_file_lose_no_hold() {
         let locks = client_of(&Source::file(&*file)).await;
         let held = locks.mutex("app:k").acquire().await.unwrap();
         // It tries every third of its ttl.
-        let waiter = client_of(&Source::file(&*file)).await.ttl(TTL);
+        let waiter = client_of(&Source::file(&*file)).await;
         let mutex = waiter.mutex("app:k").fair();
         let changes = async {
             until(&locks, "app:k", |shown| shown.waiters.len() == 1).await;

@@ -55,8 +55,7 @@ def release_counts(book, story, bounds):
                 book.look()
             if waited:
                 late, first, until, waiter = max(waited, key=lambda wait: wait[0])
-                stood = story.all_paused(first, until) + story.starved.within(first, until)
-                if late > bounds.wake and late - stood > bounds.wake:
+                if late > bounds.wake and late - story.all_paused(first, until) - story.starved.within(first, until) > bounds.wake:
                     book.find(waiter.lines[-1], f"{hold} gave up {key}, and {waiter} waited {late / 1e6:.0f} ms longer", hold, waiter, time=until)
 
 
