@@ -9,7 +9,7 @@ use latchwork_store::doctor::Severity;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use super::body::Json;
+use super::body::{Json, whole};
 use super::error::{ApiError, KindErrors, StoreErrors};
 use super::parts::{Name, NameOrBody, Parameters};
 use super::views::PartyView;
@@ -56,6 +56,7 @@ pub(crate) struct ForcedView {
 pub(crate) struct NewLimit {
     /// How many permits there are from now on: at least 1.
     #[schema(format = Int64, minimum = 1, maximum = 4294967295_u32)]
+    #[serde(deserialize_with = "whole")]
     limit: u32,
 }
 
@@ -67,6 +68,7 @@ pub(crate) struct NamedLimit {
     name: Option<String>,
     /// How many permits there are from now on: at least 1.
     #[schema(format = Int64, minimum = 1, maximum = 4294967295_u32)]
+    #[serde(deserialize_with = "whole")]
     limit: u32,
 }
 

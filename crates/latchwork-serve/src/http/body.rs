@@ -1,5 +1,8 @@
 //! Reads the body of a request as JSON: bounded in size and time, with a clear error for anything else.
 
+use std::any::type_name;
+use std::fmt;
+use std::marker::PhantomData;
 use std::pin::{Pin, pin};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
@@ -8,10 +11,11 @@ use std::time::Duration;
 use axum::BoxError;
 use axum::body::{Body, Bytes};
 use axum::extract::{FromRequest, Request};
-use axum::http::{StatusCode, header};
+use axum::http::{HeaderMap, StatusCode, header};
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 use hyper::body::{Body as HttpBody, Frame, SizeHint};
-use serde::de::DeserializeOwned;
+use serde::Deserialize;
+use serde::de::{DeserializeOwned, Deserializer, Error, Unexpected, Visitor};
 use serde_json::value::RawValue;
 
 use super::error::ApiError;
@@ -33,6 +37,7 @@ impl<S: Sync, T: DeserializeOwned> FromRequest<S> for Json<T> {
 
     async fn from_request(request: Request, _: &S) -> Result<Self, ApiError> {
         let (head, body) = request.into_parts();
+        refuse_encoded(&head.headers)?;
         let kind = head.headers.get(header::CONTENT_TYPE);
         let is_json = kind.map(|kind| kind.to_str().is_ok_and(is_json));
         let bytes = read(body).await?;
@@ -46,13 +51,18 @@ impl<S: Sync, T: DeserializeOwned> FromRequest<S> for Json<T> {
                 return Err(ApiError::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, refusal));
             }
         }
-        let text: &[u8] = if bytes.is_empty() { b"{}" } else { &bytes };
         let step = "correct the JSON; GET /openapi.json describes it";
+        let Ok(text) = str::from_utf8(&bytes) else {
+            return Err(Refusal::invalid("body: it is not UTF-8", "send the JSON in UTF-8").into());
+        };
+        // Some writers put a byte order mark before it.
+        let text = text.trim_start_matches('\u{feff}');
+        let text = if text.is_empty() { "{}" } else { text };
         // Serde would take a list as the fields of an object in their order.
-        if text.trim_ascii_start().first() == Some(&b'[') {
+        if text.trim_ascii_start().starts_with('[') {
             return Err(Refusal::invalid("body: it is a list, not an object", step).into());
         }
-        let mut reader = serde_json::Deserializer::from_slice(text);
+        let mut reader = serde_json::Deserializer::from_str(text);
         let read = serde_path_to_error::deserialize(&mut reader)
             .map_err(|error| (Some(error.path().to_string()), error.into_inner()));
         let read = read.and_then(|read| reader.end().map(|()| read).map_err(|error| (None, error)));
@@ -68,7 +78,7 @@ impl<S: Sync, T: DeserializeOwned> FromRequest<S> for Json<T> {
 }
 
 /// A parser's error in the words of JSON instead of Rust's.
-fn in_terms_of_json(error: &str) -> String {
+pub(super) fn in_terms_of_json(error: &str) -> String {
     let error = error.replacen("invalid type: map,", "invalid type: object,", 1);
     let error = error.replacen("invalid type: sequence,", "invalid type: list,", 1);
     // A text of the client comes before what is expected.
@@ -78,8 +88,8 @@ fn in_terms_of_json(error: &str) -> String {
         None => (expected, ""),
     };
     let expected = match expected {
-        "u64" => "a whole number",
-        "u32" => "a whole number up to 4294967295",
+        "u64" => "a whole number from 0 on",
+        "u32" => "a whole number from 0 to 4294967295",
         "a string" | "string or map" => "a text",
         "a boolean" => "true or false",
         "a sequence" => "a list",
@@ -92,6 +102,68 @@ fn in_terms_of_json(error: &str) -> String {
 fn is_json(kind: &str) -> bool {
     let kind = kind.split(';').next().unwrap_or_default().trim();
     kind.eq_ignore_ascii_case("application/json")
+}
+
+/// A compressed body would be refused for its first byte, which tells nobody why.
+fn refuse_encoded(headers: &HeaderMap) -> Result<(), ApiError> {
+    let Some(coding) = headers.get(header::CONTENT_ENCODING) else { return Ok(()) };
+    if coding.as_bytes().eq_ignore_ascii_case(b"identity") {
+        return Ok(());
+    }
+    let message = format!("Content-Encoding: {coding:?} is not read here");
+    let refusal = Refusal::new(Kind::Invalid, message)
+        .with_next_step("send the body as it is, without Content-Encoding");
+    Err(ApiError::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, refusal))
+}
+
+/// A whole number, also as languages write it that have floats alone: `9000.0`, `9e3`.
+struct Whole<N>(N);
+
+impl<'de, N: TryFrom<u64>> Deserialize<'de> for Whole<N> {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        struct Reader<N>(PhantomData<N>);
+
+        impl<N: TryFrom<u64>> Visitor<'_> for Reader<N> {
+            type Value = Whole<N>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(type_name::<N>())
+            }
+
+            fn visit_u64<E: Error>(self, number: u64) -> Result<Whole<N>, E> {
+                let unfit = |_| E::invalid_value(Unexpected::Unsigned(number), &self);
+                N::try_from(number).map(Whole).map_err(unfit)
+            }
+
+            fn visit_i64<E: Error>(self, number: i64) -> Result<Whole<N>, E> {
+                Err(E::invalid_value(Unexpected::Signed(number), &self))
+            }
+
+            fn visit_f64<E: Error>(self, number: f64) -> Result<Whole<N>, E> {
+                // From 2^53 on, a float stands for several whole numbers.
+                if number.fract() == 0.0 && (0.0..9_007_199_254_740_992.0).contains(&number) {
+                    return self.visit_u64(number as u64);
+                }
+                Err(E::invalid_type(Unexpected::Float(number), &self))
+            }
+        }
+
+        from.deserialize_u64(Reader(PhantomData))
+    }
+}
+
+/// Reads a [`Whole`] number.
+pub(super) fn whole<'de, N: TryFrom<u64>, D: Deserializer<'de>>(from: D) -> Result<N, D::Error> {
+    Whole::deserialize(from).map(|whole| whole.0)
+}
+
+/// Reads a [`Whole`] number that may be `null`.
+pub(super) fn maybe_whole<'de, N, D>(from: D) -> Result<Option<N>, D::Error>
+where
+    N: TryFrom<u64>,
+    D: Deserializer<'de>,
+{
+    Ok(Option::<Whole<N>>::deserialize(from)?.map(|whole| whole.0))
 }
 
 pub(super) async fn read(body: Body) -> Result<Vec<u8>, ApiError> {

@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use utoipa::ToSchema;
 
-use super::body::{Json, marked, options};
+use super::body::{Json, marked, maybe_whole, options};
 use super::error::{ApiError, HoldErrors, KindErrors, LimitErrors, StoreErrors};
 use super::events::{KEEP_ALIVE, until_over};
 use super::parts::{IdempotencyKey, Name, NameQuery, Parameters, claim_name};
@@ -29,12 +29,15 @@ pub(crate) struct Candidacy {
     /// What observers see of the leader, usually its address.
     candidate: Option<String>,
     /// How long the leadership lasts without a renewal, in milliseconds.
+    #[serde(default, deserialize_with = "maybe_whole")]
     ttl_ms: Option<u64>,
     /// How long to campaign, in milliseconds: 0, or nothing, tries once. At most 20 times the ttl.
+    #[serde(default, deserialize_with = "maybe_whole")]
     wait_ms: Option<u64>,
     /// The text that others see.
     holder: Option<String>,
     /// The longest term, in milliseconds.
+    #[serde(default, deserialize_with = "maybe_whole")]
     max_hold_ms: Option<u64>,
     /// The id of the session that keeps the hold, whose ttl it has.
     session: Option<String>,

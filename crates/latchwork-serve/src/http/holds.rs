@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use utoipa::{IntoParams, ToSchema};
 
-use super::body::{Json, marked, options};
+use super::body::{Json, marked, maybe_whole, options};
 use super::counted::CountedBody;
 use super::error::{ApiError, HoldErrors, KindErrors, LimitErrors, StoreErrors};
 use super::locks::{ModeWord, Permits, ResizeWord, wish_of};
@@ -30,12 +30,15 @@ pub(crate) struct SeveralLocks {
     /// The locks. No deadlock comes of their order: they are waited for in the order of their keys.
     locks: Vec<OneOfSeveral>,
     /// How long the hold lasts without a renewal, in milliseconds.
+    #[serde(default, deserialize_with = "maybe_whole")]
     ttl_ms: Option<u64>,
     /// How long to wait, in milliseconds: 0 tries once. At most 20 times the ttl.
+    #[serde(default, deserialize_with = "maybe_whole")]
     wait_ms: Option<u64>,
     /// The text that others see.
     holder: Option<String>,
     /// The longest time to hold, in milliseconds, however often it is renewed.
+    #[serde(default, deserialize_with = "maybe_whole")]
     max_hold_ms: Option<u64>,
     /// The id of the session that keeps the hold, whose ttl it has.
     session: Option<String>,
@@ -64,6 +67,7 @@ pub(crate) struct OneOfSeveral {
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct UpgradeWish {
     /// How long to wait for the other readers, in milliseconds: 0, or nothing, tries once. At most 20 times the ttl.
+    #[serde(default, deserialize_with = "maybe_whole")]
     wait_ms: Option<u64>,
 }
 

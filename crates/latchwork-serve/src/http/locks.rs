@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use utoipa::{IntoParams, ToSchema};
 
-use super::body::{Json, marked, options};
+use super::body::{Json, marked, maybe_whole, options, whole};
 use super::counted::CountedBody;
 use super::error::{ApiError, HoldErrors, KindErrors, LimitErrors, StoreErrors};
 use super::parts::{IdempotencyKey, Name, NameQuery, Parameters, claim_name};
@@ -46,9 +46,11 @@ pub(crate) enum ModeWord {
 pub(crate) struct Permits {
     /// How many to take.
     #[schema(format = Int64, minimum = 1, maximum = 4294967295_u32)]
+    #[serde(deserialize_with = "whole")]
     pub(crate) take: u32,
     /// How many there are.
     #[schema(format = Int64, minimum = 1, maximum = 4294967295_u32)]
+    #[serde(deserialize_with = "whole")]
     pub(crate) of: u32,
 }
 
@@ -85,14 +87,17 @@ pub(crate) struct OneLock {
     /// What happens if the semaphore is in use with another limit: `never`, a mismatch, if it is left out.
     resize: Option<ResizeWord>,
     /// How long the hold lasts without a renewal, in milliseconds.
+    #[serde(default, deserialize_with = "maybe_whole")]
     ttl_ms: Option<u64>,
     /// How long to wait, in milliseconds: 0, or nothing, tries once. At most 20 times the ttl.
+    #[serde(default, deserialize_with = "maybe_whole")]
     wait_ms: Option<u64>,
     /// The text that others see.
     holder: Option<String>,
     /// First come, first served, also among the clients of this service.
     fair: bool,
     /// The longest time to hold, in milliseconds, however often it is renewed.
+    #[serde(default, deserialize_with = "maybe_whole")]
     max_hold_ms: Option<u64>,
     /// The id of the session that keeps the hold, whose ttl it has.
     session: Option<String>,
@@ -115,6 +120,7 @@ pub(crate) struct ListQuery {
     /// How many at the most: 1 to 10,000; 1,000 if it is left out. An answer ends earlier if it gets long.
     #[param(minimum = 1, maximum = 10000)]
     #[schema(minimum = 1, maximum = 10000)]
+    #[serde(default, deserialize_with = "maybe_whole")]
     limit: Option<u32>,
 }
 
@@ -309,6 +315,7 @@ pub(crate) struct NamedRead {
     /// How long to wait for another version, in milliseconds: 0, or nothing, does not wait. At most 300,000.
     #[param(maximum = 300000)]
     #[schema(maximum = 300000)]
+    #[serde(default, deserialize_with = "maybe_whole")]
     wait_ms: Option<u64>,
 }
 

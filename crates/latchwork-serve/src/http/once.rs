@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use utoipa::ToSchema;
 
-use super::body::{Json, marked, options};
+use super::body::{Json, marked, maybe_whole, options};
 use super::error::{ApiError, HoldErrors, KindErrors, LimitErrors, StoreErrors};
 use super::parts::{IdempotencyKey, Name, NameQuery, Parameters, claim_name};
 use super::views::{HoldView, millis};
@@ -29,12 +29,15 @@ pub(crate) struct OneTask {
     /// The time zone in which days and longer periods begin, such as `Europe/Berlin`; UTC if it is left out.
     tz: Option<String>,
     /// How long the task stays locked without a renewal, in milliseconds.
+    #[serde(default, deserialize_with = "maybe_whole")]
     ttl_ms: Option<u64>,
     /// How long to wait for a run of another host to succeed or fail, in milliseconds.
+    #[serde(default, deserialize_with = "maybe_whole")]
     wait_ms: Option<u64>,
     /// The text that others see.
     holder: Option<String>,
     /// The longest time to run, in milliseconds.
+    #[serde(default, deserialize_with = "maybe_whole")]
     max_hold_ms: Option<u64>,
     /// The id of the session that keeps the hold, whose ttl it has.
     session: Option<String>,

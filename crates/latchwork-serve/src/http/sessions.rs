@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use utoipa::{IntoParams, ToSchema};
 
-use super::body::{Json, marked, options};
+use super::body::{Json, marked, maybe_whole, options};
 use super::error::{ApiError, ErrorBody, HoldErrors, KindErrors, LimitErrors, StoreErrors};
 use super::events::{KEEP_ALIVE, until_over};
 use super::parts::{Id, Parameters};
@@ -34,6 +34,7 @@ use crate::domain::service::sessions::{EndedSession, LostLock, OwnSession, Sessi
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct NewSession {
     /// How long the session and its holds last without a renewal, in milliseconds.
+    #[serde(default, deserialize_with = "maybe_whole")]
     ttl_ms: Option<u64>,
     /// The text that others see.
     holder: Option<String>,

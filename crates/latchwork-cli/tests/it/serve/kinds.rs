@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::Service;
-use super::client::{Address, Events};
+use super::client::{Address, Events, Kept};
 use crate::common::eventually;
 
 #[test]
@@ -264,7 +264,7 @@ fn an_error_of_form_names_the_field_and_what_it_has_to_be() {
         (
             "POST /v1/locks/x",
             r#"{"ttl_ms": -1}"#,
-            "ttl_ms: invalid value: integer `-1`, expected a whole number",
+            "ttl_ms: invalid value: integer `-1`, expected a whole number from 0 on",
         ),
         (
             "POST /v1/locks/x",
@@ -296,7 +296,7 @@ fn an_error_of_form_names_the_field_and_what_it_has_to_be() {
         (
             "POST /v1/locks/x",
             r#"{"permits": {"take": 1, "of": 4294967296}}"#,
-            "permits.of: invalid value: integer `4294967296`, expected a whole number up to 4294967295",
+            "permits.of: invalid value: integer `4294967296`, expected a whole number from 0 to 4294967295",
         ),
         ("POST /v1/holds", r#"{"locks": {}}"#, "locks: invalid type: object, expected a list"),
         (
@@ -307,7 +307,11 @@ fn an_error_of_form_names_the_field_and_what_it_has_to_be() {
         ("POST /v1/locks/x", r#"{"ttl": 1}"#, "body: unknown field `ttl`, expected one of `mode`"),
         ("POST /v1/locks/x", "{", "body: EOF while parsing an object"),
         ("GET /v1/locks?limit=many", "", "query: limit: expected a whole number"),
-        ("GET /v1/locks?limit=99999999999", "", "query: limit: the number is too large"),
+        (
+            "GET /v1/locks?limit=99999999999",
+            "",
+            "query: limit: invalid value: integer `99999999999`, expected a whole number from 0 to",
+        ),
         ("GET /v1/locks?size=1", "", "query: size: unknown field `size`"),
     ] {
         let refused = service.ask(line, body);
@@ -318,4 +322,44 @@ fn an_error_of_form_names_the_field_and_what_it_has_to_be() {
             "{error}"
         );
     }
+}
+
+/// What other languages and their tools make of a body is read, or refused for what it is.
+#[test]
+fn h553_a_body_is_read_as_other_languages_write_it() {
+    let service = Service::start(&[]);
+    // A float is a whole number in JSON's own description; some languages have no other numbers.
+    for (name, body) in [
+        ("zero", r#"{"ttl_ms": 9000.0, "wait_ms": 0.0, "max_hold_ms": null}"#),
+        ("exponent", r#"{"ttl_ms": 9e3}"#),
+        ("permits", r#"{"mode": "permits", "permits": {"take": 1.0, "of": 5E0}, "ttl_ms": 9000}"#),
+        ("mark", "\u{feff}{\"ttl_ms\": 9000}"),
+    ] {
+        assert_eq!(service.lock(name, body).is(200).json()["ttl_ms"], 9000, "{body}");
+    }
+    let list = r#"{"prefix": "", "limit": 2.0}"#;
+    let listed = service.ask("POST /v1/lock/list", list).is(200).json();
+    assert_eq!(listed["locks"].as_array().map(Vec::len), Some(2), "{listed}");
+    service.ask("GET /v1/locks?limit=2", "").is(200);
+    // A float that may stand for another number is none.
+    for number in ["9000.5", "-1.0", "9007199254740993.0", "1e300"] {
+        let body = format!("{{\"ttl_ms\": {number}}}");
+        let refused = service.lock("x", &body).is(400).get("error");
+        assert!(refused.starts_with("ttl_ms: invalid type: floating point"), "{refused}");
+        assert!(refused.contains("expected a whole number from 0 on"), "{refused}");
+    }
+    let compressed = [("Content-Encoding", "gzip")];
+    let refused = service.address.ask("POST /v1/locks/x", &compressed, "{}");
+    refused.is(415).kind("Invalid");
+    assert_eq!(refused.get("error"), "Content-Encoding: \"gzip\" is not read here");
+    assert_eq!(refused.get("next_step"), "send the body as it is, without Content-Encoding");
+    service.address.ask("POST /v1/locks/plain", &[("Content-Encoding", "identity")], "{}").is(200);
+    let mut kept = Kept::open(&service.address);
+    kept.write(b"POST /v1/locks/x HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json; charset=utf-16\r\n\
+                 Content-Length: 6\r\n\r\n\xff\xfe{\0}\0");
+    let refused = kept.answer().unwrap();
+    refused.is(400).kind("Invalid");
+    assert_eq!(refused.get("error"), "body: it is not UTF-8");
+    assert_eq!(refused.get("next_step"), "send the JSON in UTF-8");
+    assert!(!service.is_held("x"));
 }

@@ -71,7 +71,9 @@ impl Tokens {
             let step = format!("run chmod go-w {}", path.display());
             return Err(bad(path, "other users may write it", &step));
         }
-        let file: Listed = serde_json::from_str(&text).map_err(|error| {
+        // Some editors put a byte order mark before it.
+        let text = text.trim_start_matches('\u{feff}');
+        let file: Listed = serde_json::from_str(text).map_err(|error| {
             // The parser's own words may quote a token.
             let place = format!("not read: line {}, column {}", error.line(), error.column());
             bad(path, &place, FORM)
@@ -216,6 +218,9 @@ mod tests {
     fn a_token_is_found_by_itself_or_by_its_hash() {
         let tokens = read(&plain(SECRET), 0o600).unwrap();
         assert_eq!(&*tokens.find(SECRET.as_bytes()).unwrap().name, "web");
+        // As some editors write a file.
+        let marked = format!("\u{feff}{}\r\n", plain(SECRET));
+        assert!(read(&marked, 0o600).unwrap().find(SECRET.as_bytes()).is_some());
         assert!(tokens.find(b"correct-horse-batterz").is_none());
         assert!(tokens.find(b"").is_none());
         let hex: String =
