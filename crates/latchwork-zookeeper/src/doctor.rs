@@ -40,7 +40,7 @@ pub async fn doctor(config: ZooKeeperConfig, io: Io) -> Result<Report, Error> {
     let answers = join_all(asked).await;
     for (server, answer) in config.servers.iter().zip(answers) {
         let findings = match answer {
-            Ok(status) => examine(&status),
+            Ok(status) => examine(&status, config.scheme),
             Err(error) => vec![out_of_reach(&error)],
         };
         for finding in findings {
@@ -125,7 +125,7 @@ fn pairs_of(said: &str) -> HashMap<String, u64> {
     pairs.filter_map(|(name, value)| Some((name.into(), value.parse().ok()?))).collect()
 }
 
-fn examine(status: &Status) -> Vec<Finding> {
+fn examine(status: &Status, scheme: Scheme) -> Vec<Finding> {
     let Some(said) = &status.server else {
         return vec![
             Finding::info("version", "the server does not answer `srvr`")
@@ -151,6 +151,7 @@ fn examine(status: &Status) -> Vec<Finding> {
     let said = field("Zookeeper version:").unwrap_or("unknown");
     let mut findings = vec![version(said), mode];
     findings.extend(Tested::ZOOKEEPER.judge(short(said)));
+    findings.extend((scheme == Scheme::Sasl).then(|| login(said)));
     findings.extend(status.settings.as_ref().and_then(ticks));
     findings.extend(status.settings.as_ref().and_then(connections));
     findings
@@ -161,11 +162,16 @@ fn short(text: &str) -> &str {
     text.split(['-', ',']).next().unwrap_or(text)
 }
 
-/// What is known of a version.
-fn version(text: &str) -> Finding {
+/// The numbers of a version, which are 0 where it has none.
+fn numbers(text: &str) -> (u32, u32, u32) {
     let mut numbers = text.split(['.', '-', ',', ' ']).map(|part| part.parse::<u32>().ok());
     let mut next = || numbers.next().flatten().unwrap_or(0);
-    let version = (next(), next(), next());
+    (next(), next(), next())
+}
+
+/// What is known of a version.
+fn version(text: &str) -> Finding {
+    let version = numbers(text);
     let found = format!("ZooKeeper {}", short(text));
     match version {
         (0, 0, 0) => Finding::info("version", found)
@@ -176,6 +182,17 @@ fn version(text: &str) -> Finding {
             .remedy("use ZooKeeper 3.5.3 or later"),
         _ => Finding::ok("version", found),
     }
+}
+
+/// Whether the next version takes the login by SASL. No server tells whether its FIPS mode is on.
+fn login(version: &str) -> Finding {
+    const FOUND: &str = "by SASL's DIGEST-MD5";
+    if numbers(version) >= (3, 9, 6) {
+        return Finding::ok("login", FOUND);
+    }
+    Finding::info("login", FOUND)
+        .consequence("from 3.9.6 on, ZooKeeper refuses it in its FIPS mode, which is on by default: an upgrade ends holds")
+        .remedy("start the servers with -Dzookeeper.fips-mode=false before you upgrade them")
 }
 
 /// The shortest session must be two ticks: that is what the proof that a session lives rests on.

@@ -29,7 +29,7 @@ impl Tested {
     /// The versions of etcd.
     pub const ETCD: Self = Self::new("etcd", "3.4", "3.4.23", "3.7.3");
     /// The versions of ZooKeeper.
-    pub const ZOOKEEPER: Self = Self::new("ZooKeeper", "3.5.3", "3.8.0", "3.9.5");
+    pub const ZOOKEEPER: Self = Self::new("ZooKeeper", "3.5.3", "3.8.0", "3.9.6");
     /// The versions of PostgreSQL.
     pub const POSTGRES: Self = Self::new("PostgreSQL", "13", "13", "18");
     /// The versions of Kubernetes.

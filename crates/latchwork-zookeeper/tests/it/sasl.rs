@@ -19,12 +19,17 @@ const USERS: &str = r#"Server {
 /// The request of a login, as a proxy names it.
 const SASL: &str = "102";
 
-fn options(folder: &Folder) -> ZooKeeperOptions {
+/// A server in its FIPS mode, which is on by default, and matters from 3.9.6 on.
+fn options_in_fips_mode(folder: &Folder) -> ZooKeeperOptions {
     let users = folder.path().join("jaas.conf");
     std::fs::write(&users, USERS).unwrap();
     ZooKeeperOptions::new()
         .setting("authProvider.1=org.apache.zookeeper.server.auth.SASLAuthenticationProvider")
         .flag(format!("-Djava.security.auth.login.config={}", users.display()))
+}
+
+fn options(folder: &Folder) -> ZooKeeperOptions {
+    options_in_fips_mode(folder).flag("-Dzookeeper.fips-mode=false")
 }
 
 fn server(folder: &Folder) -> ZooKeeperServer {
@@ -79,6 +84,46 @@ fn sasl_admits_known_users_only() {
         assert!(report.is_fit(), "{report:#?}");
         let error = examine(address("app:wrong", server.port())).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Denied, "{error}");
+    });
+}
+
+/// H554: an upgrade to 3.9.6, whose FIPS mode takes no DIGEST-MD5, is no wrong password; and it is told of before.
+#[test]
+fn h554_a_server_in_fips_mode_is_named() {
+    let folder = Folder::new().unwrap();
+    let server = ZooKeeperServer::start(&options_in_fips_mode(&folder)).unwrap();
+    let examine = async |url: String| {
+        let driver = Driver::start().unwrap();
+        latchwork_zookeeper::doctor(ZooKeeperConfig::parse(&url).unwrap(), driver.io()).await
+    };
+    run(async {
+        let plain = examine(format!("zk://127.0.0.1:{}/app", server.port())).await.unwrap();
+        let version = plain.find("version").unwrap().found.clone();
+        let url = address("app:se%22cret,x", server.port());
+        let examined = examine(url.clone()).await;
+        if version.starts_with("ZooKeeper 3.8.") {
+            let report = examined.unwrap();
+            let login = report.find("login").unwrap();
+            assert!(login.remedy.contains("fips-mode=false before you upgrade"), "{login:?}");
+            return;
+        }
+        let driver = Driver::start().unwrap();
+        let config = ZooKeeperConfig::parse(&url).unwrap();
+        let opened = ZooKeeperBackend::connect(config, driver.io()).await;
+        for error in [examined.unwrap_err(), opened.expect_err("it is refused")] {
+            assert_eq!(error.kind(), ErrorKind::Denied, "{version}: {error:?}");
+            assert!(error.to_string().contains("refuses SASL's DIGEST-MD5"), "{error}");
+            let step = error.next_step().unwrap();
+            assert!(
+                step.starts_with("start the servers with -Dzookeeper.fips-mode=false"),
+                "{step}"
+            );
+        }
+        // With that, the same login is taken.
+        drop(server);
+        let server = self::server(&folder);
+        let report = examine(address("app:se%22cret,x", server.port())).await.unwrap();
+        assert_eq!(report.find("login").unwrap().found, "by SASL's DIGEST-MD5");
     });
 }
 

@@ -18,19 +18,26 @@ use crate::server::errors::denied;
 /// What every server of ZooKeeper calls itself in this mechanism, whatever its host is.
 const SERVICE: &str = "zookeeper/zk-sasl-md5";
 
+/// What helps where a server does not even send a challenge: FIPS mode is on unless it is switched off.
+const FIPS_STEP: &str = "start the servers with -Dzookeeper.fips-mode=false: from 3.9.6 on they refuse DIGEST-MD5 \
+                         without it; or leave out auth=sasl";
+
 /// Proves who we are on a connection that has a session.
 pub(super) async fn prove(
     wire: &mut Box<dyn Wire>,
     server: &Endpoint,
     login: &Login,
 ) -> Result<(), Trouble> {
-    let challenge = ask(wire, server, b"").await?;
-    let refused = |what: &str| Trouble::Refused(denied(format!("{server} {what}")));
+    let denied = |what: &str| denied(format!("{server} {what}"));
+    let refused = |what: &str| Trouble::Refused(denied(what));
+    let fips = || denied("refuses SASL's DIGEST-MD5").with_next_step(FIPS_STEP);
+    let challenge = ask(wire, b"").await?.ok_or_else(|| Trouble::Refused(fips()))?;
     let challenge = Challenge::read(&challenge)
         .ok_or_else(|| refused("does not know users by SASL's DIGEST-MD5"))?;
     // Used once, and hard to guess: so are ids.
     let answer = Answer::new(login, &challenge, &ClaimId::random().to_string(), SERVICE);
-    let proof = ask(wire, server, answer.text.as_bytes()).await?;
+    let proof = ask(wire, answer.text.as_bytes()).await?;
+    let proof = proof.ok_or_else(|| refused("does not take user and password by SASL"))?;
     let proof = String::from_utf8_lossy(&proof);
     match directives(&proof).any(|(name, value)| name == "rspauth" && value == answer.expected) {
         true => Ok(()),
@@ -38,21 +45,16 @@ pub(super) async fn prove(
     }
 }
 
-async fn ask(
-    wire: &mut Box<dyn Wire>,
-    server: &Endpoint,
-    token: &[u8],
-) -> Result<Vec<u8>, Trouble> {
+/// Sends a token, and returns the one that the server answers; `None` if it refuses the login.
+async fn ask(wire: &mut Box<dyn Wire>, token: &[u8]) -> Result<Option<Vec<u8>>, Trouble> {
     wire.write_all(&messages::sasl(token)).await?;
     wire.flush().await?;
-    let refused =
-        || Trouble::Refused(denied(format!("{server} does not take user and password by SASL")));
     let answer = read_frame(wire).await?;
     let (header, body) = Header::read(&answer).ok_or_else(malformed)?;
     if header.refusal.is_some() {
-        return Err(refused());
+        return Ok(None);
     }
-    Ok(messages::sasl_token(body).ok_or_else(malformed)?)
+    Ok(Some(messages::sasl_token(body).ok_or_else(malformed)?))
 }
 
 /// What the server wants to be answered.
