@@ -307,7 +307,10 @@ mod tests {
         }
         for (text, tested) in [("3.9.5-x, built on y", true), ("3.10.0-x, built on y", false)] {
             let server = Some(format!("Zookeeper version: {text}\nMode: follower\n"));
-            let findings = examine(&Status { server, settings: None });
+            let findings = examine(&Status { server, settings: None }, Scheme::Sasl);
+            let login = findings.iter().find(|one| one.code == "login").unwrap();
+            assert_eq!(login.severity == Severity::Info, tested, "{login:?}");
+            assert!(!tested || login.consequence.contains("an upgrade ends holds"), "{login:?}");
             let outside = findings.iter().find(|one| one.code == "untested-version");
             assert_eq!(outside.is_none(), tested, "{findings:?}");
             assert!(outside.is_none_or(|one| one.found.starts_with("ZooKeeper 3.10.0 is newer")));
@@ -330,7 +333,8 @@ mod tests {
             ("read-only", Severity::Critical),
         ] {
             let server = Some(format!("Zookeeper version: 3.9.5-x, built on y\nMode: {mode}\n"));
-            let findings = examine(&Status { server, settings: None });
+            let findings = examine(&Status { server, settings: None }, Scheme::Digest);
+            assert!(findings.iter().all(|one| one.code != "login"), "{findings:?}");
             let serving = findings.iter().find(|one| one.code == "serving").unwrap();
             assert_eq!(serving.severity, severity, "{serving:?}");
             assert_eq!(mode == "observer", serving.found.contains("no vote"));
