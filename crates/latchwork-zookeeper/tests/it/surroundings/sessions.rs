@@ -1,16 +1,19 @@
 //! How many connections one process needs.
 
+use std::collections::HashSet;
+
 use latchwork::LockManager;
 
 use crate::common::*;
 
-/// The connections of this process to a server's port.
+/// The connections of this process to a server's port. The table may show one twice, while others come and go.
 fn connections_to(port: u16) -> usize {
     let table = std::fs::read_to_string("/proc/self/net/tcp").unwrap();
     let remote = format!("0100007F:{port:04X}");
     const ESTABLISHED: &str = "01";
     let rows = table.lines().map(|row| row.split_whitespace().collect::<Vec<_>>());
-    rows.filter(|row| row.get(2) == Some(&&*remote) && row.get(3) == Some(&ESTABLISHED)).count()
+    let ours = |row: &Vec<&str>| row.get(2) == Some(&&*remote) && row.get(3) == Some(&ESTABLISHED);
+    rows.filter(ours).filter_map(|row| row.get(1).copied()).collect::<HashSet<_>>().len()
 }
 
 /// H105: a process that holds locks of 200 lengths of ttl has six sessions at most, on a server that
