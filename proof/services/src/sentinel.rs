@@ -322,10 +322,12 @@ impl SentinelSet {
                 [("REPLICAS", "slave", replicas), ("SENTINELS", "sentinel", sentinels.len() - 1)]
             {
                 let known = sentinel.command(&["SENTINEL", what, &self.name])?.ok()?;
-                let healthy = known
-                    .list()
-                    .iter()
-                    .filter(|peer| peer.field("flags").as_deref() == Some(flags));
+                // Sentinels of Valkey 9 still show what a peer has said of the master before.
+                let is_up = |flags_of: String| {
+                    flags_of.split(',').filter(|flag| *flag != "master_down").eq([flags])
+                };
+                let healthy =
+                    known.list().iter().filter(|peer| peer.field("flags").is_some_and(is_up));
                 let follows = |peer: &&Value| {
                     peer.field("master-link-status").is_none_or(|status| status == "ok")
                 };
