@@ -36,7 +36,7 @@ cargo xtask COMMAND
 
   test [--all]       sets up, checks and tests everything; what CI runs. With --all,
                      the long tests too
-  check              formatting, lints, docs; only reads
+  check              formatting, the rules of the house, lints, docs; only reads
   fix                formats and applies what the lints can mend; writes
   setup              installs what the tests need and is not there
   servers [NAME@VERSION...]

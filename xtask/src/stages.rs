@@ -57,6 +57,9 @@ const PYTHON_PACKAGE: Stage =
     ("python package", &["xtask", "python-prepare", "--command-is-built"], &[]);
 const PYTHON: Stage = ("python", &["python-test"], &[]);
 
+/// The rules of the house: its rooms, its links and its pages.
+const HOUSE: Stage = ("house", &["test", "--quiet", "--package", "xtask"], &[]);
+
 const FIX: &[Stage] = &[
     (
         "lints",
@@ -75,7 +78,7 @@ pub(crate) fn check() -> Result<(), String> {
     crate::mutations::check()?;
     crate::recipes::pages(false)?;
     crate::words::check()?;
-    run(&[FORMAT, FORMAT_PYTHON, LINTS, DOCS]).map(drop)
+    run(&[FORMAT, FORMAT_PYTHON, HOUSE, LINTS, DOCS]).map(drop)
 }
 
 pub(crate) fn fix() -> Result<(), String> {
