@@ -129,6 +129,10 @@ class Unfairness(RuleCase):
     def test_longer(self):
         self.refuses(self.waits_until(500), "more than")
 
+    def test_servers_without_a_processor(self):
+        self.accepts(self.waits_until(500) + "490 run starved length=450\n")
+        self.refuses(self.waits_until(500) + "490 run starved length=5\n", "more than")
+
 
 class DoneOnce(RuleCase):
     rule = "done-once"

@@ -111,7 +111,8 @@ def unfairness(book, story, bounds):
             continue
         book.look()
         waited, most = event.time - begin, (bounds.slice + longest[attempt.key] + bounds.travel) * others + bounds.travel + bounds.slack
-        if waited > most and waited - story.all_paused(begin, event.time) > most:
+        stood = story.all_paused(begin, event.time) + story.starved.within(begin, event.time)
+        if waited > most and waited - stood > most:
             book.find(event, f"{event.process} waited {waited / 1e6:.0f} ms for {attempt.key}, more than {most / 1e6:.0f} ms", attempt)
 
 
