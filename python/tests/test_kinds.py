@@ -207,7 +207,7 @@ def test_an_election_has_one_leader_and_terms(locks):
 
 
 def test_a_lead_that_is_lost_begins_again(locks):
-    election = locks.election("scheduler", ttl=1)
+    election = locks.election("scheduler", ttl=6)
     terms = []
 
     def work(leadership):
@@ -226,7 +226,7 @@ def test_a_lead_that_is_lost_begins_again(locks):
 def test_a_lead_of_tasks_is_stopped_and_begins_again(url):
     async def main():
         async with await aio.connect(url, namespace="leads") as locks:
-            election = locks.election("scheduler", candidate="me", ttl=1)
+            election = locks.election("scheduler", candidate="me", ttl=6)
             terms, stopped = [], []
 
             async def work(leadership):
