@@ -222,6 +222,10 @@ class Story:
         """The times for which the processes did not run, together."""
         return sum(spans.within(begin, end) for spans in self.pauses.values())
 
+    def stood(self, begin, end):
+        """The times for which the processes did not run, or the servers had no processor, together."""
+        return self.all_paused(begin, end) + self.starved.within(begin, end)
+
     def disturbed(self, after, but=()):
         """The stretches of time in which something was broken, and so long after each."""
         spans = [(begin, end + after) for fault, begin, end in self.faults if fault not in but]

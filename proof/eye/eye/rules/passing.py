@@ -55,7 +55,7 @@ def release_counts(book, story, bounds):
                 book.look()
             if waited:
                 late, first, until, waiter = max(waited, key=lambda wait: wait[0])
-                if late > bounds.wake and late - story.all_paused(first, until) - story.starved.within(first, until) > bounds.wake:
+                if late > bounds.wake and late - story.stood(first, until) > bounds.wake:
                     book.find(waiter.lines[-1], f"{hold} gave up {key}, and {waiter} waited {late / 1e6:.0f} ms longer", hold, waiter, time=until)
 
 
@@ -111,8 +111,7 @@ def unfairness(book, story, bounds):
             continue
         book.look()
         waited, most = event.time - begin, (bounds.slice + longest[attempt.key] + bounds.travel) * others + bounds.travel + bounds.slack
-        stood = story.all_paused(begin, event.time) + story.starved.within(begin, event.time)
-        if waited > most and waited - stood > most:
+        if waited > most and waited - story.stood(begin, event.time) > most:
             book.find(event, f"{event.process} waited {waited / 1e6:.0f} ms for {attempt.key}, more than {most / 1e6:.0f} ms", attempt)
 
 
