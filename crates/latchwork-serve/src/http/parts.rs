@@ -99,6 +99,7 @@ impl<S: Send + Sync, T: DeserializeOwned> FromRequestParts<S> for Parameters<T> 
                 let text = text
                     .replace("cannot parse integer from empty string", "expected a whole number")
                     .replace("invalid digit found in string", "expected a whole number")
+                    .replace("number too large to fit in target type", "the number is too large")
                     .replace("provided string was not `true` or `false`", "expected true or false");
                 let message = format!("query: {}", in_terms_of_json(&text));
                 Err(Refusal::invalid(message, "correct the part after the question mark").into())

@@ -312,6 +312,8 @@ fn an_error_of_form_names_the_field_and_what_it_has_to_be() {
             "",
             "query: limit: invalid value: integer `99999999999`, expected a whole number from 0 to",
         ),
+        ("GET /v1/holds?limit=99999999999", "", "query: limit: the number is too large"),
+        ("GET /v1/events?after=99999999999999999999", "", "query: after: the number is too large"),
         ("GET /v1/locks?size=1", "", "query: size: unknown field `size`"),
     ] {
         let refused = service.ask(line, body);
