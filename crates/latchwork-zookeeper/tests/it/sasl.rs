@@ -5,7 +5,8 @@
 use crate::common::*;
 use latchwork::Driver;
 use latchwork_services::Folder;
-use latchwork_store::ErrorKind;
+use latchwork_store::doctor::Report;
+use latchwork_store::{Error, ErrorKind};
 use latchwork_wire::Source;
 use latchwork_zookeeper::{ZooKeeperBackend, ZooKeeperConfig};
 
@@ -49,6 +50,11 @@ fn address(user: &str, port: u16) -> String {
     format!("zk://{user}@127.0.0.1:{port}/app?auth=sasl")
 }
 
+async fn examine(url: String) -> Result<Report, Error> {
+    let driver = Driver::start().unwrap();
+    latchwork_zookeeper::doctor(ZooKeeperConfig::parse(&url).unwrap(), driver.io()).await
+}
+
 #[test]
 fn sasl_admits_known_users_only() {
     let folder = Folder::new().unwrap();
@@ -77,9 +83,6 @@ fn sasl_admits_known_users_only() {
             assert!(error.next_step().is_some() && !error.to_string().contains("wrong"), "{error}");
         }
         next.release().await.unwrap();
-        let examine = async |url: String| {
-            latchwork_zookeeper::doctor(ZooKeeperConfig::parse(&url).unwrap(), driver.io()).await
-        };
         let report = examine(address(app, server.port())).await.unwrap();
         assert!(report.is_fit(), "{report:#?}");
         let error = examine(address("app:wrong", server.port())).await.unwrap_err();
@@ -87,15 +90,12 @@ fn sasl_admits_known_users_only() {
     });
 }
 
-/// H554: an upgrade to 3.9.6, whose FIPS mode takes no DIGEST-MD5, is no wrong password; and it is told of before.
+/// H554: servers from 3.9.6 on refuse DIGEST-MD5 in their FIPS mode. The error names that, and `doctor` warns before the
+/// upgrade.
 #[test]
 fn h554_a_server_in_fips_mode_is_named() {
     let folder = Folder::new().unwrap();
     let server = ZooKeeperServer::start(&options_in_fips_mode(&folder)).unwrap();
-    let examine = async |url: String| {
-        let driver = Driver::start().unwrap();
-        latchwork_zookeeper::doctor(ZooKeeperConfig::parse(&url).unwrap(), driver.io()).await
-    };
     run(async {
         let plain = examine(format!("zk://127.0.0.1:{}/app", server.port())).await.unwrap();
         let version = plain.find("version").unwrap().found.clone();
