@@ -89,6 +89,11 @@ class Attempt:
                 return valid_until
         return None
 
+    def trusted_until(self):
+        """The end of the last validity. What a clock that had stood still took back was trusted until then, at the most."""
+        seen = zip(self.validities, self.validities[1:])
+        return max([self.valid_until] + [min(before, time) for (_, before), (time, after) in seen if after < before])
+
     def belief_end(self):
         """The earliest of the validity's end, `releasing`, `lost`, and the kill."""
         ends = [self.valid_until]

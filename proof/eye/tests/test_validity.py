@@ -110,6 +110,13 @@ class Told(RuleCase):
     def test_a_stalled_holder(self):
         self.accepts(GRANTED + "1290 w0.0 stalled length=400\n1300 w0.0 lost attempt=1 since=1291 reason=expired\n")
 
+    def test_a_machine_that_was_paused(self):
+        stopped = "500 run stopped whom=w0.0\n1400 run continued whom=w0.0\n" + GRANTED
+        learnt = stopped + "1401 w0.0 renewed attempt=1 valid_until=90\n1401 w0.0 renewed attempt=1 valid_until=90\n"
+        lost = "{} w0.0 lost attempt=1 since={} reason=expired\n"
+        self.accepts(learnt + lost.format(1500, 1500))
+        self.refuses(learnt + lost.format(1700, 1700), "not told of its loss for 300")
+
     def test_a_machine_without_a_processor(self):
         late = GRANTED + "1300 w0.0 lost attempt=1 since=991 reason=expired\n"
         self.accepts(late + "1280 run starved length=200\n")

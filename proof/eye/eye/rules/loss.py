@@ -39,7 +39,7 @@ def reason(book, story, bounds):
 def told(book, story, bounds):
     """A holder whose validity has passed learns it at once, unless it did not run."""
     for hold in story.all_holds():
-        end = hold.valid_until
+        end = hold.trusted_until()
         if hold.releasing and hold.releasing.time <= end or hold.killed is not None and hold.killed <= end:
             continue
         if hold.lost and hold.lost.values["reason"] in ("taken", "session_ended") and hold.lost.time <= end:
