@@ -89,10 +89,11 @@ class Attempt:
                 return valid_until
         return None
 
-    def trusted_until(self):
-        """The end of the last validity. What a clock that had stood still took back was trusted until then, at the most."""
-        seen = zip(self.validities, self.validities[1:])
-        return max([self.valid_until] + [min(before, time) for (_, before), (time, after) in seen if after < before])
+    def trusted_until(self, count=None):
+        """The end of the last of so many validities. What a clock that had stood still took back was trusted until then, at the most."""
+        known = self.validities[:count]
+        taken_back = [min(before, time) for (_, before), (time, after) in zip(known, known[1:]) if after < before]
+        return max([known[-1][1]] + taken_back)
 
     def belief_end(self):
         """The earliest of the validity's end, `releasing`, `lost`, and the kill."""

@@ -26,6 +26,11 @@ class Validity(RuleCase):
     def test_a_gap(self):
         self.refuses(GRANTED + "2500 w0.0 renewed attempt=1 valid_until=3000\n", "valid again")
 
+    def test_a_gap_by_a_clock_that_stood_still(self):
+        taken_back = GRANTED + "1400 w0.0 renewed attempt=1 valid_until=90\n"
+        self.accepts(taken_back + "1500 w0.0 renewed attempt=1 valid_until=2000\n")
+        self.refuses(taken_back + "2500 w0.0 renewed attempt=1 valid_until=3000\n", "valid again")
+
 
 class Held(RuleCase):
     rule = "held"

@@ -4,14 +4,14 @@ CHANGES = {("read", "write"), ("write", "read")}
 
 
 def beside(book, story, bounds):
-    upgrades = [attempt for attempt in story.attempts.values() if "beside" in attempt.first.values and attempt.mode.word == "write"]
+    changes = [attempt for attempt in story.attempts.values() if "beside" in attempt.first.values]
     for attempt in story.attempts.values():
         if "beside" in attempt.first.values:
             book.look()
             _replaces(book, attempt)
         if attempt.gave_up and attempt.gave_up.values["why"] == "conflict":
-            if not any(_in_the_way(other, attempt, bounds) for other in upgrades):
-                book.find(attempt.gave_up, f"{attempt} met another upgrade, and there was none", attempt)
+            if not any(_in_the_way(other, attempt, bounds) for other in changes):
+                book.find(attempt.gave_up, f"{attempt} met another change, and there was none", attempt)
 
 
 def _replaces(book, attempt):
@@ -37,8 +37,8 @@ def _replaces(book, attempt):
 
 
 def _in_the_way(other, attempt, bounds):
-    """Whether this upgrade, or what it left at the store, may have been met by that attempt: also an earlier one of its own
-    task, whose withdrawal no server has confirmed yet."""
+    """Whether this change, or what it left at the store, may have been met by that upgrade: also an earlier one of its own
+    task, whose withdrawal no server has confirmed yet, and one that had removed the place of an earlier waiter."""
     if other is attempt or other.key != attempt.key or other.first.time > attempt.first.time and _of_one_task(other, attempt):
         return False
     end = other.granted.time if other.granted else other.over()

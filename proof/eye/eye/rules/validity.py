@@ -39,8 +39,8 @@ def _not_beyond(book, hold, event, limit):
 def _no_gap(book, hold, whole):
     """A renewal is sent before the validity ends, so one renewal reaches at most ttl - drift beyond it. One that was under way
     while the machine was paused may be noted when its own validity is over, too."""
-    for (_, before), (seen, after) in zip(hold.validities, hold.validities[1:]):
-        if after > max(before, seen) and seen > before + whole:
+    for count, ((_, before), (seen, after)) in enumerate(zip(hold.validities, hold.validities[1:]), 1):
+        if after > max(before, seen) and seen > before + whole and seen > hold.trusted_until(count) + whole:
             event = next(e for e in hold.lines if e.time == seen and "valid_until" in e.values)
             book.find(event, f"{hold} is valid again after its validity was over for more than a ttl", hold)
 
