@@ -29,7 +29,9 @@ class Validity(RuleCase):
     def test_a_gap_by_a_clock_that_stood_still(self):
         taken_back = GRANTED + "1400 w0.0 renewed attempt=1 valid_until=90\n"
         self.accepts(taken_back + "1500 w0.0 renewed attempt=1 valid_until=2000\n")
-        self.refuses(taken_back + "2500 w0.0 renewed attempt=1 valid_until=3000\n", "valid again")
+        late = taken_back + "2500 w0.0 renewed attempt=1 valid_until=3000\n"
+        self.refuses(late, "valid again")
+        self.accepts(late + "500 run stopped whom=w0.0\n2400 run continued whom=w0.0\n")
 
 
 class Held(RuleCase):

@@ -27,7 +27,7 @@ def validity(book, story, bounds):
                 following = hold.lines[index + 1].time if index + 1 < len(hold.lines) else story.last_time
                 book.look()
                 _not_beyond(book, hold, event, following + whole)
-        _no_gap(book, hold, whole)
+        _no_gap(book, story, hold, whole)
 
 
 def _not_beyond(book, hold, event, limit):
@@ -36,11 +36,15 @@ def _not_beyond(book, hold, event, limit):
         book.find(event, f"{hold} relies on its hold for {beyond / 1e6:.3f} ms more than its ttl allows", hold)
 
 
-def _no_gap(book, hold, whole):
+def _no_gap(book, story, hold, whole):
     """A renewal is sent before the validity ends, so one renewal reaches at most ttl - drift beyond it. One that was under way
-    while the machine was paused may be noted when its own validity is over, too."""
+    while the machine was paused may be noted when its own validity is over, too. A hold that is in doubt after a pause is one
+    again if the store still has it, however long that was."""
     for count, ((_, before), (seen, after)) in enumerate(zip(hold.validities, hold.validities[1:]), 1):
-        if after > max(before, seen) and seen > before + whole and seen > hold.trusted_until(count) + whole:
+        if after <= max(before, seen) or seen <= before + whole:
+            continue
+        end = hold.trusted_until(count)
+        if seen - end - story.paused(hold.process, end, seen) > whole:
             event = next(e for e in hold.lines if e.time == seen and "valid_until" in e.values)
             book.find(event, f"{hold} is valid again after its validity was over for more than a ttl", hold)
 
