@@ -11,8 +11,8 @@ use crate::luck::Luck;
 use crate::service::Service;
 
 /// Evicts the holders of one key, if any is held, and notes down which claims they had: at the store, or through the
-/// service that holds it for its clients. A store that does not answer keeps its holders, and so do clients of another
-/// kind.
+/// service that holds it for its clients. Of a store that does not answer, all holders count as evicted. Clients of another
+/// kind keep their holds.
 ///
 /// # Errors
 ///
@@ -52,9 +52,10 @@ pub(crate) async fn evict(
         return Ok(());
     }
     let released = match locks.force_release(name).await {
-        Err(error) if matches!(error.kind(), Unreachable | TimedOut | Unsupported) => return Ok(()),
-        // A client of another kind holds the key; ours beside it have lost their holds.
-        Err(error) if error.kind() == Mismatch => {
+        Err(error) if error.kind() == Unsupported => return Ok(()),
+        // Without an answer nobody knows what the store has done. If a client of another kind holds the key, ours beside it
+        // have lost their holds.
+        Err(error) if matches!(error.kind(), Unreachable | TimedOut | Mismatch) => {
             let ours = seen.holders.iter().filter(|party| party.id.is_some());
             ours.filter_map(|party| party.token).for_each(evicted);
             return Ok(());
