@@ -148,8 +148,10 @@ fn examine(status: &Status, scheme: Scheme) -> Vec<Finding> {
         Some("observer") => Finding::ok("serving", "as observer, which has no vote"),
         Some(mode) => Finding::ok("serving", format!("as {mode}")),
     };
+    let is_member = field("Mode:") != Some("standalone");
     let said = field("Zookeeper version:").unwrap_or("unknown");
     let mut findings = vec![version(said), mode];
+    findings.extend(transactions(said).filter(|_| is_member));
     findings.extend(Tested::ZOOKEEPER.judge(short(said)));
     findings.extend((scheme == Scheme::Sasl).then(|| login(said)));
     findings.extend(status.settings.as_ref().and_then(ticks));
@@ -182,6 +184,22 @@ fn version(text: &str) -> Finding {
             .remedy("use ZooKeeper 3.5.3 or later"),
         _ => Finding::ok("version", found),
     }
+}
+
+/// Whether members of this version keep all transactions when one comes back to the others: not before ZOOKEEPER-4785
+/// was mended, and not with ZOOKEEPER-4925.
+fn transactions(version: &str) -> Option<Finding> {
+    let is_affected = match numbers(version) {
+        (3, 9, patch) => matches!(patch, 0 | 1 | 3),
+        version => ((3, 5, 3)..(3, 8, 4)).contains(&version),
+    };
+    let found =
+        format!("members of version {} may lose transactions when one comes back", short(version));
+    is_affected.then(|| {
+        Finding::warning("transactions", found)
+            .consequence("such a member does not know who holds a key: a hold may end early, or a free key stay blocked for clients of that member")
+            .remedy("upgrade to ZooKeeper 3.8.4, 3.9.4 or later; a member that has lost some gets all data anew if its own is removed before it starts")
+    })
 }
 
 /// Whether the next version takes the login by SASL. No server tells whether its FIPS mode is on.
@@ -304,6 +322,23 @@ mod tests {
             ("unknown", Severity::Info),
         ] {
             assert_eq!(version(text).severity, severity, "{text}");
+        }
+        for (text, is_affected) in [
+            ("3.8.0-${mvngit.commit.id}, built on 2023", true),
+            ("3.8.3-x, built on y", true),
+            ("3.8.4-x, built on y", false),
+            ("3.9.1-x, built on y", true),
+            ("3.9.2-x, built on y", false),
+            ("3.9.3-x, built on y", true),
+            ("3.9.6-x, built on y", false),
+            ("unknown", false),
+        ] {
+            for (mode, is_member) in [("follower", true), ("standalone", false)] {
+                let server = Some(format!("Zookeeper version: {text}\nMode: {mode}\n"));
+                let findings = examine(&Status { server, settings: None }, Scheme::Sasl);
+                let lost = findings.iter().find(|one| one.code == "transactions");
+                assert_eq!(lost.is_some(), is_affected && is_member, "{text}, {mode}: {lost:?}");
+            }
         }
         for (text, tested) in [("3.9.5-x, built on y", true), ("3.10.0-x, built on y", false)] {
             let server = Some(format!("Zookeeper version: {text}\nMode: follower\n"));

@@ -52,7 +52,12 @@ impl Shared {
                 },
                 verdict => verdict,
             };
-            let Some(cause) = cause_of(verdict) else { return Ok(None) };
+            // A hold that is there is held: what stands ahead of it is a place that this server alone has, or one whose
+            // order is unknown.
+            let is_held =
+                verdict == Verdict::Gone && self.has_granted(found.queue.hold_of(me), found);
+            let cause = cause_of(verdict).filter(|_| !is_held);
+            let Some(cause) = cause else { return Ok(None) };
             let by = match verdict {
                 Verdict::Rival(place) | Verdict::Stuck(place) | Verdict::Earlier(place) => {
                     found.queue.places.get(place)
@@ -78,6 +83,12 @@ impl Shared {
     fn is_to_wait(&self, claim: &Claim, found: &Found<'_>, first: usize) -> bool {
         let others_read = claim.mode == Mode::Write && first > 1;
         !claim.waits && others_read || found.queue.closed_until(found.now_ms).is_some()
+    }
+
+    /// Whether the claim at this place holds the key, as this client was told.
+    fn has_granted(&self, place: Option<usize>, found: &Found<'_>) -> bool {
+        let id = place.and_then(|place| found.queue.places[place].id());
+        id.and_then(|id| self.claims.get(id)).is_some_and(|own| own.granted && !own.ends)
     }
 
     async fn read_again(&self, found: &mut Found<'_>) -> Result<(), BackendError> {
