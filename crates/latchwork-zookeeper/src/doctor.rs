@@ -198,7 +198,7 @@ fn transactions(version: &str) -> Option<Finding> {
     is_affected.then(|| {
         Finding::warning("transactions", found)
             .consequence("such a member does not know who holds a key: a hold may end early, or a free key stay blocked for clients of that member")
-            .remedy("upgrade to ZooKeeper 3.8.4, 3.9.4 or later; a member that has lost some gets all data anew if its own is removed before it starts")
+            .remedy("upgrade to ZooKeeper 3.8.4, 3.9.4 or later; a member that has lost some gets all data from the leader if its own is removed before it starts")
     })
 }
 

@@ -85,7 +85,7 @@ impl Shared {
         !claim.waits && others_read || found.queue.closed_until(found.now_ms).is_some()
     }
 
-    /// Whether the claim at this place holds the key, as this client was told.
+    /// Whether the claim at this place holds the key, as the store has answered this client.
     fn has_granted(&self, place: Option<usize>, found: &Found<'_>) -> bool {
         let id = place.and_then(|place| found.queue.places[place].id());
         id.and_then(|id| self.claims.get(id)).is_some_and(|own| own.granted && !own.ends)
