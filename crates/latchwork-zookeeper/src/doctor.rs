@@ -193,9 +193,9 @@ fn transactions(version: &str) -> Option<Finding> {
         (3, 9, patch) => matches!(patch, 0 | 1 | 3),
         version => ((3, 5, 3)..(3, 8, 4)).contains(&version),
     };
-    let found =
-        format!("members of version {} may lose transactions when one comes back", short(version));
     is_affected.then(|| {
+        let version = short(version);
+        let found = format!("members of version {version} may lose transactions when one comes back");
         Finding::warning("transactions", found)
             .consequence("such a member does not know who holds a key: a hold may end early, or a free key stay blocked for clients of that member")
             .remedy("upgrade to ZooKeeper 3.8.4, 3.9.4 or later; a member that has lost some gets all data from the leader if its own is removed before it starts")

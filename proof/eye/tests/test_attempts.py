@@ -78,7 +78,13 @@ class Beside(RuleCase):
     def test_a_conflict_needs_another_change(self):
         self.accepts(READ + REPLACED + UPGRADE + CONFLICT)
         self.refuses(CONFLICT, "there was none")
+        self.refuses(READ + REPLACED + UPGRADE.replace("write", "read") + CONFLICT, "there was none")
         self.refuses(READ + REPLACED + UPGRADE + CONFLICT.replace("key=k", "key=l"), "there was none")
+        downgraded = READ.replace("read", "write") + REPLACED + UPGRADE.replace("write", "read") + CONFLICT
+        self.refuses(downgraded, "there was none")
+        waiter = f"{{}} w2.0 {TRY.format(1, 'k', 'write', 'false')}\n"
+        self.accepts(downgraded + waiter.format("9.5"))
+        self.refuses(downgraded + waiter.format("19.2"), "there was none")
 
 
 def judged(order, by, token, accepted, time=15):

@@ -10,7 +10,8 @@ def beside(book, story, bounds):
             book.look()
             _replaces(book, attempt)
         if attempt.gave_up and attempt.gave_up.values["why"] == "conflict":
-            if not any(_in_the_way(other, attempt, bounds) for other in changes):
+            was_passed = _has_passed(story, attempt)
+            if not any(_in_the_way(other, attempt, bounds) for other in changes if was_passed or other.mode.word == "write"):
                 book.find(attempt.gave_up, f"{attempt} met another change, and there was none", attempt)
 
 
@@ -34,6 +35,15 @@ def _replaces(book, attempt):
             book.find(attempt.granted, f"{attempt} was granted beside {before}, which was over", attempt, before)
         elif after and after[0].name != "releasing":
             book.find(after[0], f"{before} went on when it had been replaced by {attempt}", attempt, before)
+
+
+def _has_passed(story, attempt):
+    """Whether a writer waits that came before the hold of this upgrade: a change had removed its place."""
+    return any(
+        other.key == attempt.key and other.mode.word == "write" and "beside" not in other.first.values
+        and other.first.time < attempt.beside.granted.time and other.waited_until(story.last_time) > attempt.first.time
+        for other in story.attempts.values() if attempt.beside and attempt.beside.granted
+    )
 
 
 def _in_the_way(other, attempt, bounds):
