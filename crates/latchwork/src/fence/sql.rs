@@ -137,7 +137,7 @@ impl Fences {
     /// Inserts the row of a resource if it does not exist.
     ///
     /// Needed on MySQL only, once, when a resource is made: until then
-    /// [`admit`](Fences::admit) admits no token for it.
+    /// [`admit`](Fences::admit) admits no token for it. It may also run before each `admit`, in the same transaction.
     pub fn register(&self) -> Statement {
         let (table, one) = (&self.table, self.dialect.parameter(1));
         let text = match self.dialect {
@@ -145,9 +145,12 @@ impl Fences {
                 "INSERT INTO {table} (resource, token) VALUES ({one}, 0) \
                  ON CONFLICT (resource) DO NOTHING"
             ),
-            Dialect::MySql => {
-                format!("INSERT IGNORE INTO {table} (resource, token) VALUES ({one}, 0)")
-            }
+            // `INSERT IGNORE` would share the lock of a row that is there, so that of two transactions that want it for
+            // themselves next, in `admit`, one is ended as a deadlock; and it would cut a name that is too long.
+            Dialect::MySql => format!(
+                "INSERT INTO {table} (resource, token) VALUES ({one}, 0) \
+                 ON DUPLICATE KEY UPDATE token = token"
+            ),
         };
         Statement { text, parameters: &[Resource] }
     }
@@ -329,7 +332,7 @@ mod tests {
         assert_eq!(mysql.admit().parameters, [Token, Resource, Token]);
         assert_eq!(
             mysql.register().text,
-            "INSERT IGNORE INTO app.fences (resource, token) VALUES (?, 0)"
+            "INSERT INTO app.fences (resource, token) VALUES (?, 0) ON DUPLICATE KEY UPDATE token = token"
         );
         assert_eq!(
             mysql.create_table(),
