@@ -34,7 +34,8 @@ impl PgBouncer {
         Self::start_in_mode(server, connections, "transaction")
     }
 
-    /// As [`Self::start`], in another mode of pooling: `session` or `statement`.
+    /// As [`Self::start`], in another mode of pooling: `session` or `statement`. Other settings may follow it, each on a
+    /// line of its own.
     ///
     /// # Errors
     ///

@@ -443,7 +443,8 @@ impl Access {
         let sent = self.io.now();
         let said = Greeting::of(&connection, &self.config, false).await?;
         let trip = self.io.now().since(sent);
-        connection.pooled = self.config.pooler.unwrap_or(said.is_pooled(promised));
+        connection.is_through_pooler = said.is_through_pooler(promised);
+        connection.pooled = self.config.pooler.unwrap_or(connection.is_through_pooler);
         connection.lineage = said.lineage.clone();
         Ok(Opened { connection, at: at.clone(), said, trip })
     }
@@ -499,7 +500,7 @@ impl Access {
             For::Messages => return Ok(opened),
             For::Care if opened.connection.pooled => return Ok(opened),
             For::Care => {
-                opened.connection.send(opened.connection.client().batch_execute(PATH)).await?;
+                opened.connection.set_up(PATH).await?;
                 return Ok(opened);
             }
             For::Locks => {}
@@ -524,7 +525,7 @@ impl Access {
             ));
         }
         if !opened.connection.pooled {
-            opened.connection.send(opened.connection.client().batch_execute(SESSION)).await?;
+            opened.connection.set_up(SESSION).await?;
             opened.connection.prepare().await?;
         }
         Ok(opened)

@@ -85,6 +85,8 @@ pub(crate) struct Connection {
     orphans: Arc<Orphans>,
     /// Whether the server at the other end changes with each transaction.
     pub(crate) pooled: bool,
+    /// Whether the process that answers is another than the one that the login was answered with.
+    pub(crate) is_through_pooler: bool,
     /// Who the server is, as far as it says.
     pub(crate) lineage: Option<Lineage>,
     /// If it is no PostgreSQL.
@@ -119,6 +121,7 @@ impl Connection {
             doubted: AtomicBool::new(false),
             orphans,
             pooled: false,
+            is_through_pooler: false,
             lineage: None,
             sibling: None,
             logins,
@@ -133,6 +136,16 @@ impl Connection {
 
     pub(crate) fn drive(&self) -> &Arc<Drive> {
         &self.drive
+    }
+
+    /// Gives the session its settings. A pooler of sessions that resets none hands on what its last client has
+    /// prepared, under names that this one uses as well.
+    pub(crate) async fn set_up(&self, settings: &str) -> Result<(), BackendError> {
+        let text = match self.is_through_pooler {
+            true => &*format!("DEALLOCATE ALL; {settings}"),
+            false => settings,
+        };
+        self.send(self.client().batch_execute(text)).await
     }
 
     /// Has the server prepare all statements, in one flight.

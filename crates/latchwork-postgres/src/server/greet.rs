@@ -123,7 +123,7 @@ impl Greeting {
     }
 
     /// Whether the server's process is another than the one that was promised.
-    pub(crate) fn is_pooled(&self, promised: Option<i32>) -> bool {
+    pub(crate) fn is_through_pooler(&self, promised: Option<i32>) -> bool {
         promised.is_some_and(|promised| promised != self.process)
     }
 

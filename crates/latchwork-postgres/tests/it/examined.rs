@@ -242,6 +242,25 @@ fn h203_each_mode_of_a_pooler_is_judged_by_what_works() {
     });
 }
 
+/// H567: what the address says of a pooler is compared with what stands there.
+#[test]
+fn h567_an_address_that_is_wrong_about_its_pooler_is_told() {
+    let server = server_with(&PostgresOptions::new().setting("fsync=on"), "");
+    let session = PgBouncer::start_in_mode(server.port(), 10, "session").unwrap();
+    let transaction = PgBouncer::start(server.port(), 10).unwrap();
+    let as_address = |bouncer: &PgBouncer| format!("{}?pooler=false", bouncer.url());
+    run(async {
+        let report = examine(&as_address(&transaction)).await;
+        let found = of(&report, "pooler");
+        assert_eq!(found.severity, Severity::Warning, "{report:?}");
+        assert!(found.remedy.contains("remove pooler=false"), "{report:?}");
+        let report = examine(&as_address(&session)).await;
+        let found = of(&report, "pooler");
+        assert_eq!(found.severity, Severity::Ok, "{report:?}");
+        assert!(found.found.contains("one of sessions"), "{report:?}");
+    });
+}
+
 /// Names are data for doctor as well.
 #[test]
 fn odd_names_are_examined_like_others() {

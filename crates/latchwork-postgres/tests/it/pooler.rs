@@ -101,6 +101,29 @@ fn h150_nothing_is_left_in_the_connections_of_a_pooler() {
     });
 }
 
+/// H568: a pooler of sessions that resets none hands on what the last client, of any program, has prepared.
+#[test]
+fn h568_what_another_client_has_prepared_is_no_hindrance() {
+    let server = server();
+    let mode = "session\nserver_reset_query =";
+    let bouncer = PgBouncer::start_in_mode(server.port(), 1, mode).unwrap();
+    let asked = format!("host=127.0.0.1 port={} user=postgres dbname=postgres", bouncer.port());
+    let said = std::process::Command::new("psql")
+        .args(["-Xq", "-v", "ON_ERROR_STOP=1", &asked])
+        .args(["-c", "DO $$ BEGIN FOR n IN 0..9999 LOOP EXECUTE format('PREPARE s%s AS SELECT 1', n); END LOOP; END $$"])
+        .output()
+        .unwrap();
+    assert!(said.status.success(), "{said:?}");
+    let address = format!("{}?pooler=false", bouncer.url());
+    run(async {
+        let client = bare(&address).await;
+        let held = claim("k");
+        client.granted(&held).await;
+        assert_eq!(client.released(&held).await, Released::Yes);
+    });
+    assert!(run(examine(&address)).find("functions").unwrap().found.contains("this client's"));
+}
+
 /// H151: the pooler is killed under holders and waiters.
 #[test]
 fn h151_a_killed_pooler_costs_no_lock() {
