@@ -14,6 +14,8 @@ use crate::output::{Done, opens_by_reset};
 
 /// How long tries fail, to connect or to acquire, before that is worth a line, where not each is reported.
 pub(crate) const REPORT: Duration = Duration::from_secs(1);
+/// How long the same failure of tries is not worth another line, where each is reported.
+const REPEAT: Duration = Duration::from_secs(30);
 
 /// What a claim waits for: a holder, if its name is known, and how many others are ahead, if the store
 /// tells.
@@ -162,12 +164,13 @@ struct State {
     failure: Option<String>,
     /// When the first try failed since the store has answered.
     failing_since: Option<Moment>,
-    is_failure_told: bool,
+    /// The failure that had the last line since then, and when.
+    told_failure: Option<(String, Moment)>,
 }
 
 impl News {
     /// Reports about waiting: none; all, of which one is worth a line, and another if the holder's name
-    /// comes later; or with `verbose` one for each holder and each failed try and renewal.
+    /// comes later; or with `verbose` one for each holder, each failed renewal, and each failure of tries.
     pub(crate) fn new(tells_waiting: bool, verbose: bool) -> (Arc<Self>, UnboundedReceiver<Heard>) {
         let (told, heard) = unbounded_channel();
         let (released, state) = (watch::Sender::new(false), Mutex::default());
@@ -198,7 +201,7 @@ impl News {
 
     fn waits(&self, what: InTheWay) {
         let mut state = self.lock();
-        (state.failing_since, state.is_failure_told) = (None, false);
+        (state.failing_since, state.told_failure) = (None, None);
         if !self.tells_waiting {
             return;
         }
@@ -213,11 +216,19 @@ impl News {
         self.tell(Heard::Waiting(what, !known));
     }
 
-    /// Whether tries have failed for so long that somebody should know: once, until the store answers again.
-    fn is_worth_a_line(&self) -> bool {
+    /// Whether tries have failed for so long that somebody should know: once, until the store answers again. With
+    /// `verbose`, each failure at once, and the same one again from time to time.
+    fn is_worth_a_line(&self, failure: &str) -> bool {
         let (now, mut state) = (boot_time(), self.lock());
         let since = *state.failing_since.get_or_insert(now);
-        now.since(since) >= REPORT && !std::mem::replace(&mut state.is_failure_told, true)
+        let is_due = match &state.told_failure {
+            None => self.verbose || now.since(since) >= REPORT,
+            Some((told, at)) => self.verbose && (told != failure || now.since(*at) >= REPEAT),
+        };
+        if is_due {
+            state.told_failure = Some((failure.to_owned(), now));
+        }
+        is_due
     }
 
     fn tell(&self, heard: Heard) {
@@ -242,12 +253,14 @@ impl Observer for News {
                 };
                 self.waits(InTheWay { name: key.as_str().into(), obstacle, ahead: blocked.ahead });
             }
-            Event::TryFailed { key, error } if self.verbose || self.is_worth_a_line() => {
+            Event::TryFailed { key, error } => {
                 let mut message = format!("waiting for {:?}: {error}; trying again", key.as_str());
                 if let Some(step) = &error.next_step {
                     message += &format!("; {step}");
                 }
-                self.tell(Heard::TryFailed(message));
+                if self.is_worth_a_line(&message) {
+                    self.tell(Heard::TryFailed(message));
+                }
             }
             Event::RenewFailed { key, error, .. } => {
                 self.lock().failure = Some(error.to_string());
@@ -344,6 +357,30 @@ mod tests {
         news.event(&Event::Waiting { key: &key, blocked: &Blocked::by(Cause::Held) });
         fails();
         assert!(heard.try_recv().is_err(), "the store has answered");
+    }
+
+    #[test]
+    fn each_failure_is_reported_at_once_if_verbose_and_seldom_again() {
+        let (news, mut heard) = News::new(false, true);
+        let key = Key::new("x").unwrap();
+        let fails = |text: &'static str| {
+            let error = BackendError::new(BackendErrorKind::Unreachable, Effect::NotApplied, text);
+            news.event(&Event::TryFailed { key: &key, error: &error });
+        };
+        let mut lines = || std::iter::from_fn(|| heard.try_recv().ok()).count();
+        for _ in 0..100 {
+            fails("it is away");
+        }
+        assert_eq!(lines(), 1, "a line for each try would fill the log of an outage");
+        fails("it is full");
+        fails("it is full");
+        assert_eq!(lines(), 1, "another failure");
+        news.lock().told_failure.as_mut().unwrap().1 = boot_time().minus(REPEAT);
+        fails("it is full");
+        assert_eq!(lines(), 1, "it goes on");
+        news.event(&Event::Waiting { key: &key, blocked: &Blocked::by(Cause::Held) });
+        fails("it is full");
+        assert_eq!(lines(), 1, "the store has answered");
     }
 
     #[test]
