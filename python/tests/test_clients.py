@@ -51,6 +51,12 @@ def test_a_client_of_asyncio_is_enough_to_connect(redis_server):
     asyncio.run(main())
 
 
+def test_a_client_of_fakeredis_is_refused_with_what_a_test_may_use():
+    fake = type("FakeRedis", (redis.Redis,), {"__module__": "fakeredis"})(host="9f2ec0ffee")
+    with pytest.raises(latchwork.Invalid, match="in a test use latchwork.testing.Store"):
+        latchwork.connect(fake)
+
+
 def test_login_and_socket_of_a_client_are_taken(tmp_path):
     with redis_process(tmp_path) as (port, _):
         with redis.Redis(port=port) as admin:

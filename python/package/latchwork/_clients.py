@@ -24,7 +24,13 @@ class ClusterClient(Protocol):
 
 def connecting(client: Union[Client, ClusterClient]) -> _native.Operation:
     """Connects to the server of a client. If it has a provider of credentials, that is asked again after a refusal."""
-    if not any(it.__module__.split(".")[0] in _PACKAGES for it in type(client).__mro__):
+    packages = [it.__module__.split(".")[0] for it in type(client).__mro__]
+    if "fakeredis" in packages:
+        raise _errors.invalid(
+            "store",
+            f"{client!r} has no server; in a test use latchwork.testing.Store(), or the address of a fakeredis.TcpFakeServer",
+        )
+    if not any(package in _PACKAGES for package in packages):
         raise _errors.invalid(
             "store", f"{client!r} is neither an address, a path, a function that returns an address, nor a client of redis-py"
         )
