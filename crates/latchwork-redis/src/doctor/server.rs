@@ -27,7 +27,7 @@ pub(super) struct Server {
     pub(super) part: Arc<str>,
     pub(super) info: HashMap<String, String>,
     /// Why it refuses INFO.
-    pub(super) no_info: Option<String>,
+    pub(super) no_info: Option<BackendError>,
 }
 
 impl Server {
@@ -40,7 +40,7 @@ impl Server {
         let asked = link.send(cmd("INFO").arg("all")).await;
         let (info, no_info) = match asked {
             Ok(answer) => (info(&answer), None),
-            Err(failure) => (HashMap::new(), Some(failure.error.message)),
+            Err(failure) => (HashMap::new(), Some(failure.error)),
         };
         Ok(Self { link, part: at.to_string().into(), info, no_info })
     }

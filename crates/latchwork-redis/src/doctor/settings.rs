@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::net::IpAddr;
 
+use latchwork_store::BackendErrorKind;
 use latchwork_store::doctor::{Finding, Tested, untested};
 
 use super::rights::{acl, probe};
@@ -16,9 +17,12 @@ pub(super) async fn examine(server: &Server, config: &RedisConfig) -> Vec<Findin
     let mut findings = Vec::new();
     if let Some(why) = &server.no_info {
         findings.push(
-            Finding::warning("info", format!("INFO is refused: {why}"))
+            Finding::warning("info", format!("INFO is refused: {}", why.message))
                 .consequence("eviction, persistence, replicas and version are not known; a free lock takes a longer script")
-                .remedy(acl(config, "+info")),
+                .remedy(match why.kind {
+                    BackendErrorKind::Denied => acl(config, "+info"),
+                    _ => "let the server answer INFO: rename-command hides it, or this is no Redis".to_owned(),
+                }),
         );
     } else {
         findings.extend(version(&server.info, server.link.facts.version, config));
@@ -85,8 +89,16 @@ fn version(
 /// The name of a server that is neither Redis nor Valkey, or of the service that it belongs to, where it says so.
 fn sibling(info: &HashMap<String, String>) -> Option<String> {
     let field = |name: &str| info.get(name).map(|value| value.trim()).filter(|it| !it.is_empty());
-    if let Some(version) = field("dragonfly_version") {
-        return Some(format!("Dragonfly {version}"));
+    let says = [
+        ("dragonfly", "Dragonfly"),
+        ("redict", "Redict"),
+        ("kvrocks", "Kvrocks"),
+        ("garnet", "Garnet"),
+    ];
+    for (name, shown) in says {
+        if let Some(version) = field(&format!("{name}_version")) {
+            return Some(format!("{shown} {version}"));
+        }
     }
     if field("executable").is_some_and(|path| path.ends_with("keydb-server")) {
         return Some("KeyDB".to_owned());
@@ -401,6 +413,7 @@ mod tests {
     fn h254_a_sibling_of_redis_is_named_as_untested() {
         for (fields, name) in [
             (&[("dragonfly_version", "df-v1.30.0")][..], "Dragonfly df-v1.30.0"),
+            (&[("redict_version", "7.3.6")], "Redict 7.3.6"),
             (&[("executable", "/usr/bin/keydb-server")], "KeyDB"),
             (&[("os", "Amazon ElastiCache")], "Amazon ElastiCache"),
             (&[("server_name", "garnet")], "garnet"),

@@ -280,6 +280,17 @@ async fn h310_the_acl_lines_that_doctor_prints_give_all_rights() {
     }
 }
 
+/// H310: a command that is not there by its name needs no right.
+#[tokio::test]
+async fn h310_a_renamed_info_asks_for_no_right() {
+    let options = RedisOptions::new().config("rename-command INFO \"\"");
+    let server = RedisServer::start(&options).unwrap();
+    let report = report(&format!("redis://127.0.0.1:{}", server.port())).await;
+    let found = report.find("info").unwrap();
+    assert!(found.found.contains("unknown command"), "{report:#?}");
+    assert!(found.remedy.contains("rename-command hides it"), "{report:#?}");
+}
+
 /// H310: each right in turn is taken away, and the line that is printed for it restores it.
 #[tokio::test]
 async fn h310_the_acl_line_of_each_missing_right_gives_it() {
