@@ -223,6 +223,65 @@ def test_a_fence_by_sqlalchemy_rolls_the_write_back(tmp_path):
         assert connection.execute(sqlalchemy.text("SELECT amount FROM stock")).scalar() == 19
 
 
+def test_a_fence_by_asyncpg_needs_a_transaction_and_refuses_older_tokens(postgres_server):
+    asyncpg = pytest.importorskip("asyncpg", reason="it needs Python 3.10")
+    large = 2**63 - 1
+
+    async def main():
+        connection = await asyncpg.connect(postgres_server)
+        for idle_limit in (10.0, None):
+            fences = fence.SqlFence("postgresql", table=f"asyncpg_{idle_limit is None}", idle_limit=idle_limit)
+            await connection.execute(fences.create_table)
+            with pytest.raises(latchwork.Invalid, match="is in no transaction"):
+                await fences.check_async(connection, "stock", 7)
+            for token in (7, 7, large):
+                async with connection.transaction():
+                    await fences.check_async(connection, "stock", token)
+            with pytest.raises(latchwork.Fenced) as caught:
+                async with connection.transaction():
+                    await fences.check_async(connection, "stock", large - 1)
+            assert caught.value.newest == large
+        async with asyncpg.create_pool(postgres_server, min_size=1, max_size=1) as pool:
+            with pytest.raises(latchwork.Invalid, match="with the connection"):
+                await fences.check_async(pool, "stock", large)
+            async with pool.acquire() as pooled, pooled.transaction():
+                await fences.check_async(pooled, "stock", large)
+        await connection.close()
+
+    asyncio.run(main())
+
+
+def test_a_cursor_of_asyncio_is_refused_by_the_check_of_threads():
+    class Cursor:
+        async def execute(self, *_):
+            raise AssertionError("it is not called")
+
+    with pytest.raises(latchwork.Invalid, match="is of asyncio; write `await fences.check_async"):
+        fence.SqlFence("postgresql").check(Cursor(), "stock", 7)
+
+
+def test_a_session_of_asyncio_runs_the_check_of_sqlalchemy(postgres_server):
+    pytest.importorskip("sqlalchemy", reason="it needs Python 3.11")
+    from sqlalchemy import text
+    from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
+
+    fences = fence.SqlFence("postgresql", table="by_sqlalchemy")
+
+    async def main():
+        engine = create_async_engine(postgres_server.replace("postgres://", "postgresql+asyncpg://"))
+        async with AsyncSession(engine) as session:
+            await session.execute(text(fences.create_table))
+            await session.run_sync(fences.check_sqlalchemy, "stock", 2**63 - 1)
+            await session.commit()
+            with pytest.raises(latchwork.Fenced):
+                await session.run_sync(fences.check_sqlalchemy, "stock", 2**63 - 2)
+            with pytest.raises(latchwork.Invalid, match="await session.run_sync"):
+                fences.check_sqlalchemy(session, "stock", 2**63 - 1)
+        await engine.dispose()
+
+    asyncio.run(main())
+
+
 def test_statements_for_every_database_have_their_parameters():
     for dialect, style in (("postgresql", "%s"), ("mysql", "%s"), ("sqlite", "?")):
         fences = fence.SqlFence(dialect, "app.fences")

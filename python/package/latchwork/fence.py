@@ -27,6 +27,7 @@ latchwork.Fenced: stock/42: token 5 was superseded by 7: roll back and stop work
 
 from __future__ import annotations
 
+import inspect
 import re
 import threading
 from difflib import get_close_matches
@@ -138,10 +139,11 @@ class SqlFence:
         """Admits the token, unless a larger one was admitted for the resource, and keeps it.
 
         :raises Fenced: The holder was superseded: roll back.
-        :raises Invalid: That is not a token; nothing was sent.
+        :raises Invalid: That is not a token, or the cursor is of asyncio; nothing was sent.
         :raises Mismatch: The table holds something else than a token for the resource.
         """
         number = token_number(token)
+        _refuse_asyncio("cursor", cursor, "fences.check_async(cursor, resource, token)")
         if self._dialect == "mysql":
             cursor.execute(*self._positional(self._register, resource, number))
         cursor.execute(*self._positional(self._admit, resource, number))
@@ -151,8 +153,14 @@ class SqlFence:
         raise self._refused(resource, number, cursor.fetchone())
 
     async def check_async(self, cursor: Any, resource: str, token: Token) -> None:
-        """As :meth:`check`, for cursors whose methods are awaited: psycopg's ``AsyncCursor``, aiomysql."""
+        """As :meth:`check`, for cursors whose methods are awaited: psycopg's ``AsyncCursor``, aiomysql. asyncpg has no
+        such cursor: pass its connection, in a transaction.
+
+        :raises Invalid: Also for a connection of asyncpg that is in no transaction; nothing was sent.
+        """
         number = token_number(token)
+        if type(cursor).__module__.split(".")[0] == "asyncpg":
+            return await self._check_asyncpg(cursor, resource, number)
         if self._dialect == "mysql":
             await cursor.execute(*self._positional(self._register, resource, number))
         await cursor.execute(*self._positional(self._admit, resource, number))
@@ -161,11 +169,27 @@ class SqlFence:
         await cursor.execute(*self._positional(self._newest, resource, number))
         raise self._refused(resource, number, await cursor.fetchone())
 
+    async def _check_asyncpg(self, connection: Any, resource: str, token: int) -> None:
+        if not getattr(connection, "is_in_transaction", bool)():
+            raise Invalid(
+                f"cursor: {connection!r} is in no transaction, which has to write what is checked; check inside of "
+                "`async with connection.transaction():`, with the connection"
+            )
+        # It numbers its parameters as the statements do.
+        if await connection.execute(self._admit[0], resource, token) == "INSERT 0 1":
+            return
+        raise self._refused(resource, token, await connection.fetchrow(self._newest[0], resource))
+
     def check_sqlalchemy(self, connection: Any, resource: str, token: Token) -> None:
-        """As :meth:`check`, for a ``Connection`` or a ``Session`` of SQLAlchemy."""
+        """As :meth:`check`, for a ``Connection`` or a ``Session`` of SQLAlchemy. With asyncio, let the session run it:
+        ``await session.run_sync(fences.check_sqlalchemy, "stock/42", guard)``.
+
+        :raises Invalid: Also for a connection or a session of asyncio; nothing was sent.
+        """
         from sqlalchemy import text
 
         number = token_number(token)
+        _refuse_asyncio("connection", connection, "session.run_sync(fences.check_sqlalchemy, resource, token)")
         values = {"resource": resource, "token": number}
         if self._dialect == "mysql":
             connection.execute(text(self._named(self._register)), values)
@@ -197,6 +221,11 @@ class SqlFence:
         text, names = statement
         left = iter(names)
         return _PARAMETER.sub(lambda _: f":{next(left)}", text)
+
+
+def _refuse_asyncio(field: str, runner: Any, call: str) -> None:
+    if inspect.iscoroutinefunction(runner.execute):
+        raise Invalid(f"{field}: {runner!r} is of asyncio; write `await {call}`")
 
 
 _PARAMETER = re.compile(r"\$\d+|\?\d*")
