@@ -121,6 +121,8 @@ mod tests {
 
     /// The outer limit of a file.
     const LINES: usize = 900;
+    /// The outer limit of a tracked one, of any kind.
+    const BYTES: u64 = 500_000;
 
     /// What a published crate may have of the workspace's crates.
     const MAY_IMPORT: &[(&str, &[&str])] = &[
@@ -214,6 +216,22 @@ mod tests {
             }
         }
         assert!(long.is_empty(), "more than {LINES} lines:\n{}", long.join("\n"));
+    }
+
+    /// What was built has no place among what is written: each clone would bring it along.
+    #[test]
+    fn no_tracked_file_is_larger_than_its_limit() {
+        let asked = std::process::Command::new("git")
+            .args(["ls-files", "-z"])
+            .current_dir(root())
+            .output()
+            .unwrap();
+        assert!(asked.status.success(), "{asked:?}");
+        let names = String::from_utf8(asked.stdout).unwrap();
+        let size = |name: &&str| fs::metadata(root().join(name)).map_or(0, |file| file.len());
+        let names = names.split_terminator('\0');
+        let large: Vec<_> = names.filter(|name| size(name) > BYTES).collect();
+        assert!(large.is_empty(), "more than {BYTES} bytes: {large:?}");
     }
 
     #[test]
