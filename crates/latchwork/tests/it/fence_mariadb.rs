@@ -73,6 +73,20 @@ fn mariadb_forgets_a_token_that_was_rolled_back() {
     assert_eq!(server.sql(&admit(token(8)), "test").unwrap(), "1");
 }
 
+/// What two sessions print, of which the second begins while the first one sleeps.
+fn beside(server: &MariaDbServer, first: &str, second: &str) -> (String, String) {
+    thread::scope(|scope| {
+        let first = scope.spawn(|| server.sql(first, "test").unwrap());
+        let sleeps =
+            "SELECT COUNT(*) FROM information_schema.processlist WHERE state = 'User sleep'";
+        while server.sql(sleeps, "").unwrap() != "1" {
+            assert!(!first.is_finished(), "it does not sleep");
+        }
+        let second = server.sql(second, "test").unwrap();
+        (first.join().unwrap(), second)
+    })
+}
+
 /// The stale one comes while the newer one is not committed, and waits for the outcome.
 #[test]
 fn mariadb_refuses_a_stale_writer_after_its_wait() {
@@ -84,16 +98,7 @@ fn mariadb_refuses_a_stale_writer_after_its_wait() {
         execute(&fences.admit(), "a", token(2))
     );
     let stale = format!("{level} BEGIN; {} ROLLBACK", execute(&fences.admit(), "a", token(1)));
-    thread::scope(|scope| {
-        let first = scope.spawn(|| server.sql(&newer, "test").unwrap());
-        let sleeps =
-            "SELECT COUNT(*) FROM information_schema.processlist WHERE state = 'User sleep'";
-        while server.sql(sleeps, "").unwrap() != "1" {
-            assert!(!first.is_finished(), "it does not sleep");
-        }
-        assert_eq!(server.sql(&stale, "test").unwrap(), "0");
-        assert_eq!(first.join().unwrap(), "1\n0");
-    });
+    assert_eq!(beside(&server, &newer, &stale), ("1\n0".into(), "0".into()));
 }
 
 /// Both have run `register` before one of them runs `admit`, as far as the server lets them.
@@ -107,16 +112,7 @@ fn h566_two_writers_of_a_resource_are_no_deadlock_on_mariadb() {
         execute(&fences.admit(), "a", token(2))
     );
     let stale = format!("BEGIN; {register} {} ROLLBACK", execute(&fences.admit(), "a", token(1)));
-    thread::scope(|scope| {
-        let first = scope.spawn(|| server.sql(&rightful, "test"));
-        let sleeps =
-            "SELECT COUNT(*) FROM information_schema.processlist WHERE state = 'User sleep'";
-        while server.sql(sleeps, "").unwrap() != "1" {
-            assert!(!first.is_finished(), "it does not sleep");
-        }
-        assert_eq!(server.sql(&stale, "test").unwrap(), "0\n0");
-        assert_eq!(first.join().unwrap().unwrap(), "0\n0\n1");
-    });
+    assert_eq!(beside(&server, &rightful, &stale), ("0\n0\n1".into(), "0\n0".into()));
 }
 
 #[test]
@@ -166,6 +162,6 @@ fn h233_mariadb_refuses_what_is_no_token() {
     }
     assert_eq!(admit(-1).unwrap(), "0");
     let spoilt = server.sql("UPDATE fences SET token = -1", "test").unwrap_err().to_string();
-    assert!(spoilt.to_lowercase().contains("constraint"), "{spoilt}");
+    assert!(spoilt.contains("CONSTRAINT"), "{spoilt}");
     assert_eq!(admit(token(1)).unwrap(), "1");
 }
