@@ -24,7 +24,7 @@ class ClusterClient(Protocol):
 
 def connecting(client: Union[Client, ClusterClient]) -> _native.Operation:
     """Connects to the server of a client. If it has a provider of credentials, that is asked again after a refusal."""
-    packages = [it.__module__.split(".")[0] for it in type(client).__mro__]
+    packages = _packages(client)
     if "fakeredis" in packages:
         raise _errors.invalid(
             "store",
@@ -40,6 +40,11 @@ def connecting(client: Union[Client, ClusterClient]) -> _native.Operation:
     # The first address is there already: the provider is not asked for it twice.
     first = [found]
     return _native.connect_from(None, None, lambda: first.pop() if first else address(client))
+
+
+def _packages(client: Any) -> List[str]:
+    """The packages that the class of a client and those that it inherits from are in."""
+    return [it.__module__.split(".")[0] for it in type(client).__mro__]
 
 
 def _settings(client: Any) -> Dict[str, Any]:
@@ -124,8 +129,7 @@ def _scheme(brand: str, is_secure: bool) -> str:
 
 def address(client: Any) -> str:
     """The address of the server that the client uses, with its login, its database and its certificates."""
-    packages = (it.__module__.split(".")[0] for it in type(client).__mro__)
-    brand = next(name for name in packages if name in _PACKAGES)
+    brand = next(name for name in _packages(client) if name in _PACKAGES)
     known = _settings(client)
     if hasattr(client, "nodes_manager"):
         return _of_cluster(client, brand)

@@ -54,8 +54,19 @@ async fn way(server: &Server<'_>) -> Finding {
         return Finding::ok("pooler", "none: waiters are notified");
     }
     let keeps = server.access.io.within(SECOND, keeps_sessions(server)).await.flatten();
-    match (connection.pooled, keeps) {
-        (false, Some(false)) => Finding::warning(
+    if connection.pooled {
+        let found = Finding::info("pooler", "one stands before the server").consequence(
+            "waiters cannot be notified: each looks every 50 to 250 ms, and less often further behind in the queue",
+        );
+        return match keeps {
+            Some(true) => found.remedy(
+                "it seems to pool sessions: if it does, add pooler=false to the address, and waiters are notified",
+            ),
+            _ => found,
+        };
+    }
+    match keeps {
+        Some(false) => Finding::warning(
             "pooler",
             "one of transactions stands before the server, and the address has pooler=false",
         )
@@ -63,19 +74,8 @@ async fn way(server: &Server<'_>) -> Finding {
             "waiters are not notified and look seldom; settings of a session reach other clients",
         )
         .remedy("remove pooler=false from the address, or let the pooler pool sessions"),
-        (false, _) => {
+        _ => {
             Finding::ok("pooler", "one of sessions stands before the server: waiters are notified")
-        }
-        (true, keeps) => {
-            let found = Finding::info("pooler", "one stands before the server").consequence(
-                "waiters cannot be notified: each looks every 50 to 250 ms, and less often further behind in the queue",
-            );
-            match keeps {
-                Some(true) => found.remedy(
-                    "it seems to pool sessions: if it does, add pooler=false to the address, and waiters are notified",
-                ),
-                _ => found,
-            }
         }
     }
 }
